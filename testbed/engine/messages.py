@@ -1,0 +1,136 @@
+"""What nodes say to each other, and how a message's header looks on the wire.
+
+A message is a small header and zero or more raw tensors (``parts``). Both worlds use ``encode_header``: the real one
+sends these bytes, the virtual one counts them, so that the two agree to the byte. No pickle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import torch
+
+MAX_HEADER_BYTES = 65_536
+MAX_PARTS = 64
+MAX_DIMENSIONS = 8
+
+# magic(4) sequence(8) header length(4) body length(8), and the authentication code at the end
+FRAME_PREFIX_BYTES = 24
+FRAME_MAC_BYTES = 32
+
+_DTYPES = {
+    "f4": torch.float32, "f8": torch.float64, "f2": torch.float16, "b2": torch.bfloat16,
+    "i4": torch.int32, "i8": torch.int64, "i2": torch.int16, "i1": torch.int8, "u1": torch.uint8,
+}  # fmt: skip
+_DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+class Kind(StrEnum):
+    """Kinds of message. ``tests/engine/test_messages.py`` holds this list against the roles."""
+
+    REGISTER = "register"  # node → scheduler: I am here
+    READY = "ready"  # scheduler → node: everybody is here
+    INIT = "init"  # master worker → server: the first value of a key
+    PUSH = "push"  # child → server: my contribution to a key's round
+    PULL = "pull"  # child → server: send me the value of a key
+    VALUE = "value"  # server → child: the value of a key
+    BARRIER = "barrier"  # node → scheduler: I have reached it
+    RELEASE = "release"  # scheduler → node: everybody has
+    DONE = "done"  # node → scheduler: I have finished
+
+
+@dataclass(slots=True)
+class Message:
+    """One message.
+
+    key       index of the tensor (or slice) that it is about; -1: none
+    round     training round
+    meta      small scalars only; what else a receiver must know
+    parts     payload tensors, contiguous; their bytes are the payload that byte counts report
+    priority  larger goes first where the order policy looks at it
+    channel   0: reliable and in order; 1…: as the order policy defines
+    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``)
+    """
+
+    kind: Kind
+    key: int = -1
+    round: int = 0
+    meta: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[torch.Tensor, ...] = ()
+    priority: int = 0
+    channel: int = 0
+    sender: str = ""
+    sent_at_s: float = 0.0
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of tensors: what a codec produced."""
+        return sum(part.nbytes for part in self.parts)
+
+
+class _Header(msgspec.Struct, array_like=True):
+    kind: str
+    sender: str
+    key: int
+    round: int
+    sent_at_s: float
+    priority: int
+    channel: int
+    meta: dict[str, Any]
+    parts: list[tuple[str, tuple[int, ...]]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Header)
+
+
+class MalformedMessage(ValueError):
+    """Bytes from a peer that are not a message of ours."""
+
+
+def encode_header(message: Message) -> bytes:
+    """The header as sent: names, numbers, and dtype and shape of each part."""
+    parts = [(_DTYPE_CODES[part.dtype], tuple(part.shape)) for part in message.parts]
+    header = _Header(
+        message.kind, message.sender, message.key, message.round, message.sent_at_s,
+        message.priority, message.channel, message.meta, parts,
+    )  # fmt: skip
+    return _encoder.encode(header)
+
+
+def overhead_bytes(message: Message) -> int:
+    """Bytes on the wire that are not payload: frame prefix, header, authentication code."""
+    return FRAME_PREFIX_BYTES + len(encode_header(message)) + FRAME_MAC_BYTES
+
+
+def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:
+    """A message with freshly allocated, unfilled parts; the caller fills them from the body, in order.
+
+    Raises ``MalformedMessage`` unless the parts declared make up exactly ``body_bytes``.
+    """
+    try:
+        header = _decoder.decode(data)
+        message = Message(
+            Kind(header.kind), header.key, header.round, header.meta, (),
+            header.priority, header.channel, header.sender, header.sent_at_s,
+        )  # fmt: skip
+        sizes = [_part_bytes(code, shape) for code, shape in header.parts]
+    except (msgspec.DecodeError, ValueError, KeyError, OverflowError) as error:
+        raise MalformedMessage(f"header: {error}") from error
+    if len(sizes) > MAX_PARTS or sum(sizes) != body_bytes:
+        raise MalformedMessage(f"{len(sizes)} parts of {sum(sizes)} bytes, but a body of {body_bytes}")
+    parts = [torch.empty(shape, dtype=_DTYPES[code]) for code, shape in header.parts]
+    message.parts = tuple(parts)
+    return message, parts
+
+
+def _part_bytes(code: str, shape: tuple[int, ...]) -> int:
+    if len(shape) > MAX_DIMENSIONS or any(size < 0 for size in shape):
+        raise MalformedMessage(f"shape {shape}")
+    count = 1
+    for size in shape:
+        count *= size
+    return count * _DTYPES[code].itemsize

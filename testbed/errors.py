@@ -1,0 +1,68 @@
+"""The errors a user may meet, and the exit code that each one ends the command with.
+
+TestbedError                     1
+├── ScenarioError                2   the scenario (or the command line) is wrong; nothing was created
+├── CapabilityError              3   this machine cannot do what was asked; the message says what would help
+├── RunFailed                    4   a node failed; the message names node, step and cause
+│   ├── WaitTimeout              5   a named wait passed its deadline, or nobody can advance any more
+│   └── NetworkMismatch          6   the emulated links do not do what the Plan says
+└── Interrupted                130   the user ended the run; the results so far are kept
+
+Asserts are for our own mistakes; these classes are for the user's and the machine's.
+"""
+
+from __future__ import annotations
+
+
+class TestbedError(Exception):
+    """Base class. ``str(error)`` is one complete message: what, where, and how to cure it."""
+
+    __test__ = False  # the name is not a pytest class
+    exit_code = 1
+
+
+class ScenarioError(TestbedError):
+    """A scenario, trace, topology or option that cannot be accepted. Holds every problem found, one a line."""
+
+    exit_code = 2
+
+    def __init__(self, problems: str | list[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class CapabilityError(TestbedError):
+    """The machine lacks something that the run needs."""
+
+    exit_code = 3
+
+
+class RunFailed(TestbedError):
+    """A node failed during the run."""
+
+    exit_code = 4
+
+
+class WaitTimeout(RunFailed):
+    """A wait passed its deadline: ``node`` waited for ``waiting_for`` since ``since_s``."""
+
+    exit_code = 5
+
+    def __init__(self, node: str, waiting_for: str, since_s: float, deadline_s: float) -> None:
+        self.node, self.waiting_for, self.since_s, self.deadline_s = node, waiting_for, since_s, deadline_s
+        super().__init__(
+            f"{node} waited {deadline_s:g} s for {waiting_for} (since t = {since_s:.3f} s); "
+            f"see `testbed show RUN` for who was waiting for whom"
+        )
+
+
+class NetworkMismatch(RunFailed):
+    """A measured link is outside its tolerance before training starts."""
+
+    exit_code = 6
+
+
+class Interrupted(TestbedError):
+    """Ctrl-C or SIGTERM."""
+
+    exit_code = 130

@@ -1,0 +1,214 @@
+"""The Plan: everything that a back end needs to know, fully expanded, as plain frozen data.
+
+A Scenario is what a person may write; a Plan is what a machine executes. Back ends and analysis read only this.
+It is JSON (``to_json``/``from_json``), pure, and the same for the same scenario and seed, byte for byte.
+Times are seconds since the start of training, rates are bits per second, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One value on one axis: ``Choice(kind="ssp", options={"staleness": 3})``. The axis' table owns the options."""
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlan:
+    """How long a worker's training step takes.
+
+    ``paced``: the real mathematics runs, then the worker waits until ``step_time_s`` has passed.
+    ``measured``: the step takes as long as it takes here (the virtual world then needs ``step_time_s`` as its model).
+    """
+
+    pace: str = "paced"
+    step_time_s: float = 0.05
+    kind: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One process. ``rank`` counts within the role over the whole run, in data-centre order.
+
+    role        ``worker`` | ``server`` (tier 1, one LAN) | ``global_server`` (tier 2) | ``scheduler``
+    parents     the servers this node pushes to (several: keys are sharded over them); empty for the top tier
+    children    the nodes that push to this one, in rank order
+    trains      whether a worker contributes gradients (the master worker of a central party may not)
+    address     IPv4 address inside the emulated network; ``None`` when the back end has no addresses
+    """
+
+    name: str
+    role: str
+    data_center: str
+    rank: int
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    trains: bool = True
+    address: str | None = None
+    port: int = 0
+    device: DevicePlan = DevicePlan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A piecewise-constant function of time: ``values[i]`` holds from ``times_s[i]`` on. ``times_s[0]`` is 0.
+
+    With a finite ``period_s`` it repeats; otherwise the last value stays.
+    """
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+    period_s: float = math.inf
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan:
+    """One direction of a WAN link between two vertices (data-centre gateways or routers).
+
+    ``rate_bps`` counts Ethernet frames (14-byte header included) as Linux' traffic control does. A ``rate_trace``
+    holds bits per second and replaces ``rate_bps`` while training runs. The queue is a byte-limited FIFO.
+    """
+
+    name: str
+    source: str
+    target: str
+    rate_bps: float
+    delay_s: float
+    queue_bytes: int
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    rate_trace: Series | None = None
+    delay_trace: Series | None = None
+    loss_trace: Series | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePlan:
+    """A data centre: its gateway is a vertex of the WAN; its nodes hang on one LAN switch."""
+
+    name: str
+    index: int
+    lan_rate_bps: float
+    lan_delay_s: float
+    central: bool = False
+    subnet: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPlan:
+    """Sites, further routers, directed links, and for every ordered pair of sites the links of its path."""
+
+    sites: tuple[SitePlan, ...]
+    routers: tuple[str, ...]
+    links: tuple[LinkPlan, ...]
+    routes: dict[str, tuple[str, ...]]  # "virginia>tokyo": ("virginia>core", "core>tokyo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportPlan:
+    """What the sockets do. Set in every namespace and recorded; never inherited from the machine."""
+
+    congestion_control: str = "cubic"
+    slow_start_after_idle: bool = False
+    unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
+    mac: str = "hmac-sha256"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """The job. It ends after ``iterations`` rounds, or earlier at ``target_accuracy`` (test set), whichever is first."""
+
+    model: Choice
+    data: Choice
+    split: Choice
+    batch_size: int
+    iterations: int
+    evaluate_every: int
+    target_accuracy: float | None = None
+    compute: str = "real"  # or "modelled": shapes only, virtual world only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TechniquePlan:
+    """One value per axis. ``tier1`` is worker to local server (LAN), ``tier2`` is local to global server (WAN)."""
+
+    paradigm: Choice
+    sync_tier1: Choice
+    sync_tier2: Choice
+    optimizer: Choice  # options: learning_rate, …; "at": "global" | "worker"
+    codec_tier1: Choice
+    codec_tier2: Choice
+    order: Choice
+    overlay_tier1: Choice
+    overlay_tier2: Choice
+    shard: Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Derived from rates, delays and sizes, so that they hold on a slow WAN; see ``testbed.plan.timeouts``."""
+
+    heartbeat_s: float
+    suspect_s: float
+    dead_after_s: float
+    step_deadline_s: float
+    run_deadline_s: float
+    tcp_user_timeout_s: float
+    rendezvous_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """See the module's docstring."""
+
+    version: int
+    name: str
+    seed: int
+    back_end: str  # "emulate" | "simulate" | "local"
+    nodes: tuple[NodePlan, ...]
+    network: NetworkPlan
+    transport: TransportPlan
+    training: TrainingPlan
+    technique: TechniquePlan
+    timeouts: Timeouts
+    warnings: tuple[str, ...] = ()
+
+    def node(self, name: str) -> NodePlan:
+        """The node of that name; ``KeyError`` if there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def with_role(self, role: str) -> tuple[NodePlan, ...]:
+        """All nodes of one role, in rank order."""
+        return tuple(node for node in self.nodes if node.role == role)
+
+    def site(self, name: str) -> SitePlan:
+        """The data centre of that name; ``KeyError`` if there is none."""
+        for site in self.network.sites:
+            if site.name == name:
+                return site
+        raise KeyError(name)
+
+
+def to_json(plan: Plan) -> bytes:
+    """Readable JSON, one value for one Plan. Infinity is written as ``null``."""
+    return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(plan)), indent=2)
+
+
+def from_json(text: bytes) -> Plan:
+    """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
+    return msgspec.json.decode(text, type=Plan)

@@ -1,0 +1,54 @@
+"""The event log of a run: one JSON object per line per node, safe against crashes, and the list of its kinds.
+
+Every line has ``t`` (seconds since the run's start, the run's one clock) and ``kind``. A reader ignores a last line
+without a newline. Lines are never rewritten.
+
+kind        fields (beside ``t``)                                    written by
+----------  -------------------------------------------------------  ------------------------------------------
+start       role, data_center, pid                                   every node, when its role starts
+train       iterations, workers                                      master worker, when training starts (t = 0 of accuracy)
+transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
+            header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan"
+compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
+wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
+round       t0, round, loss, samples                                 worker, when its round's new values are in
+update      key, round, version, contributors                        global server, when it has applied a key's update
+evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: when the values were taken
+final       role, iterations, parameters_sha256 (if it holds any)    every node, when its role ends
+link        link, configured_bps, bytes, dropped_packets,            the back end's monitor, per WAN link per sample;
+            backlog_bytes                                            counters are cumulative
+measured    link or path, what, planned, measured, tolerance, ok     the back end, before training
+replay      link, planned_t, late_s, what, value                     the trace replay, per change
+machine     busy_share, steal_share                                  the back end's monitor, once a second
+warning     message                                                  anybody; each becomes a fidelity warning
+error       message, cause                                           anybody
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class EventLog:
+    """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = open(log_path(directory, name), "a", buffering=1 << 16, encoding="utf-8")
+
+    def write(self, kind: str, t: float, **fields: Any) -> None:
+        """Append one event. The line reaches the file at ``flush`` or when the buffer is full."""
+        self._file.write(json.dumps({"t": round(t, 6), "kind": kind, **fields}) + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def log_path(directory: Path, name: str) -> Path:
+    """File of one writer's events; the '/' of node names becomes '.'."""
+    return directory / (name.replace("/", ".") + ".jsonl")

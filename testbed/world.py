@@ -1,0 +1,87 @@
+"""The one seam: what a role may ask of the world that it runs in.
+
+A worker, a server, a scheduler is written once, as ``async`` code against ``World``. Two worlds implement it: the
+real one (asyncio, sockets, wall-clock time) and the virtual one (SimPy's clock, a flow-level network). A role awaits
+nothing but what a World gave it, reads no clock of its own, draws no randomness of its own, and cannot ask which
+world it is in. The contract that both keep is ``tests/contract/world.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from testbed.engine.messages import Message
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a piece of computation is, so that the world can say how long it takes.
+
+    kind      ``step`` (one training step: paced by the node's device), ``sum`` or ``optimizer`` (server side), …
+    round     the training round that it belongs to, for the record
+    size_bytes  bytes read, for kinds whose time grows with size
+    steps     how many training steps this is
+    """
+
+    kind: str
+    round: int = 0
+    size_bytes: int = 0
+    steps: float = 1.0
+
+
+class Future(Protocol[T]):
+    """A value that somebody will set once. Awaiting it twice is allowed; several may await it."""
+
+    def set_result(self, value: T, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+    def done(self) -> bool: ...
+    def __await__(self) -> Any: ...
+
+
+class World(Protocol):
+    """Clock, messages, computation and records of one node."""
+
+    node: str
+
+    def now(self) -> float:
+        """Seconds since the run's start; the same clock on every node; never goes back."""
+
+    async def sleep(self, duration_s: float) -> None: ...
+
+    async def send(self, to: str, message: Message) -> None:
+        """Hand ``message`` over for delivery to node ``to``. Returns when it is accepted, not when it has arrived.
+
+        Waits while too many bytes are queued for that peer. Delivery between two nodes is reliable and in order
+        within one priority. The message and its parts belong to the receiver from now on: do not change them.
+        """
+
+    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
+        """The next message from anybody. ``waiting_for`` names the wait in records and in the wait graph.
+
+        Raises ``WaitTimeout`` after ``deadline_s`` (default: the Plan's step deadline).
+        """
+
+    async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
+        """Await a future under a name and a deadline. Raises ``WaitTimeout``."""
+
+    async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        """Run ``function`` and let as much time pass as ``work`` takes on this node's device."""
+
+    def aside(self, function: Callable[[], T]) -> Future[T]:
+        """Run ``function`` outside the timed path (evaluation): it costs no time of this world's clock."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
+        """Run ``coroutine`` beside the caller. An error that nobody awaits ends the node."""
+
+    def future(self) -> Future[Any]:
+        """A new, unset future."""
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Write one event of this node, stamped with ``now()``; see ``testbed.results.events`` for the kinds."""
+
+
+Role = Callable[[World], Awaitable[None]]
