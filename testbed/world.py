@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from testbed.engine.messages import Message
+from testbed.messages import Message
 
 T = TypeVar("T")
 
