@@ -1,0 +1,37 @@
+"""GeoMX's rule: a small tensor goes whole to server ``key · 9973 mod S``, a large one is cut evenly over all.
+
+It balances numbers of keys, not bytes (with two servers it is the parity of the index); it stands here as the
+original's behaviour, to compare with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testbed.policy.shard.slices import Slice, numbered
+
+HASH_FACTOR = 9973
+
+
+class Hashed:
+    """Placement by hash of the key's index."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """``bound``: tensors with at least so many elements are cut over all servers."""
+
+        bound: int = field(default=1_000_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
+
+    def __init__(self, options: Options) -> None:
+        self._bound = options.bound
+
+    def slices(self, sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
+        """Slices of keys with ``sizes`` elements each over ``servers`` servers, by key, then by position."""
+        pieces: list[tuple[int, int, int, int]] = []
+        for key, size in enumerate(sizes):
+            if servers > 1 and size >= self._bound:
+                cuts = [round(size / servers * i) for i in range(servers + 1)]
+                pieces += [(key, cuts[i], cuts[i + 1], i) for i in range(servers)]
+            else:
+                pieces.append((key, 0, size, key * HASH_FACTOR % servers))
+        return numbered(pieces)
