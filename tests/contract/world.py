@@ -1,0 +1,382 @@
+"""The contract of ``testbed.world.World``: what every world promises, as tests that every world passes.
+
+To use it, inherit and give the fixture::
+
+    class TestMyWorld(WorldContract):
+        @pytest.fixture
+        def run_worlds(self, tmp_path) -> RunWorlds: ...
+
+Each test runs to its end on its own worlds. Times are bounds, not equalities, so that a busy machine passes too;
+what the virtual world promises beyond that (exact times) belongs to its own tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import pytest
+import torch
+
+from testbed.errors import RunFailed, WaitTimeout
+from testbed.messages import Kind, Message, overhead_bytes
+from testbed.world import Work, World
+from tests.contract.tiny import NEIGHBOUR, REMOTE, STEP_TIME_S, WORKER
+
+# The real clock and the real timers may disagree by this much.
+TICK_S = 0.002
+
+Program = Callable[[World], Awaitable[Any]]
+
+
+class RunWorlds(Protocol):
+    """Builds one connected world per name (``tiny_plan``), runs the coroutine functions in them to the end.
+
+    Returns what each returned. If one raises, the call raises that same error (or a ``RunFailed`` that names it).
+    """
+
+    def __call__(self, programs: Mapping[str, Program], /) -> dict[str, Any]: ...
+
+    def events(self, node: str) -> list[dict[str, Any]]:
+        """What that node recorded in the last call, in order, each with ``kind`` and ``t``."""
+
+
+async def idle(world: World) -> None:
+    """A program that ends at once."""
+
+
+def sending(to: str, *messages: Message) -> Program:
+    """A program that sends these."""
+
+    async def program(world: World) -> None:
+        for message in messages:
+            await world.send(to, message)
+
+    return program
+
+
+def receiving(count: int) -> Program:
+    """A program that returns the next ``count`` messages."""
+
+    async def program(world: World) -> list[Message]:
+        return [await world.receive("a message") for _ in range(count)]
+
+    return program
+
+
+class WorldContract:
+    """Inherit this, and give the fixture ``run_worlds``."""
+
+    # ---- the clock ----------------------------------------------------------------------------------------------
+
+    def test_sleep_lets_at_least_that_much_time_pass(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> tuple[float, float]:
+            start_s = world.now()
+            await world.sleep(0.05)
+            return start_s, world.now()
+
+        start_s, end_s = run_worlds({WORKER: program})[WORKER]
+        assert start_s >= 0
+        assert 0.05 - TICK_S <= end_s - start_s < 2
+
+    def test_all_nodes_share_one_clock(self, run_worlds: RunWorlds) -> None:
+        async def echo(world: World) -> None:
+            await world.receive("the question")
+            await world.send(WORKER, Message(Kind.VALUE, meta={"clock": world.now()}))
+
+        async def ask(world: World) -> tuple[float, float, float]:
+            before_s = world.now()
+            await world.send(REMOTE, Message(Kind.PULL))
+            answer = await world.receive("the answer")
+            return before_s, answer.meta["clock"], world.now()
+
+        before_s, there_s, after_s = run_worlds({WORKER: ask, REMOTE: echo})[WORKER]
+        assert before_s - TICK_S <= there_s <= after_s + TICK_S
+
+    def test_the_worlds_know_their_names(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> str:
+            return world.node
+
+        assert run_worlds({WORKER: program, REMOTE: program}) == {WORKER: WORKER, REMOTE: REMOTE}
+
+    # ---- messages -----------------------------------------------------------------------------------------------
+
+    def test_a_message_arrives_whole(self, run_worlds: RunWorlds) -> None:
+        parts = (
+            torch.arange(12, dtype=torch.float32).reshape(3, 4),
+            torch.tensor(7, dtype=torch.int64),
+            torch.empty(0, 5),
+            torch.arange(3, dtype=torch.float32).to(torch.bfloat16),
+        )
+        sent = Message(Kind.PUSH, key=3, round=9, meta={"version": 2, "note": "é"}, parts=parts, priority=-4)
+        (got,) = run_worlds({WORKER: sending(REMOTE, sent), REMOTE: receiving(1)})[REMOTE]
+        assert (got.kind, got.key, got.round, got.meta, got.priority) == (Kind.PUSH, 3, 9, sent.meta, -4)
+        assert got.sender == WORKER
+        assert [(part.dtype, part.shape) for part in got.parts] == [(part.dtype, part.shape) for part in parts]
+        assert all(torch.equal(a, b) for a, b in zip(got.parts, parts, strict=True))
+
+    def test_the_send_time_is_the_senders_clock(self, run_worlds: RunWorlds) -> None:
+        async def sender(world: World) -> float:
+            await world.sleep(0.02)
+            at_s = world.now()
+            await world.send(REMOTE, Message(Kind.PUSH))
+            return at_s
+
+        async def receiver(world: World) -> tuple[float, float]:
+            message = await world.receive("it")
+            return message.sent_at_s, world.now()
+
+        results = run_worlds({WORKER: sender, REMOTE: receiver})
+        stamped_s, received_s = results[REMOTE]
+        assert results[WORKER] <= stamped_s <= received_s
+
+    def test_messages_of_one_priority_keep_their_order(self, run_worlds: RunWorlds) -> None:
+        messages = [Message(Kind.PUSH, key=index, parts=(torch.ones(index * 50),)) for index in range(100)]
+        got = run_worlds({WORKER: sending(REMOTE, *messages), REMOTE: receiving(100)})[REMOTE]
+        assert [message.key for message in got] == list(range(100))
+
+    def test_messages_of_several_senders_all_arrive(self, run_worlds: RunWorlds) -> None:
+        messages = [Message(Kind.PUSH, key=index) for index in range(20)]
+        mine, theirs = sending(REMOTE, *messages), sending(REMOTE, *[Message(Kind.PULL, key=k) for k in range(20)])
+        got = run_worlds({WORKER: mine, NEIGHBOUR: theirs, REMOTE: receiving(40)})[REMOTE]
+        for sender in (WORKER, NEIGHBOUR):
+            assert [message.key for message in got if message.sender == sender] == list(range(20))
+
+    def test_two_nodes_may_send_much_to_each_other_before_they_receive(self, run_worlds: RunWorlds) -> None:
+        def program(peer: str) -> Program:
+            async def both(world: World) -> int:
+                for key in range(12):
+                    await world.send(peer, Message(Kind.PUSH, key=key, parts=(torch.ones(125_000),)))
+                return sum([(await world.receive("the other's")).payload_bytes for _ in range(12)])
+
+            return both
+
+        results = run_worlds({WORKER: program(NEIGHBOUR), NEIGHBOUR: program(WORKER)})
+        assert results == {WORKER: 6_000_000, NEIGHBOUR: 6_000_000}
+
+    def test_an_urgent_message_overtakes_queued_bulk(self, run_worlds: RunWorlds) -> None:
+        async def sender(world: World) -> None:
+            bulk = [Message(Kind.PUSH, key=key, parts=(torch.ones(1_000_000),)) for key in range(10)]
+            tasks = [world.spawn(world.send(REMOTE, message), f"bulk {message.key}") for message in bulk]
+            await world.sleep(0.001)
+            await world.send(REMOTE, Message(Kind.PULL, key=99, priority=10))
+            for task in tasks:
+                await world.wait(task, "the bulk to be accepted")
+
+        got = run_worlds({WORKER: sender, REMOTE: receiving(11)})[REMOTE]
+        keys = [message.key for message in got]
+        assert keys.index(99) < 8, keys
+        assert [key for key in keys if key != 99] == list(range(10))
+
+    def test_a_message_that_came_early_waits_for_its_receiver(self, run_worlds: RunWorlds) -> None:
+        async def late(world: World) -> str:
+            await world.sleep(0.1)
+            return (await world.receive("what came long ago")).sender
+
+        assert run_worlds({WORKER: sending(REMOTE, Message(Kind.PUSH)), REMOTE: late})[REMOTE] == WORKER
+
+    def test_what_was_sent_last_arrives_although_its_sender_ended(self, run_worlds: RunWorlds) -> None:
+        last = Message(Kind.DONE, parts=(torch.ones(500_000),))
+        (got,) = run_worlds({WORKER: sending(REMOTE, last), REMOTE: receiving(1)})[REMOTE]
+        assert got.payload_bytes == 2_000_000
+
+    # ---- waits and futures --------------------------------------------------------------------------------------
+
+    def test_receive_ends_at_its_deadline(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> tuple[WaitTimeout, float]:
+            with pytest.raises(WaitTimeout) as caught:
+                await world.receive("godot", deadline_s=0.05)
+            return caught.value, world.now()
+
+        error, at_s = run_worlds({WORKER: program, REMOTE: idle})[WORKER]
+        assert (error.node, error.waiting_for, error.deadline_s) == (WORKER, "godot", 0.05)
+        assert at_s >= error.since_s + 0.05 - TICK_S
+
+    def test_a_message_is_not_lost_to_a_receive_that_timed_out(self, run_worlds: RunWorlds) -> None:
+        async def receiver(world: World) -> int:
+            with pytest.raises(WaitTimeout):
+                await world.receive("nothing yet", deadline_s=0.02)
+            return (await world.receive("the message")).key
+
+        async def sender(world: World) -> None:
+            await world.sleep(0.1)
+            await world.send(REMOTE, Message(Kind.PUSH, key=5))
+
+        assert run_worlds({WORKER: sender, REMOTE: receiver})[REMOTE] == 5
+
+    def test_wait_ends_at_its_deadline_and_the_future_lives_on(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> int:
+            future = world.future()
+            with pytest.raises(WaitTimeout, match="the moon"):
+                await world.wait(future, "the moon", deadline_s=0.02)
+            future.set_result(4)
+            return await world.wait(future, "the moon again")
+
+        assert run_worlds({WORKER: program})[WORKER] == 4
+
+    def test_several_may_await_one_future(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> list[int]:
+            future = world.future()
+            tasks = [world.spawn(world.wait(future, "the value"), f"waiter {n}") for n in range(3)]
+            await world.sleep(0.01)
+            assert not future.done()
+            future.set_result(7)
+            assert future.done()
+            return [await world.wait(task, "a waiter") for task in tasks] + [await future]
+
+        assert run_worlds({WORKER: program})[WORKER] == [7, 7, 7, 7]
+
+    def test_an_error_set_on_a_future_is_raised_where_it_is_awaited(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> str:
+            future = world.future()
+            future.set_exception(KeyError("k"))
+            with pytest.raises(KeyError):
+                await world.wait(future, "an error")
+            return "caught"
+
+        assert run_worlds({WORKER: program})[WORKER] == "caught"
+
+    def test_an_unhandled_wait_timeout_ends_the_run(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> None:
+            await world.receive("godot", deadline_s=0.05)
+
+        with pytest.raises(WaitTimeout, match="godot"):
+            run_worlds({WORKER: program, REMOTE: idle})
+
+    # ---- tasks --------------------------------------------------------------------------------------------------
+
+    def test_spawn_runs_beside_its_caller_and_returns_the_result(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> list[str]:
+            order: list[str] = []
+
+            async def child() -> str:
+                await world.sleep(0.02)
+                order.append("child")
+                return "done"
+
+            task = world.spawn(child(), "child")
+            order.append("caller")
+            order.append(await world.wait(task, "the child"))
+            return order
+
+        assert run_worlds({WORKER: program})[WORKER] == ["caller", "child", "done"]
+
+    def test_an_error_in_a_task_that_nobody_awaits_ends_the_node(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> None:
+            async def child() -> None:
+                await world.sleep(0.01)
+                raise ZeroDivisionError("in the child")
+
+            world.spawn(child(), "child")
+            await world.sleep(60.0)
+
+        with pytest.raises((RunFailed, ZeroDivisionError), match="in the child"):
+            run_worlds({WORKER: program})
+
+    def test_an_error_in_a_task_reaches_the_one_who_awaits_it(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> str:
+            async def child() -> None:
+                await world.sleep(0.01)
+                raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await world.wait(world.spawn(child(), "child"), "the child")
+            return "caught"
+
+        assert run_worlds({WORKER: program})[WORKER] == "caught"
+
+    # ---- computation --------------------------------------------------------------------------------------------
+
+    def test_a_step_takes_the_time_of_its_device(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> tuple[float, int]:
+            start_s = world.now()
+            value = await world.compute(Work("step", round=1, steps=2), lambda: 42)
+            return world.now() - start_s, value
+
+        taken_s, value = run_worlds({WORKER: program})[WORKER]
+        assert value == 42
+        assert 2 * STEP_TIME_S - TICK_S <= taken_s < 2 * STEP_TIME_S + 1
+        (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "compute"]
+        assert (event["work"], event["round"], event["modelled_s"]) == ("step", 1, 2 * STEP_TIME_S)
+        assert event["overrun"] is False
+        assert event["t"] - event["t0"] >= 2 * STEP_TIME_S - TICK_S
+
+    def test_messages_arrive_while_a_step_computes(self, run_worlds: RunWorlds) -> None:
+        async def worker(world: World) -> tuple[float, float]:
+            arrival = world.spawn(world.receive("the other's"), "receiver")
+            await world.compute(Work("step", steps=6), lambda: None)
+            end_s = world.now()
+            return (await world.wait(arrival, "the arrival")).meta["sent"], end_s
+
+        async def other(world: World) -> None:
+            await world.sleep(0.02)
+            await world.send(WORKER, Message(Kind.VALUE, meta={"sent": world.now()}))
+
+        sent_s, end_s = run_worlds({WORKER: worker, REMOTE: other})[WORKER]
+        assert sent_s < end_s
+        (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "transfer"]
+        assert event["t"] < end_s, "the message lay in the socket until the step was over"
+
+    @pytest.mark.parametrize("size_bytes", [8, 40_000_000])
+    def test_other_work_returns_its_value(self, run_worlds: RunWorlds, size_bytes: int) -> None:
+        async def program(world: World) -> float:
+            tensor = torch.ones(1000)
+            total: float = await world.compute(Work("sum", size_bytes=size_bytes), lambda: float(tensor.sum()))
+            return total
+
+        assert run_worlds({NEIGHBOUR: program})[NEIGHBOUR] == 1000.0
+
+    @pytest.mark.parametrize("kind", ["step", "sum"])
+    def test_an_error_in_computation_reaches_the_caller(self, run_worlds: RunWorlds, kind: str) -> None:
+        async def program(world: World) -> str:
+            with pytest.raises(ZeroDivisionError):
+                await world.compute(Work(kind), lambda: 1 // 0)
+            return "caught"
+
+        assert run_worlds({WORKER: program})[WORKER] == "caught"
+
+    def test_aside_runs_the_function_and_gives_its_value(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> float:
+            future = world.aside(lambda: 0.97)
+            return await world.wait(future, "the evaluation")
+
+        assert run_worlds({WORKER: program})[WORKER] == 0.97
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    def test_a_record_has_its_kind_time_and_fields(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> float:
+            world.record("round", t0=0.0, round=1, loss=2.5, samples=32)
+            return world.now()
+
+        now_s = run_worlds({WORKER: program})[WORKER]
+        (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "round"]
+        assert (event["round"], event["loss"], event["samples"]) == (1, 2.5, 32)
+        assert event["t"] == pytest.approx(now_s, abs=0.1)
+
+    @pytest.mark.parametrize(("source", "tier"), [(NEIGHBOUR, "lan"), (REMOTE, "wan")])
+    def test_the_receiver_records_each_transfer(self, run_worlds: RunWorlds, source: str, tier: str) -> None:
+        message = Message(Kind.PUSH, key=2, round=5, parts=(torch.ones(1000), torch.ones(7)))
+        (got,) = run_worlds({source: sending(WORKER, message), WORKER: receiving(1)})[WORKER]
+        (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "transfer"]
+        assert (event["source"], event["target"], event["tier"]) == (source, WORKER, tier)
+        assert (event["message"], event["key"], event["round"]) == ("push", 2, 5)
+        assert event["payload_bytes"] == 4028
+        assert event["header_bytes"] == overhead_bytes(got)
+        assert event["t"] >= event["t0"] == pytest.approx(got.sent_at_s, abs=1e-6)
+
+    def test_a_wait_that_took_time_is_recorded(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> None:
+            future = world.future()
+
+            async def later() -> None:
+                await world.sleep(0.05)
+                future.set_result(None)
+
+            world.spawn(later(), "later")
+            await world.wait(future, "the value of key 3")
+
+        run_worlds({WORKER: program})
+        (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "wait"]
+        assert event["waiting_for"] == "the value of key 3"
+        assert event["t"] - event["t0"] >= 0.05 - TICK_S
