@@ -33,6 +33,7 @@ class Kind(StrEnum):
 
     REGISTER = "register"  # node → scheduler: I am here
     READY = "ready"  # scheduler → node: everybody is here
+    DECLARE = "declare"  # child → server: these are my keys and their sizes
     INIT = "init"  # master worker → server: the first value of a key
     PUSH = "push"  # child → server: my contribution to a key's round
     PULL = "pull"  # child → server: send me the value of a key

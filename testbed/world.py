@@ -8,7 +8,7 @@ world it is in. The contract that both keep is ``tests/contract/world.py``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -39,7 +39,7 @@ class Future(Protocol[T]):
     def set_result(self, value: T, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
     def done(self) -> bool: ...
-    def __await__(self) -> Any: ...
+    def __await__(self) -> Generator[Any, Any, T]: ...
 
 
 class World(Protocol):

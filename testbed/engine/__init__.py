@@ -1,0 +1,1 @@
+"""The roles: worker, server, scheduler. Written once, against ``testbed.world.World``."""

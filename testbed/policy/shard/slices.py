@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Elements ``start`` to ``stop`` of the flattened ``key``; ``wire_key`` names it on the wire, ``server`` holds it."""
+    """Elements ``start`` to ``stop`` of the flattened ``key``: ``wire_key`` on the wire, held by ``server``."""
 
     wire_key: int
     key: int

@@ -1,0 +1,26 @@
+"""float32 as it is: four bytes an element."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from testbed.codec.options import NoneOptions
+
+
+class NoneCodec:
+    """Sends the tensor itself."""
+
+    def __init__(self, options: NoneOptions) -> None:
+        pass
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return (tensor.contiguous(),)
+
+    def decode(self, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        (tensor,) = parts
+        if tensor.numel() != size:
+            raise ValueError(f"expected {size} elements, got {tensor.numel()}")
+        return tensor.reshape(size)
+
+    def encoded_bytes(self, size: int) -> int:
+        return 4 * size

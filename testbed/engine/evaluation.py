@@ -1,0 +1,63 @@
+"""Accuracy beside the training, not inside its time: values are copied, and scored outside the timed path.
+
+The score of round r decides at round r + ``every`` whether training stops, so that the round at which a run stops
+depends on the mathematics and not on how fast a score was computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.training.trainer import Learner, Score
+from testbed.world import Future, World
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    round: int
+    time_s: float
+    score: Future[Score | None]
+
+
+class Evaluation:
+    """Kept by one worker: the first one that trains, in rank order."""
+
+    def __init__(self, world: World, learner: Learner, every: int, target_accuracy: float | None) -> None:
+        self._world, self._learner, self._every, self._target = world, learner, every, target_accuracy
+        self._snapshot: _Snapshot | None = None
+        self._reached = False
+
+    async def before_push(self, round_: int) -> bool:
+        """Collects the score that is due. True when the target has been reached, so this round is the last."""
+        if round_ % self._every == self._every - 1:
+            await self._collect()
+        return self._reached
+
+    def after_round(self, round_: int) -> None:
+        """Every ``every`` rounds, takes a copy of the new values and has it scored."""
+        if round_ % self._every == self._every - 1:
+            self._take(round_)
+
+    async def finish(self, round_: int) -> None:
+        """Scores the final values of a run whose last round was ``round_``."""
+        if self._snapshot is None or self._snapshot.round != round_:
+            await self._collect()
+            self._take(round_)
+        await self._collect()
+
+    def _take(self, round_: int) -> None:
+        values = self._learner.values()
+        score = self._world.aside(lambda: self._learner.evaluate(values))
+        self._snapshot = _Snapshot(round_, self._world.now(), score)
+
+    async def _collect(self) -> None:
+        if self._snapshot is None:
+            return
+        snapshot, self._snapshot = self._snapshot, None
+        score = await self._world.wait(snapshot.score, "evaluation")
+        if score is None:
+            return
+        self._world.record(
+            "evaluate", round=snapshot.round, accuracy=score.accuracy, loss=score.loss, snapshot_t=snapshot.time_s
+        )
+        self._reached = self._reached or (self._target is not None and score.accuracy >= self._target)

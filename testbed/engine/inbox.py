@@ -1,0 +1,37 @@
+"""A node's mail: reads every message once and hands it to the handler of its kind, until the end of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from testbed.messages import Kind, Message
+from testbed.world import World
+
+Handler = Callable[[Message], None]
+
+
+class Inbox:
+    """Handlers return at once; what takes time they spawn. So messages are looked at in the order of arrival."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._handlers: dict[Kind, Handler] = {}
+        self._open = True
+
+    def on(self, kind: Kind, handler: Handler) -> None:
+        """Hand messages of ``kind`` to ``handler``."""
+        assert kind not in self._handlers, f"two handlers for {kind}"
+        self._handlers[kind] = handler
+
+    def close(self) -> None:
+        """Stop reading after the message at hand."""
+        self._open = False
+
+    async def run(self) -> None:
+        """Read until closed. Idle is normal here: the waits that matter have names and deadlines of their own."""
+        while self._open:
+            message = await self._world.receive("mail", math.inf)
+            handler = self._handlers.get(message.kind)
+            assert handler is not None, f"{self._world.node} cannot handle {message.kind} from {message.sender}"
+            handler(message)

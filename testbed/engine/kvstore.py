@@ -1,0 +1,105 @@
+"""The child's side of a parameter server: declare, init, push, pull, with keys sliced over one or more servers.
+
+A worker uses it towards its local server, a local server towards the global servers. Tensors are flat float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.engine.inbox import Inbox
+from testbed.messages import Kind, Message
+from testbed.policy.shard.slices import Slice
+from testbed.world import Future, World
+
+PULL_ROUND = -1  # a plain pull belongs to no round
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value of a key after a round. ``last``: nobody goes on after this round."""
+
+    tensor: Tensor
+    last: bool = False
+
+
+Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
+PriorityOf = Callable[[int], int]
+
+
+class KVStore:
+    """One child's view of the servers above it."""
+
+    def __init__(
+        self, world: World, inbox: Inbox, servers: tuple[str, ...], codec: Codec, slicer: Slicer, priority: PriorityOf
+    ) -> None:
+        self._world, self._servers, self._codec = world, servers, codec
+        self._slicer, self._priority = slicer, priority
+        self._slices: dict[int, list[Slice]] = {}
+        self._pending: dict[tuple[int, int], Future[Value]] = {}
+        self._sizes: dict[int, int] = {}
+        inbox.on(Kind.VALUE, self._on_value)
+
+    async def declare(self, sizes: Sequence[int]) -> None:
+        """Tell the servers which keys there are: key ``k`` has ``sizes[k]`` elements."""
+        slices = self._slicer(tuple(sizes), len(self._servers))
+        for piece in slices:
+            self._slices.setdefault(piece.key, []).append(piece)
+            self._sizes[piece.wire_key] = piece.stop - piece.start
+        for index, server in enumerate(self._servers):
+            mine = [piece for piece in slices if piece.server == index]
+            keys = {"keys": [p.wire_key for p in mine], "sizes": [p.stop - p.start for p in mine]}
+            await self._world.send(server, Message(Kind.DECLARE, meta=keys))
+
+    async def init(self, key: int, tensor: Tensor) -> None:
+        """Give a key its first value, everywhere. Exactly one node of a run does this."""
+        for piece in self._slices[key]:
+            part = tensor[piece.start : piece.stop]
+            await self._world.send(
+                self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, parts=(part,))
+            )
+
+    async def push(self, key: int, round_: int, tensor: Tensor, last: bool = False) -> None:
+        """Send this child's contribution to a key's round. ``value`` then waits for the answer."""
+        for piece in self._slices[key]:
+            self._expect(piece.wire_key, round_)
+            parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
+            meta = {"last": True} if last else {}
+            message = Message(Kind.PUSH, piece.wire_key, round_, meta, parts, self._priority(key))
+            await self._world.send(self._servers[piece.server], message)
+
+    async def value(self, key: int, round_: int) -> Value:
+        """The answer to this child's push of (key, round)."""
+        pieces = [await self._arrival(piece, round_) for piece in self._slices[key]]
+        if len(pieces) == 1:
+            return pieces[0]
+        return Value(torch.cat([piece.tensor for piece in pieces]), any(piece.last for piece in pieces))
+
+    async def pull(self, key: int) -> Tensor:
+        """The current value of a key; waits until it has one."""
+        for piece in self._slices[key]:
+            self._expect(piece.wire_key, PULL_ROUND)
+            await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
+        return (await self.value(key, PULL_ROUND)).tensor
+
+    def _expect(self, wire_key: int, round_: int) -> None:
+        assert (wire_key, round_) not in self._pending, f"key {wire_key}, round {round_} is already on its way"
+        self._pending[wire_key, round_] = self._world.future()
+
+    async def _arrival(self, piece: Slice, round_: int) -> Value:
+        what = "first value" if round_ == PULL_ROUND else f"round {round_}"
+        future = self._pending[piece.wire_key, round_]
+        value = await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
+        del self._pending[piece.wire_key, round_]
+        return value
+
+    def _on_value(self, message: Message) -> None:
+        plain = message.round == PULL_ROUND  # first values are exact, whatever the codec
+        tensor = message.parts[0] if plain else self._codec.decode(message.parts, self._sizes[message.key])
+        future = self._pending[message.key, message.round]
+        future.set_result(Value(tensor, message.meta.get("last", False)))

@@ -1,0 +1,51 @@
+"""A node's side of the scheduler: join, barriers, and the end of the run. Independent of who starts first."""
+
+from __future__ import annotations
+
+from testbed.engine.inbox import Inbox
+from testbed.messages import Kind, Message
+from testbed.plan.model import Plan
+from testbed.world import Future, World
+
+END = "end"
+
+
+class Membership:
+    """Talks to the one scheduler of the run."""
+
+    def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
+        self._world, self._inbox, self._timeouts = world, inbox, plan.timeouts
+        (scheduler,) = plan.with_role("scheduler")
+        self._scheduler = scheduler.name
+        self._ready: Future[None] = world.future()
+        self._ended: Future[None] = world.future()
+        self._barriers: dict[str, Future[None]] = {}
+        inbox.on(Kind.READY, lambda message: self._ready.set_result(None))
+        inbox.on(Kind.RELEASE, self._on_release)
+
+    async def join(self) -> None:
+        """Returns when every node of the Plan is there."""
+        await self._world.send(self._scheduler, Message(Kind.REGISTER))
+        await self._world.wait(self._ready, "everybody to register", self._timeouts.rendezvous_s)
+
+    async def barrier(self, name: str, size: int) -> None:
+        """Returns when ``size`` nodes have reached the barrier of this name."""
+        self._barriers[name] = self._world.future()
+        await self._world.send(self._scheduler, Message(Kind.BARRIER, meta={"name": name, "size": size}))
+        await self._world.wait(self._barriers[name], f"barrier {name!r}", self._timeouts.rendezvous_s)
+
+    async def finish(self) -> None:
+        """A worker has done its work; returns when all have."""
+        await self._world.send(self._scheduler, Message(Kind.DONE))
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Returns when the scheduler has declared the end of the run."""
+        await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
+
+    def _on_release(self, message: Message) -> None:
+        if message.meta["name"] == END:
+            self._ended.set_result(None)
+            self._inbox.close()
+        else:
+            self._barriers[message.meta["name"]].set_result(None)

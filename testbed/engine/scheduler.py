@@ -1,0 +1,54 @@
+"""The scheduler: knows who is there, releases barriers, declares the end. It carries no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from testbed.engine.membership import END
+from testbed.messages import Kind, Message
+from testbed.plan.model import Plan
+from testbed.world import World
+
+
+class Scheduler:
+    """One per run, in the central data centre."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler")
+        self._unfinished = {node.name for node in plan.with_role("worker")}
+        self._timeouts = plan.timeouts
+        self._arrived: dict[str, list[str]] = {}
+
+    async def __call__(self, world: World) -> None:
+        world.record("start", role="scheduler")
+        await self._rendezvous(world)
+        while self._unfinished:
+            message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
+            if message.kind is Kind.DONE:
+                self._unfinished.discard(message.sender)
+            else:
+                assert message.kind is Kind.BARRIER, f"the scheduler cannot handle {message.kind}"
+                await self._on_barrier(world, message)
+        await _tell(world, self._others, Kind.RELEASE, END)
+        world.record("final", role="scheduler")
+
+    async def _rendezvous(self, world: World) -> None:
+        missing = dict.fromkeys(self._others)
+        while missing:
+            names = ", ".join(list(missing)[:5]) + (", …" if len(missing) > 5 else "")
+            message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
+            assert message.kind is Kind.REGISTER, f"{message.kind} from {message.sender} before everybody is there"
+            missing.pop(message.sender)
+        await _tell(world, self._others, Kind.READY, "ready")
+
+    async def _on_barrier(self, world: World, message: Message) -> None:
+        name = message.meta["name"]
+        arrived = self._arrived.setdefault(name, [])
+        arrived.append(message.sender)
+        if len(arrived) == message.meta["size"]:
+            await _tell(world, self._arrived.pop(name), Kind.RELEASE, name)
+
+
+async def _tell(world: World, nodes: Collection[str], kind: Kind, name: str) -> None:
+    for node in nodes:
+        await world.send(node, Message(kind, meta={"name": name}))
