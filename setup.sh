@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes a fresh Debian 12 or Ubuntu 24.04 machine ready; safe to run again, quick when there is nothing to do.
+# It ends with a working .venv/bin/testbed. Without root (or sudo) everything but emulation is prepared.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# --- system packages: Mininet and the tools that shape and measure links -------------------------------------------
+declare -A provides=(
+  [mnexec]=mininet [brctl]=bridge-utils [ip]=iproute2 [tc]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool
+  [nft]=nftables [iptables]=iptables [ping]=iputils-ping [unshare]=util-linux [git]=git
+)
+have() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
+
+missing=()
+for tool in "${!provides[@]}"; do have "$tool" || missing+=("${provides[$tool]}"); done
+have python3 || missing+=(python3)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
+  if command -v apt-get >/dev/null 2>&1 && "${as_root[@]}" true 2>/dev/null; then
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    say "no root (or no apt): not installed: ${missing[*]}. Simulation and local runs work; for emulation run:"
+    say "  sudo apt-get install --no-install-recommends ${missing[*]}"
+  fi
+fi
+
+# --- Python environment ---------------------------------------------------------------------------------------------
+python=""
+for candidate in python3 python3.13 python3.12 python3.11; do
+  if "$candidate" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[ -n "$python" ] || fail "Python 3.11 or newer with venv is needed (apt-get install python3 python3-venv)"
+
+stamp=.venv/.ready
+wanted=$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && .venv/bin/testbed --version >/dev/null 2>&1; then
+  say "ready (.venv/bin/testbed)"
+  exit 0
+fi
+
+[ -x .venv/bin/python ] || { say "making .venv with $("$python" --version)"; "$python" -m venv .venv; }
+pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v '^WARNING: Location' >&2); }
+
+# Without an NVIDIA GPU the CPU build of PyTorch saves gigabytes. A machine whose pip already knows a folder of wheels
+# (find-links) gets it from there; others from PyTorch's own index, or TORCH_INDEX_URL.
+if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+  torch=$(grep '^torch==' constraints.txt)
+  index=()
+  if [ -n "${TORCH_INDEX_URL:-}" ]; then
+    index=(--index-url "$TORCH_INDEX_URL" --extra-index-url https://pypi.org/simple)
+  elif ! have nvidia-smi && ! .venv/bin/python -m pip config list 2>/dev/null | grep -q find-links; then
+    index=(--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple)
+  fi
+  say "installing $torch (the largest part)"
+  pip install "${index[@]}" "$torch"
+fi
+say "installing the testbed and its Python packages"
+pip install -c constraints.txt -e '.[fast,dev]'
+
+.venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
+printf '%s' "$wanted" > "$stamp"
+say "ready (.venv/bin/testbed). What this machine can do: .venv/bin/testbed doctor"
