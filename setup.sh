@@ -59,10 +59,9 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v
 if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   torch=$(grep '^torch==' constraints.txt)
   index=()
-  if [ -n "${TORCH_INDEX_URL:-}" ]; then
-    index=(--index-url "$TORCH_INDEX_URL" --extra-index-url https://pypi.org/simple)
-  elif ! have nvidia-smi && ! .venv/bin/python -m pip config list 2>/dev/null | grep -q find-links; then
-    index=(--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple)
+  if ! have nvidia-smi && ! .venv/bin/python -m pip config list 2>/dev/null | grep -q find-links; then
+    torch+=+cpu
+    index=(--extra-index-url "${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}")
   fi
   say "installing $torch (the largest part)"
   pip install "${index[@]}" "$torch"
