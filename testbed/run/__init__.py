@@ -1,0 +1,1 @@
+"""One run, from a Plan to a run directory full of events, on any back end."""

@@ -1,0 +1,135 @@
+"""The launcher's side of a run: starts the host process, passes its progress on, ends it when asked.
+
+The host (``testbed.run.host``) is a process of its own for every back end: it may import torch, enter namespaces and
+fork, while the command stays light and keeps the terminal. The two talk over pipes: progress as JSON lines on the
+host's standard output, ``stop`` on its standard input. When the launcher dies, by whatever signal, the pipe closes
+and the kernel ends the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.plan.model import Plan
+
+Progress = Callable[[dict[str, Any]], None]
+
+STOP_GRACE_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. ``status`` is ``done``, ``failed`` or ``interrupted``."""
+
+    status: str
+    message: str
+    exit_code: int
+
+
+def run(plan: Plan, directory: Path, on_progress: Progress) -> Outcome:
+    """Run the Plan that lies in ``directory`` as ``plan.json``. Blocks until the run has ended and nothing is left."""
+    host = _start(plan, directory)
+    try:
+        return _follow(host, directory, on_progress)
+    except KeyboardInterrupt:
+        return _stop(host, directory, on_progress)
+    finally:
+        _end(host)
+
+
+def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "testbed.run.host", str(directory)]
+    if plan.back_end == "emulate":
+        from emulation.sandbox import sandbox_command
+
+        command = sandbox_command(command)
+    log = open(directory / "host.log", "a", encoding="utf-8")
+    with log:
+        # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+            env=_environment(),
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _environment() -> dict[str, str]:
+    # One thread per process: many workers share few cores, and sums must not depend on a number of threads.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> Outcome:
+    outcome = None
+    assert host.stdout is not None
+    for event in _events(host.stdout):
+        if event["kind"] == "outcome":
+            outcome = Outcome(event["status"], event["message"], event["exit_code"])
+        else:
+            on_progress(event)
+    host.wait()
+    return outcome or Outcome("failed", _last_words(directory, host.returncode), 4)
+
+
+def _events(lines: IO[str]) -> Any:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue  # a library's chatter on standard output
+
+
+def _last_words(directory: Path, code: int) -> str:
+    """Why a host that said nothing may have ended: the end of its log."""
+    text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    reason = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"the host process ended with {reason}: {text[-1] if text else 'it said nothing'} (see host.log)"
+
+
+def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> Outcome:
+    on_progress({"kind": "stage", "name": "stopping"})
+    assert host.stdin is not None
+    try:
+        host.stdin.write("stop\n")
+        host.stdin.flush()
+        signal.signal(signal.SIGALRM, _too_late)
+        signal.setitimer(signal.ITIMER_REAL, STOP_GRACE_S)
+        _follow(host, directory, on_progress)
+    except (BrokenPipeError, TimeoutError, KeyboardInterrupt):
+        pass  # the second Ctrl-C, or no answer: go straight to the end
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return Outcome("interrupted", "interrupted; the results so far are kept", 130)
+
+
+def _too_late(*_: object) -> None:
+    raise TimeoutError
+
+
+def _end(host: subprocess.Popen[str]) -> None:
+    """Whatever happened: the host and all its children are gone when this returns."""
+    if host.poll() is None:
+        os.killpg(host.pid, signal.SIGKILL)
+    host.wait()
+    for pipe in (host.stdin, host.stdout):
+        if pipe:
+            pipe.close()
