@@ -1,4 +1,4 @@
-"""float32 as it is: four bytes an element."""
+"""float32 as it is: four bytes an element, up and down."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ class NoneCodec:
     def __init__(self, options: NoneOptions) -> None:
         pass
 
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        pass
+
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         return (tensor.contiguous(),)
 
-    def decode(self, parts: tuple[Tensor, ...], size: int) -> Tensor:
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         (tensor,) = parts
         if tensor.numel() != size:
             raise ValueError(f"expected {size} elements, got {tensor.numel()}")
         return tensor.reshape(size)
 
+    encode_value = encode
+    decode_value = decode
+
     def encoded_bytes(self, size: int) -> int:
         return 4 * size
+
+    value_bytes = encoded_bytes

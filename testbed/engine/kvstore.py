@@ -99,7 +99,10 @@ class KVStore:
         return value
 
     def _on_value(self, message: Message) -> None:
-        plain = message.round == PULL_ROUND  # first values are exact, whatever the codec
-        tensor = message.parts[0] if plain else self._codec.decode(message.parts, self._sizes[message.key])
-        future = self._pending[message.key, message.round]
-        future.set_result(Value(tensor, message.meta.get("last", False)))
+        key = message.key
+        if message.round == PULL_ROUND:  # first values are exact, whatever the codec
+            tensor = message.parts[0]
+            self._codec.begin(key, tensor)
+        else:
+            tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
+        self._pending[key, message.round].set_result(Value(tensor, message.meta.get("last", False)))

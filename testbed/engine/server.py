@@ -67,7 +67,7 @@ class Server:
 
     def _on_push(self, message: Message) -> None:
         key, round_, member = message.key, message.round, message.sender
-        tensor = self._codecs[member].decode(message.parts, self._sizes[key])
+        tensor = self._codecs[member].decode(key, message.parts, self._sizes[key])
         self._contributions.setdefault((key, round_), {})[member] = tensor
         if message.meta.get("last"):
             self._last.add((key, round_))
@@ -96,8 +96,15 @@ class Server:
         value = self._values[key]
         meta = {"last": True} if value.last else {}
         for member in members:
-            parts = (value.tensor,) if round_ == PULL_ROUND else self._codecs[member].encode(key, value.tensor)
+            parts = self._payload(member, key, round_, value.tensor)
             await self._world.send(member, Message(Kind.VALUE, key, round_, dict(meta), parts))
+
+    def _payload(self, member: str, key: int, round_: int, value: Tensor) -> tuple[Tensor, ...]:
+        codec = self._codecs[member]
+        if round_ != PULL_ROUND:
+            return codec.encode_value(key, value)
+        codec.begin(key, value)
+        return (value,)
 
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:
