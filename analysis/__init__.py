@@ -1,0 +1,1 @@
+"""Run directories in, frames, metrics and figures out. Reads nothing but run directories."""

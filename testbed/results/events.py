@@ -6,14 +6,14 @@ without a newline. Lines are never rewritten.
 kind        fields (beside ``t``)                                    written by
 ----------  -------------------------------------------------------  ------------------------------------------
 start       role, data_center, pid                                   every node, when its role starts
-train       iterations, workers                                      master worker, when training starts (t = 0 of accuracy)
+train       iterations, workers                                      master worker, at the start of training
 transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
             header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan"
 compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
 wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
 round       t0, round, loss, samples                                 worker, when its round's new values are in
 update      key, round, version, contributors                        global server, when it has applied a key's update
-evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: when the values were taken
+evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
 final       role, iterations, parameters_sha256 (if it holds any)    every node, when its role ends
 link        link, configured_bps, bytes, dropped_packets,            the back end's monitor, per WAN link per sample;
             backlog_bytes                                            counters are cumulative

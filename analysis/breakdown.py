@@ -1,0 +1,192 @@
+"""Where the time of a run went: compute, LAN, WAN and waiting, for every node.
+
+**A worker's round** is the span from the ``round`` event's ``t0`` to its ``t``. Every instant of it belongs to exactly
+one part, so the parts add up to the span:
+
+* ``compute``: the worker computes; or its data are at a server that is computing (sum, optimizer);
+* ``lan``, ``wan``: otherwise, its data are on their way between two nodes, from ``send`` to arrival;
+* ``waiting``: the rest: its data lie at a server until the other workers' or the other data centres' are there.
+
+"Its data" are the *critical key* of the round: the one whose value arrives last at the worker. The path is followed
+down from there: the value that the server sent, the value that this server had been sent (same key if there is one,
+otherwise the latest that had arrived by then), up to the server that made it; the way up is the pushes of the same keys
+between the same nodes:
+
+    worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
+           LAN               waiting  WAN              waiting       WAN              LAN
+
+**A server** has no rounds of its own: over the span of training it *computes*, otherwise has a *WAN* transfer to or
+from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from testbed.ids import data_center_of
+from testbed.results.intervals import Intervals, union
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = ("compute", "lan", "wan", "waiting")
+TABLES_NEEDED = ("rounds", "transfers", "computes", "nodes")
+
+Frames = Mapping[str, "pd.DataFrame"]
+
+
+class Hop(NamedTuple):
+    """One transfer of the critical path."""
+
+    begin: float
+    end: float
+    source: str
+    target: str
+    key: int
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Transfers of tensors by round and end point, and when each node computed."""
+
+    pushes: dict[tuple[str, int, int], Hop]  # source, round, key
+    values: dict[tuple[str, int], list[Hop]]  # target, round; in order of arrival
+    computing: dict[str, Intervals]
+
+
+def per_round(frames: Frames) -> pd.DataFrame:
+    """One row per worker and round: ``node, data_center, round, t0_s, t_s`` and ``<part>_s`` for each of ``PARTS``."""
+    import pandas as pd
+
+    index = _index(frames)
+    rows = []
+    rounds = frames["rounds"].sort_values(["node", "round"])
+    spans = zip(*(rounds[name].tolist() for name in ("node", "round", "t0_s", "t_s")), strict=True)
+    for node, round_, begin, end in spans:
+        rows.append((node, data_center_of(node), round_, begin, end, *_split(index, node, round_, begin, end)))
+    names = ["node", "data_center", "round", "t0_s", "t_s", *(f"{part}_s" for part in PARTS)]
+    return pd.DataFrame(rows, columns=names)
+
+
+def per_node(frames: Frames) -> pd.DataFrame:
+    """One row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round."""
+    import pandas as pd
+
+    columns = [f"{part}_s" for part in PARTS]
+    rounds = per_round(frames)
+    workers = rounds.groupby("node")[columns].mean()
+    workers["rounds"] = rounds.groupby("node").size()
+    workers["role"] = "worker"
+    nodes = pd.concat([workers, *_servers(frames)]) if len(workers) else workers
+    nodes = nodes.rename_axis("node").reset_index()
+    nodes.insert(1, "data_center", nodes["node"].map(data_center_of))
+    return nodes[["node", "data_center", "role", "rounds", *columns]]
+
+
+def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], list[Hop]]:
+    """The pushes from the worker upwards, and the values back down to it, each in the order of time."""
+    up: list[Hop] = []
+    down: list[Hop] = []
+    node = worker
+    while (value := _value_before(index, node, round_, down[0] if down else None)) is not None:
+        down.insert(0, value)
+        push = index.pushes.get((node, round_, value.key))
+        if push is not None:
+            up.append(push)
+        node = value.source
+    return up, down
+
+
+def _value_before(index: _Index, node: str, round_: int, sent: Hop | None) -> Hop | None:
+    """The value at ``node`` that made it send ``sent``; the last one of the round if nothing follows."""
+    arrived = index.values.get((node, round_), [])
+    if sent is None:
+        return arrived[-1] if arrived else None
+    in_time = [hop for hop in arrived if hop.end <= sent.begin]
+    same_key = [hop for hop in arrived if hop.key == sent.key]
+    candidates = same_key or in_time
+    return candidates[-1] if candidates else None
+
+
+def _split(index: _Index, worker: str, round_: int, begin: float, end: float) -> tuple[float, float, float, float]:
+    own = _during(index.computing.get(worker), begin, end)
+    seconds = defaultdict(float, compute=sum(b - a for a, b in own))
+    up, down = critical_path(index, worker, round_)
+    cursor = begin
+    for part, at, a, b in _segments(up, down):
+        a, b = max(a, cursor), min(b, end)  # noqa: PLW2901 - every instant counts once
+        if b <= a:
+            continue
+        cursor = b
+        pieces = _during(index.computing.get(at), a, b) if part == "waiting" else [(a, b)]
+        seconds["compute" if part == "waiting" else part] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
+    busy = seconds["compute"] + seconds["lan"] + seconds["wan"]
+    return seconds["compute"], seconds["lan"], seconds["wan"], max(0.0, end - begin - busy)
+
+
+def _segments(up: list[Hop], down: list[Hop]) -> Iterator[tuple[str, str, float, float]]:
+    """(part, node, begin, end) along the path; between two hops the data lie at the node that they reached."""
+    path = [*up, *down]
+    for hop, following in zip(path, [*path[1:], None], strict=True):
+        yield hop.tier, "", hop.begin, hop.end
+        if following is not None:
+            yield "waiting", hop.target, hop.end, following.begin
+
+
+def _during(computing: Intervals | None, begin: float, end: float) -> list[tuple[float, float]]:
+    if computing is None or not len(computing.edges):
+        return []
+    edges = computing.edges
+    first = bisect_left(edges[:, 1], begin)
+    pieces = []
+    for a, b in edges[first : bisect_left(edges[:, 0], end)]:
+        pieces.append((max(float(a), begin), min(float(b), end)))
+    return [(a, b) for a, b in pieces if b > a]
+
+
+def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> float:
+    return sum(max(0.0, min(b, end) - max(a, begin)) for a, b in pieces)
+
+
+def _index(frames: Frames) -> _Index:
+    transfers = frames["transfers"]
+    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)].sort_values("t_s")
+    pushes: dict[tuple[str, int, int], Hop] = {}
+    values = defaultdict(list)
+    columns = ["t0_s", "t_s", "source", "target", "key", "tier"]
+    hops = [Hop(*row) for row in zip(*(tensors[name].tolist() for name in columns), strict=True)]
+    for hop, kind, round_ in zip(hops, tensors["message"], tensors["round"].tolist(), strict=True):
+        if kind == "push":
+            pushes[hop.source, round_, hop.key] = hop
+        else:
+            values[hop.target, round_].append(hop)
+    return _Index(pushes, dict(values), _computing(frames["computes"]))
+
+
+def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:
+    return {str(node): union(group[["t0_s", "t_s"]].to_numpy()) for node, group in computes.groupby("node")}
+
+
+def _servers(frames: Frames) -> Iterator[pd.DataFrame]:
+    import pandas as pd
+
+    rounds, transfers, nodes = frames["rounds"], frames["transfers"], frames["nodes"]
+    begin, end = float(rounds["t0_s"].min()), float(rounds["t_s"].max())
+    count = int(rounds.groupby("node").size().max())
+    computing = _computing(frames["computes"])
+    roles = dict(zip(nodes["node"].tolist(), nodes["role"].tolist(), strict=True))
+    for server in (name for name, role in roles.items() if role in ("server", "global_server")):
+        mine = transfers[(transfers["source"] == server) | (transfers["target"] == server)]
+        tiers = {tier: union(group[["t0_s", "t_s"]].to_numpy()) for tier, group in mine.groupby("tier")}
+        compute = computing.get(server, union([])).within(begin, end)
+        wan = tiers.get("wan", union([])).within(begin, end).minus(compute)
+        lan = tiers.get("lan", union([])).within(begin, end).minus(compute).minus(wan)
+        busy = [each.total() for each in (compute, lan, wan)]
+        means = [seconds / count for seconds in (*busy, end - begin - sum(busy))]
+        row = {**dict(zip([f"{part}_s" for part in PARTS], means, strict=True)), "rounds": count, "role": roles[server]}
+        yield pd.DataFrame([row], index=[server])

@@ -1,0 +1,105 @@
+"""One identity for every technique, back end and part of the time: label, colour, marker, line, order. The same in
+every figure. Colours: Okabe and Ito's palette, told apart with any colour vision; markers and lines differ as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How one thing is drawn."""
+
+    label: str
+    color: str
+    marker: str = "o"
+    line: str = "-"
+
+
+TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
+    "fsa": Identity("FSA", "#0072B2", "o"),
+    "bsp": Identity("BSP", "#000000", "s"),
+    "mixedsync": Identity("MixedSync", "#E69F00", "^"),
+    "hfa": Identity("HFA", "#009E73", "D"),
+    "esync": Identity("ESync", "#CC79A7", "v"),
+    "dgt": Identity("DGT", "#D55E00", "P"),
+    "tsengine": Identity("TSEngine", "#56B4E9", "X"),
+    "p3": Identity("P3", "#7A5195", "<"),
+    "fp16": Identity("FP16", "#666666", ">"),
+    "bisparse": Identity("Bi-Sparse", "#A6761D", "h"),
+    "mpq": Identity("MPQ", "#1B9E77", "p"),
+    "multigps": Identity("MultiGPS", "#E7298A", "*"),
+    "ssp": Identity("SSP", "#5C6BC0", "d"),
+    "diloco": Identity("DiLoCo", "#8D6E63", "H"),
+    "allreduce": Identity("All-reduce", "#455A64", "8"),
+    "gossip": Identity("Gossip", "#9E9D24", "1"),
+}
+
+BACK_ENDS: dict[str, Identity] = {
+    "emulate": Identity("emulated", "#333333", line="-"),
+    "simulate": Identity("simulated", "#333333", line="--"),
+    "local": Identity("local", "#333333", line=":"),
+}
+
+PARTS: dict[str, Identity] = {
+    "compute": Identity("compute", "#009E73"),
+    "lan": Identity("LAN", "#56B4E9"),
+    "wan": Identity("WAN", "#D55E00"),
+    "waiting": Identity("waiting", "#C9CDD2"),
+}
+
+_SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#666666", "#A6761D", "#000000")
+_MARKERS = "osD^vPX<>h"
+
+# axis of the Plan's technique, and the values on it that are no technique of their own
+_AXES = (
+    ("paradigm", ("hips", "ps")), ("sync_tier2", ("fsa", "bsp")), ("sync_tier1", ("fsa", "bsp")),
+    ("order", ("fifo",)), ("overlay_tier2", ("star",)), ("overlay_tier1", ("star",)),
+    ("codec_tier2", ("none",)), ("codec_tier1", ("none",)), ("shard", ("hashed",)),
+)  # fmt: skip
+
+
+def technique_of(plan: Mapping[str, Any]) -> str:
+    """Short name of a Plan's technique, such as ``hfa+fp16``: every value that is not the plain one, in axis order."""
+    technique = plan["technique"]
+    named = [technique[axis]["kind"] for axis, plain in _AXES if technique[axis]["kind"] not in plain]
+    return "+".join(dict.fromkeys(named)) or str(technique["sync_tier2"]["kind"])
+
+
+def technique(name: str) -> Identity:
+    """Identity of a name made by ``technique_of``. A combination looks like its first technique."""
+    first, *others = name.split("+")
+    known = TECHNIQUES.get(first, Identity(first, "#333333"))
+    labels = [known.label, *(TECHNIQUES[other].label if other in TECHNIQUES else other for other in others)]
+    return Identity(" + ".join(labels), known.color, known.marker, known.line)
+
+
+def rank(name: str) -> int:
+    """Place of a technique in legends and tables; unknown ones come last."""
+    first = name.split("+", maxsplit=1)[0]
+    return list(TECHNIQUES).index(first) if first in TECHNIQUES else len(TECHNIQUES)
+
+
+def series(number: int) -> Identity:
+    """The look of the ``number``-th of several like things: data centres, links, seeds."""
+    return Identity(str(number), _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)])
+
+
+def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
+    """One identity per run: colour by technique while all differ, line by back end; otherwise by place."""
+    looks = [(technique_of(plan), str(plan["back_end"])) for plan in plans]
+    if len(set(looks)) == len(looks):
+        return [_of_pair(name, back_end) for name, back_end in looks]
+    return [
+        Identity(f"{_of_pair(*look).label}, {number + 1}", series(number).color, series(number).marker,
+                 BACK_ENDS[look[1]].line)
+        for number, look in enumerate(looks)
+    ]  # fmt: skip
+
+
+def _of_pair(name: str, back_end: str) -> Identity:
+    known, where = technique(name), BACK_ENDS[back_end]
+    return Identity(f"{known.label}, {where.label}", known.color, known.marker, where.line)

@@ -1,0 +1,124 @@
+"""Any number of run directories as plain objects with lazily read, tidy pandas frames.
+
+The tables, their columns and units are those of ``testbed.results.columns``. ``frame(runs, name)`` puts one table of
+several runs together, with the columns ``run``, ``technique``, ``back_end`` and ``seed`` before the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import ScenarioError
+from testbed.results import rundir, summary, tables
+from testbed.results.columns import TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Tables(Mapping[str, "pd.DataFrame"]):
+    """The tables of one run, each read when it is first asked for."""
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._read = run, dict[str, "pd.DataFrame"]()
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._read:
+            stored = (self._run / "tables" / f"{name}.parquet").is_file()
+            # without Parquet all tables come from one pass over the events
+            self._read |= tables.read(self._run, (name,) if stored else tuple(TABLES))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. ``plan`` and ``manifest`` as read; ``result`` and ``fidelity`` are ``None`` while there are none."""
+
+    path: Path
+    plan: dict[str, Any]
+    manifest: dict[str, Any]
+    result: dict[str, Any] | None
+    fidelity: dict[str, Any] | None
+    status: rundir.Status
+    tables: Tables = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def start_s(self) -> float:
+        """When training started, on the run's clock."""
+        return summary.training_start_s(self.tables["training"])
+
+    @property
+    def scenario_key(self) -> str:
+        """The same for two runs of one scenario, seed included, on different back ends."""
+        return summary.sha256_of(_without_back_end(self.plan))
+
+
+def load_run(path: Path) -> Run:
+    """Open one run directory. Raises ``ScenarioError`` if it is none, ``TestbedError`` if its result was changed."""
+    directory = rundir.open_run(path)
+    result = directory.file("result.json")
+    plan = _json(directory.file("plan.json"))
+    if plan is None:
+        raise ScenarioError(f"{path}: has no plan.json: the run ended before it was planned; run the scenario again")
+    return Run(
+        path=path,
+        plan=plan,
+        manifest=_json(directory.file("manifest.json")) or {},
+        result=summary.read_result(result) if result.is_file() else None,
+        fidelity=_json(directory.file("fidelity.json")),
+        status=directory.status(),
+        tables=Tables(path),
+    )
+
+
+def load(paths: Iterable[Path]) -> list[Run]:
+    """Open several run directories, in the order given."""
+    return [load_run(path) for path in paths]
+
+
+def frame(runs: Iterable[Run], name: str) -> pd.DataFrame:
+    """One table of several runs, in one frame. ``since_start_s`` is ``t_s`` counted from the start of training."""
+    import pandas as pd
+
+    from analysis.identity import technique_of
+
+    parts = []
+    for run in runs:
+        part = run.tables[name].copy()
+        about = (run.name, technique_of(run.plan), run.plan["back_end"], run.plan["seed"])
+        for position, (column, value) in enumerate(zip(("run", "technique", "back_end", "seed"), about, strict=True)):
+            part.insert(position, column, value)
+        part["since_start_s"] = part["t_s"] - run.start_s
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def _without_back_end(plan: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in plan.items() if key not in ("back_end", "warnings", "timeouts", "transport")}
+    placed = ("address", "port")
+    kept["nodes"] = [{key: value for key, value in node.items() if key not in placed} for node in plan["nodes"]]
+    sites = [{key: value for key, value in site.items() if key != "subnet"} for site in plan["network"]["sites"]]
+    kept["network"] = {**plan["network"], "sites": sites}
+    return kept

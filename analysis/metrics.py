@@ -1,0 +1,108 @@
+"""The numbers that papers report, from runs. Times are seconds since the start of training, evaluation left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.load import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Mean of ``count`` seeds and the half width of its 95 % confidence interval (Student); infinite for one seed."""
+
+    value: float
+    half_width: float
+    count: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and confidence interval of independent values, such as one per seed. ``ValueError`` if there are none."""
+    if not values:
+        raise ValueError("no values")
+    array = np.asarray(values, dtype=float)
+    if len(array) == 1:
+        return Mean(float(array[0]), math.inf, 1)
+    from scipy.stats import t
+
+    half = t.ppf(0.975, len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array))
+    return Mean(float(array.mean()), float(half), len(array))
+
+
+def accuracy_curve(run: Run) -> pd.DataFrame:
+    """``time_s, wan_bytes, round, accuracy`` at every evaluation; ``wan_bytes``: tensors over the WAN by then."""
+    import pandas as pd
+
+    scores = run.tables["accuracy"].dropna(subset="accuracy").sort_values("snapshot_t_s")
+    taken = scores["snapshot_t_s"].to_numpy()
+    return pd.DataFrame({
+        "time_s": taken - run.start_s,
+        "wan_bytes": wan_bytes_until(run.tables["transfers"], taken),
+        "round": scores["round"].to_numpy(),
+        "accuracy": scores["accuracy"].to_numpy(),
+    })  # fmt: skip
+
+
+def wan_bytes_until(transfers: pd.DataFrame, moments: Any) -> Any:
+    """WAN payload of training rounds that had arrived by each of the moments (run's clock); array in, array out."""
+    wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0)].sort_values("t_s")
+    sums = np.append(0, wan["payload_bytes"].to_numpy(dtype=np.int64).cumsum())
+    return sums[np.searchsorted(wan["t_s"].to_numpy(), moments, side="right")]
+
+
+def time_to_accuracy(run: Run, target: float) -> float | None:
+    """Seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
+    curve = accuracy_curve(run)
+    reached = curve.loc[curve["accuracy"] >= target, "time_s"]
+    return float(reached.iloc[0]) if len(reached) else None
+
+
+def speed_up(base_s: float | None, other_s: float | None) -> float | None:
+    """How many times faster than the base; ``None`` where either never arrived."""
+    return base_s / other_s if base_s and other_s else None
+
+
+def relative_error(predicted: float, observed: float) -> float:
+    """(predicted - observed) / observed; positive: the prediction is too slow."""
+    return (predicted - observed) / observed
+
+
+def utilisation(links: pd.DataFrame) -> pd.DataFrame:
+    """``link, achieved_bps, configured_bps, utilisation``: means over time while the link was monitored."""
+    known = links.dropna(subset=["achieved_bps", "configured_bps", "interval_s"])
+    weighed = known[["achieved_bps", "configured_bps"]].mul(known["interval_s"], axis=0)
+    sums = weighed.groupby(known["link"]).sum().div(known.groupby("link")["interval_s"].sum(), axis=0)
+    return sums.assign(utilisation=sums["achieved_bps"] / sums["configured_bps"]).reset_index()
+
+
+def waiting_share(breakdown: pd.DataFrame) -> pd.Series:
+    """Share of each node's time that it waited, from ``analysis.breakdown.per_node``."""
+    parts = breakdown.set_index("node")[["compute_s", "lan_s", "wan_s", "waiting_s"]]
+    return parts["waiting_s"] / parts.sum(axis=1)
+
+
+def simulation_errors(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each scenario given both simulated and emulated: iteration times in seconds, and the relative error."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        if run.result and run.result["iteration_time_s"]:
+            times = found.setdefault(run.scenario_key, {})
+            times.setdefault(run.plan["back_end"], []).append(run.result["iteration_time_s"])
+    names = {run.scenario_key: run.plan["name"] for run in runs}
+    return [
+        _compared(names[key], times) for key, times in found.items() if {"simulate", "emulate"} <= times.keys()
+    ]  # fmt: skip
+
+
+def _compared(name: str, times: Mapping[str, list[float]]) -> dict[str, Any]:
+    simulated, emulated = float(np.mean(times["simulate"])), float(np.mean(times["emulate"]))
+    error = relative_error(simulated, emulated)
+    return {"name": name, "simulated_s": simulated, "emulated_s": emulated, "error": error}

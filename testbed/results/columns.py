@@ -1,0 +1,142 @@
+"""The tables of a run: which event makes which table, and every column with its unit and meaning.
+
+Times are seconds since the run's start on the run's one clock; training starts at the ``train`` event (table
+``training``). ``node`` is the writer of the event. Start-up traffic (declare, init, first pull) has ``round`` -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOAT, INTEGER, TEXT, FLAG = "float", "integer", "text", "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``name`` in the table, ``field`` in the event; ``field`` empty: derived, see ``testbed.results.tables``."""
+
+    name: str
+    field: str
+    type: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    kinds: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+_NODE = Column("node", "", TEXT, "", "who wrote the event")
+_T = Column("t_s", "t", FLOAT, "s", "when it happened, or ended")
+_T0 = Column("t0_s", "t0", FLOAT, "s", "when it began")
+_DURATION = Column("duration_s", "", FLOAT, "s", "t_s - t0_s")
+_SPAN = (_NODE, _T0, _T, _DURATION)
+_ROUND = Column("round", "round", INTEGER, "", "training round; -1: none")
+
+TABLES: dict[str, Table] = {
+    "nodes": Table(("start",), (
+        _NODE, _T,
+        Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
+        Column("data_center", "data_center", TEXT, "", "where the node stands"),
+        Column("pid", "pid", INTEGER, "", "process, in its own namespace"),
+    )),
+    "training": Table(("train",), (
+        _NODE, _T,
+        Column("iterations", "iterations", INTEGER, "rounds", "how many are planned"),
+        Column("workers", "workers", INTEGER, "", "how many contribute gradients"),
+    )),
+    "rounds": Table(("round",), (
+        *_SPAN, _ROUND,
+        Column("loss", "loss", FLOAT, "", "training loss on the worker's batch"),
+        Column("samples", "samples", INTEGER, "", "size of that batch"),
+    )),
+    "transfers": Table(("transfer",), (
+        *_SPAN, _ROUND,
+        Column("source", "source", TEXT, "", "sender"),
+        Column("target", "target", TEXT, "", "receiver"),
+        Column("message", "message", TEXT, "", "kind of message, as testbed.messages.Kind"),
+        Column("key", "key", INTEGER, "", "index of the tensor or slice; -1: none"),
+        Column("payload_bytes", "payload_bytes", INTEGER, "B", "tensors"),
+        Column("header_bytes", "header_bytes", INTEGER, "B", "all else in the frame"),
+        Column("tier", "tier", TEXT, "", "lan or wan"),
+    )),
+    "computes": Table(("compute",), (
+        *_SPAN, _ROUND,
+        Column("work", "work", TEXT, "", "kind of work, as testbed.world.Work"),
+        Column("modelled_s", "modelled_s", FLOAT, "s", "how long the device model says it takes"),
+        Column("real_s", "real_s", FLOAT, "s", "how long the mathematics took here"),
+        Column("overrun", "overrun", FLAG, "", "real_s was longer than modelled_s"),
+    )),
+    "waits": Table(("wait",), (
+        *_SPAN, _ROUND,
+        Column("waiting_for", "waiting_for", TEXT, "", "the wait's name"),
+    )),
+    "updates": Table(("update",), (
+        _NODE, _T, _ROUND,
+        Column("key", "key", INTEGER, "", "index of the tensor or slice"),
+        Column("version", "version", INTEGER, "", "updates of this key so far"),
+    )),
+    "accuracy": Table(("evaluate",), (
+        _NODE, _T, _ROUND,
+        Column("snapshot_t_s", "snapshot_t", FLOAT, "s", "when the evaluated values were taken"),
+        Column("accuracy", "accuracy", FLOAT, "1", "share of the test set classified correctly"),
+        Column("loss", "loss", FLOAT, "", "mean loss on the test set"),
+    )),
+    "finals": Table(("final",), (
+        _NODE, _T,
+        Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
+        Column("iterations", "iterations", INTEGER, "rounds", "how many it completed"),
+        Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
+    )),
+    "links": Table(("link",), (
+        _T,
+        Column("link", "link", TEXT, "", "directed WAN link"),
+        Column("configured_bps", "configured_bps", FLOAT, "bit/s", "rate set since the sample before"),
+        Column("achieved_bps", "", FLOAT, "bit/s", "mean rate since the sample before"),
+        Column("interval_s", "", FLOAT, "s", "time since the sample before"),
+        Column("bytes", "bytes", INTEGER, "B", "sent so far"),
+        Column("dropped_packets", "dropped_packets", INTEGER, "", "dropped so far"),
+        Column("backlog_bytes", "backlog_bytes", INTEGER, "B", "queued at the sample"),
+    )),
+    "measured": Table(("measured",), (
+        _T,
+        Column("link", "link", TEXT, "", "directed WAN link, if it is one link"),
+        Column("path", "path", TEXT, "", "pair of data centres, if it is a path"),
+        Column("what", "what", TEXT, "", "rate_bps, round_trip_s, …"),
+        Column("planned", "planned", FLOAT, "as what", "by the Plan"),
+        Column("measured", "measured", FLOAT, "as what", "before training"),
+        Column("tolerance", "tolerance", FLOAT, "1", "allowed relative difference"),
+        Column("ok", "ok", FLAG, "", "within tolerance"),
+    )),
+    "replay": Table(("replay",), (
+        _T,
+        Column("link", "link", TEXT, "", "directed WAN link"),
+        Column("planned_t_s", "planned_t", FLOAT, "s", "when the change was due"),
+        Column("late_s", "late_s", FLOAT, "s", "how much later it was made"),
+        Column("what", "what", TEXT, "", "rate_bps, delay_s or loss"),
+        Column("value", "value", FLOAT, "as what", "the new value"),
+    )),
+    "machine": Table(("machine",), (
+        _T,
+        Column("busy_share", "busy_share", FLOAT, "1", "share of all cores' time that was busy"),
+        Column("steal_share", "steal_share", FLOAT, "1", "share that the hypervisor took away"),
+    )),
+    "warnings": Table(("warning", "error"), (
+        _NODE, _T,
+        Column("kind", "kind", TEXT, "", "warning or error"),
+        Column("message", "message", TEXT, "", "what, where and how to cure it"),
+        Column("cause", "cause", TEXT, "", "of an error"),
+    )),
+}  # fmt: skip
+
+
+def event_fields() -> dict[str, str]:
+    """Type of every field that some table takes from an event. A field has one type in all kinds."""
+    fields = {"kind": TEXT}
+    for table in TABLES.values():
+        for column in table.columns:
+            if column.field:
+                assert fields.setdefault(column.field, column.type) == column.type, column
+    return fields

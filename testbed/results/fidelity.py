@@ -1,0 +1,181 @@
+"""The fidelity report: how far what was observed is what the Plan asked for, and whether the machine kept up.
+
+``degraded`` means: do not publish these times without reading why. Counted are links measured before training, achieved
+against configured rates while it ran, training steps slower than their device model, late trace changes, a saturated
+processor, and dropped packets. Warnings of the Plan and of the nodes are listed; alone they degrade nothing.
+In the virtual world nothing is measured: what is reported there is a prediction, exact for its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+TABLES_NEEDED = ("measured", "links", "computes", "replay", "machine", "warnings")
+
+Frames = Mapping[str, "pd.DataFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on a run is degraded."""
+
+    rate_excess: float = 0.10  # a link may carry this much more than configured, over one sample
+    rate_shortfall: float = 0.15  # and this much less, in the mean, while packets are queued for it
+    busy_link_s: float = 1.0  # a shorter time with a queue is not judged
+    overrun_share: float = 0.05  # of the training steps
+    late_s: float = 0.1  # 99th percentile of the trace changes
+    busy_share: float = 0.95  # of all cores, in more than ``saturated_share`` of the samples
+    saturated_share: float = 0.10
+    steal_share: float = 0.05
+
+
+def assess(
+    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], limits: Limits = Limits()
+) -> dict[str, Any]:
+    """The content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
+    measured, links = _measured(frames["measured"]), _links(frames["links"], limits)
+    compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
+    machine = _machine(frames["machine"], limits)
+    real = plan["back_end"] != "simulate"
+    reasons = [
+        *(row["problem"] for row in [*measured, *links] if row["problem"]),
+        *(_compute_reasons(compute, limits) + _replay_reasons(replay, limits) if real else []),
+        *(_machine_reasons(machine, limits) if real else []),
+    ]
+    warnings = [*reasons, *plan["warnings"], *_told(frames["warnings"])]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": "degraded" if reasons else "ok",
+        "reasons": reasons,
+        "warnings": list(dict.fromkeys(warnings)),
+        "measured_before_training": measured,
+        "links_while_running": links,
+        "compute": compute,
+        "replay": replay,
+        "machine": machine,
+        "capabilities": dict(capabilities),
+    }
+
+
+def _measured(measured: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = measured.astype(object).where(measured.notna(), None).to_dict("records")
+    named = [{str(column): value for column, value in row.items()} for row in rows]
+    return [{**row, "problem": "" if row["ok"] else _mismatch(row)} for row in named]
+
+
+def _mismatch(row: Mapping[str, Any]) -> str:
+    where = row["link"] or row["path"]
+    return (
+        f"{where}: {row['what']} was {row['measured']:.6g} before training, planned {row['planned']:.6g} "
+        f"(tolerance {row['tolerance']:.0%})"
+    )
+
+
+def _links(links: pd.DataFrame, limits: Limits) -> list[dict[str, Any]]:
+    return [_link(str(name), group, limits) for name, group in links.groupby("link")]
+
+
+def _link(name: str, samples: pd.DataFrame, limits: Limits) -> dict[str, Any]:
+    known = samples.dropna(subset=["achieved_bps", "configured_bps"])
+    known = known[known["configured_bps"] > 0]
+    queued = samples["backlog_bytes"] > 0
+    busy = known[(queued & queued.shift(fill_value=False)).loc[known.index]]
+    busy_s = float(busy["interval_s"].sum())
+    possible = float((busy["configured_bps"] * busy["interval_s"]).sum())
+    row = {
+        "link": name,
+        "bytes": int(samples["bytes"].max() - samples["bytes"].min()) if len(samples) else 0,
+        "dropped_packets": int(samples["dropped_packets"].max()) if samples["dropped_packets"].notna().any() else None,
+        "busy_s": round(busy_s, 3),
+        "achieved_share_when_busy": (
+            round(float((busy["achieved_bps"] * busy["interval_s"]).sum()) / possible, 4) if possible else None
+        ),
+        "highest_share": round(float((known["achieved_bps"] / known["configured_bps"]).max()), 4)
+        if len(known)
+        else None,
+    }
+    return {**row, "problem": _link_problem(row, limits)}
+
+
+def _link_problem(row: Mapping[str, Any], limits: Limits) -> str:
+    share, highest = row["achieved_share_when_busy"], row["highest_share"]
+    if highest is not None and highest > 1 + limits.rate_excess:
+        return f"{row['link']}: carried {highest:.0%} of its configured rate in one sample"
+    if share is not None and row["busy_s"] >= limits.busy_link_s and share < 1 - limits.rate_shortfall:
+        return f"{row['link']}: reached {share:.0%} of its configured rate while packets were queued"
+    return ""
+
+
+def _compute(computes: pd.DataFrame) -> dict[str, Any]:
+    steps = computes[(computes["work"] == "step") & computes["modelled_s"].notna()]
+    over = steps[steps["overrun"].fillna(False).astype(bool)]
+    late = (over["real_s"] - over["modelled_s"]).max() if len(over) else 0.0
+    return {
+        "steps": len(steps),
+        "overrun_steps": len(over),
+        "overrun_share": round(len(over) / len(steps), 4) if len(steps) else 0.0,
+        "worst_overrun_s": round(float(late), 6),
+    }
+
+
+def _compute_reasons(compute: Mapping[str, Any], limits: Limits) -> list[str]:
+    if compute["overrun_share"] <= limits.overrun_share:
+        return []
+    return [
+        f"{compute['overrun_steps']} of {compute['steps']} training steps took longer than their device model, "
+        f"by up to {compute['worst_overrun_s'] * 1000:.0f} ms; use a longer step time, fewer workers or more cores"
+    ]
+
+
+def _replay(replay: pd.DataFrame) -> dict[str, Any]:
+    late = replay["late_s"].dropna()
+    return {
+        "changes": len(replay),
+        "late_p99_s": round(float(late.quantile(0.99)), 6) if len(late) else 0.0,
+        "late_max_s": round(float(late.max()), 6) if len(late) else 0.0,
+    }
+
+
+def _replay_reasons(replay: Mapping[str, Any], limits: Limits) -> list[str]:
+    if replay["late_p99_s"] <= limits.late_s:
+        return []
+    return [
+        f"link changes of the trace came late: 99th percentile {replay['late_p99_s'] * 1000:.0f} ms, "
+        f"worst {replay['late_max_s'] * 1000:.0f} ms"
+    ]
+
+
+def _machine(machine: pd.DataFrame, limits: Limits) -> dict[str, Any]:
+    if machine.empty:
+        return {"samples": 0, "busy_mean": None, "saturated_share": None, "steal_mean": None}
+    return {
+        "samples": len(machine),
+        "busy_mean": round(float(machine["busy_share"].mean()), 4),
+        "saturated_share": round(float((machine["busy_share"] > limits.busy_share).mean()), 4),
+        "steal_mean": round(float(machine["steal_share"].fillna(0.0).mean()), 4),
+    }
+
+
+def _machine_reasons(machine: Mapping[str, Any], limits: Limits) -> list[str]:
+    if not machine["samples"]:
+        return []
+    reasons = []
+    if machine["saturated_share"] > limits.saturated_share:
+        reasons.append(
+            f"all cores were busy (> {limits.busy_share:.0%}) in {machine['saturated_share']:.0%} of the samples: "
+            "computing may have delayed messages"
+        )
+    if machine["steal_mean"] > limits.steal_share:
+        reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time away")
+    return reasons
+
+
+def _told(warnings: pd.DataFrame) -> list[str]:
+    told = warnings[warnings["kind"] == "warning"]
+    return [f"{row.node}: {row.message}" for row in told.itertuples()]

@@ -1,0 +1,51 @@
+"""Sets of time: sorted, disjoint, half-open intervals as an array of shape (n, 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """``edges[i] = (from, to)`` in seconds. Make it with ``union``."""
+
+    edges: NDArray[np.float64]
+
+    def total(self) -> float:
+        """Seconds covered."""
+        return float((self.edges[:, 1] - self.edges[:, 0]).sum())
+
+    def within(self, begin: float, end: float) -> Intervals:
+        """The part between two moments."""
+        return union(np.clip(self.edges, begin, end))
+
+    def minus(self, other: Intervals) -> Intervals:
+        """What is in here and not in ``other``."""
+        if not len(self.edges) or not len(other.edges):
+            return self
+        low, high = min(self.edges[0, 0], other.edges[0, 0]), max(self.edges[-1, 1], other.edges[-1, 1])
+        gaps = np.column_stack((np.append(low, other.edges[:, 1]), np.append(other.edges[:, 0], high)))
+        return self.intersection(union(gaps))
+
+    def intersection(self, other: Intervals) -> Intervals:
+        """What is in both."""
+        first = np.searchsorted(other.edges[:, 1], self.edges[:, 0], side="right")
+        last = np.searchsorted(other.edges[:, 0], self.edges[:, 1], side="left")
+        pieces = [np.clip(other.edges[a:b], *edge) for edge, a, b in zip(self.edges, first, last, strict=True) if b > a]
+        return Intervals(np.concatenate(pieces)) if pieces else union([])
+
+
+def union(pairs: ArrayLike) -> Intervals:
+    """The set that the (from, to) pairs cover, in any order, overlapping or not; empty ones count for nothing."""
+    array = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    array = array[array[:, 1] > array[:, 0]]
+    if not len(array):
+        return Intervals(array)
+    array = array[np.argsort(array[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(array[:, 1])
+    starts = np.append(True, array[1:, 0] > reach[:-1])
+    ends = np.append(starts[1:], True)
+    return Intervals(np.column_stack((array[starts, 0], reach[ends])))

@@ -1,0 +1,103 @@
+"""What was run, on what: the provenance that a reviewer asks for. Reads versions without importing torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+_PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "pyroute2", "scikit-learn")
+_ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
+_GIT_LIMIT_S = 10.0
+
+
+def describe(*, seed: int, argv: list[str], capabilities: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The manifest of a run that starts ``now``. ``capabilities``: what the probe found and the back end chose."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "started": now.astimezone(UTC).isoformat(timespec="seconds"),
+        "argv": argv,
+        "seed": seed,
+        "testbed": {"version": version_of("testbed"), **_git(Path(__file__).parent)},
+        "python": platform.python_version(),
+        "packages": {name: version_of(name) for name in _PACKAGES},
+        "machine": _machine(),
+        "environment": environment(os.environ),
+        "congestion_controls": _congestion_controls(),
+        "capabilities": dict(capabilities),
+    }
+
+
+def version_of(package: str) -> str | None:
+    """The installed version, or ``None``."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Only what changes how numbers are computed: nobody's secrets end in a run directory."""
+    return {name: value for name, value in sorted(variables.items()) if name.startswith(_ENVIRONMENT_PREFIXES)}
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "root": os.geteuid() == 0,
+    }
+
+
+def _cpu_model() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _congestion_controls() -> dict[str, Any]:
+    """What the kernel of this machine offers and starts with; the run's own choice stands in the Plan."""
+    ipv4 = "/proc/sys/net/ipv4/"
+    return {
+        "default": _read(ipv4 + "tcp_congestion_control").strip() or None,
+        "available": _read(ipv4 + "tcp_available_congestion_control").split(),
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _git(directory: Path) -> dict[str, Any]:
+    """Commit, and the digest of what differs from it; both ``None`` outside a checkout, or with ``git_error``."""
+    unknown = {"git_commit": None, "git_dirty_sha256": None}
+    try:
+        commit = _git_output(directory, "rev-parse", "HEAD")
+        difference = _git_output(directory, "diff", "HEAD", "--binary", "--no-ext-diff")
+    except subprocess.CalledProcessError:
+        return unknown
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {**unknown, "git_error": str(error)}
+    digest = hashlib.sha256(difference).hexdigest() if difference else None
+    return {"git_commit": commit.decode().strip(), "git_dirty_sha256": digest}
+
+
+def _git_output(directory: Path, *arguments: str) -> bytes:
+    command = ["git", "-C", str(directory), *arguments]
+    return subprocess.run(command, capture_output=True, timeout=_GIT_LIMIT_S, check=True).stdout

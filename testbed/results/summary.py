@@ -1,0 +1,164 @@
+"""``result.json``: the answer of a run in one small file, made from its tables, verified when read.
+
+=====================  ==========  ========================================================================
+field                  unit        meaning
+=====================  ==========  ========================================================================
+schema_version                     of this file
+status                             done | degraded (nodes were lost) | failed | interrupted
+message                            why it is not done; empty if it is
+name, seed, back_end               from the Plan
+plan_sha256                        of ``plan.json``
+iterations             rounds      completed by every worker that trains
+accuracy               1           on the test set, last evaluation; null if there was none
+parameters_sha256                  of the final values, if all holders agree; else null
+parameters_agree                   whether they do; null if nobody holds any
+iteration_time_s       s           mean over the workers of (time covered by rounds / rounds); evaluation left out
+training_s             s           start of training to the last round's end, on the run's clock
+time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
+wan_payload_bytes      B           {data centre: {up, down}}: tensors of all training rounds over the WAN
+wan_header_bytes       B           likewise, all that is not tensors
+wan_setup_bytes        B           likewise, both together, of everything outside training rounds
+fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
+duration_s             s           of the whole command, on the wall clock
+volatile                           what differs from run to run without meaning; outside the hash
+content_sha256                     of all but ``volatile``, ``duration_s`` and itself
+=====================  ==========  ========================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import TestbedError
+from testbed.ids import data_center_of
+from testbed.results.intervals import union
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+TABLES_NEEDED = ("nodes", "training", "rounds", "transfers", "accuracy", "finals")
+_OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
+
+Frames = Mapping[str, "pd.DataFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the run ended. ``started`` and ``ended`` are UTC in ISO 8601."""
+
+    status: str
+    message: str
+    started: str
+    ended: str
+    duration_s: float
+
+
+def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
+    """The content of ``result.json``. ``plan`` is ``plan.json`` as read."""
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "status": ending.status,
+        "message": ending.message,
+        "name": plan["name"],
+        "seed": plan["seed"],
+        "back_end": plan["back_end"],
+        "plan_sha256": sha256_of(plan),
+        **_training(frames, plan),
+        **_wan(frames["transfers"], [site["name"] for site in plan["network"]["sites"]]),
+        "fidelity": {"status": fidelity["status"], "warnings": list(fidelity["warnings"])},
+        "duration_s": round(ending.duration_s, 3),
+        "volatile": {"started": ending.started, "ended": ending.ended},
+    }
+    return {**result, "content_sha256": _content_sha256(result)}
+
+
+def sha256_of(value: Any) -> str:
+    """Digest of the canonical JSON of a value: sorted keys, no spaces."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A ``result.json``, verified. Raises ``TestbedError`` if it is damaged, changed by hand, or of a later release."""
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise TestbedError(f"{path}: cannot be read as a result ({error}); run the scenario again") from error
+    if result.get("schema_version", 0) > SCHEMA_VERSION:
+        raise TestbedError(f"{path}: schema {result['schema_version']} is later than this release's {SCHEMA_VERSION}")
+    if result.get("content_sha256") != _content_sha256(result):
+        raise TestbedError(f"{path}: was changed after the run wrote it (content_sha256 differs); run it again")
+    return result
+
+
+def training_start_s(training: pd.DataFrame) -> float:
+    """When training started on the run's clock; 0 if the event is missing."""
+    return float(training["t_s"].iloc[0]) if len(training) else 0.0
+
+
+def covered_iteration_time_s(rounds: pd.DataFrame) -> float | None:
+    """Mean over workers of the time that its rounds cover, divided by their number.
+
+    Where rounds follow each other this is their mean length; a gap (evaluation) is left out, an overlap counts once.
+    """
+    means = [union(group[["t0_s", "t_s"]].to_numpy()).total() / len(group) for _, group in rounds.groupby("node")]
+    return sum(means) / len(means) if means else None
+
+
+def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
+    rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
+    start_s = training_start_s(frames["training"])
+    digests = frames["finals"]["parameters_sha256"].dropna().unique().tolist()
+    return {
+        "iterations": _iterations(rounds, plan),
+        "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
+        "parameters_sha256": digests[0] if len(digests) == 1 else None,
+        "parameters_agree": len(digests) == 1 if digests else None,
+        "iteration_time_s": _rounded(covered_iteration_time_s(rounds)),
+        "training_s": _rounded(float(rounds["t_s"].max()) - start_s) if len(rounds) else None,
+        "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
+    }
+
+
+def _iterations(rounds: pd.DataFrame, plan: Mapping[str, Any]) -> int:
+    """Rounds that every training worker has completed; a worker that the log never mentions has completed none."""
+    workers = [node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]]
+    completed = rounds.groupby("node").size()
+    return min((int(completed.get(worker, 0)) for worker in workers), default=0)
+
+
+def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
+    if target is None:
+        return None
+    reached = accuracy.loc[accuracy["accuracy"] >= target, "snapshot_t_s"]
+    return _rounded(float(reached.min()) - start_s) if len(reached) else None
+
+
+def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
+    wan = transfers[transfers["tier"] == "wan"]
+    training, setup = wan[wan["round"] >= 0], wan[~(wan["round"] >= 0)]
+    outside = setup.assign(total=setup["payload_bytes"] + setup["header_bytes"])
+    return {
+        "wan_payload_bytes": _up_and_down(training, "payload_bytes", sites),
+        "wan_header_bytes": _up_and_down(training, "header_bytes", sites),
+        "wan_setup_bytes": _up_and_down(outside, "total", sites),
+    }
+
+
+def _up_and_down(transfers: pd.DataFrame, column: str, sites: list[str]) -> dict[str, dict[str, int]]:
+    up = transfers.groupby(transfers["source"].map(data_center_of))[column].sum()
+    down = transfers.groupby(transfers["target"].map(data_center_of))[column].sum()
+    return {site: {"up": int(up.get(site, 0)), "down": int(down.get(site, 0))} for site in sites}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)  # the event log keeps microseconds
+
+
+def _content_sha256(result: Mapping[str, Any]) -> str:
+    return sha256_of({key: value for key, value in result.items() if key not in _OUTSIDE_HASH})

@@ -1,0 +1,144 @@
+"""Events to tidy tables, and tables to Parquet and back. The tables are a cache: they can be rebuilt at any time.
+
+A million events take about two seconds: Arrow reads the JSON lines in one pass per file. A file that Arrow refuses
+(a damaged line, a field of another type) is read line by line, and what is lost is counted in ``warnings``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from testbed.results import atomic
+from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column, Table, event_fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# numbers are read as floats first: JSON knows no integers, and 2^53 is enough for a count
+_READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
+_STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
+_BLOCK_BYTES = 1 << 23  # a line must be shorter than this
+_SCHEMA = pa.schema([(name, _READ_AS[kind]) for name, kind in event_fields().items()])
+
+
+def build(events: Path) -> dict[str, pa.Table]:
+    """Every table of ``testbed.results.columns`` from the ``*.jsonl`` files of a directory, ordered by time."""
+    logs = [_with_node(read_events(path), path) for path in sorted(events.glob("*.jsonl"))]
+    everything = pa.concat_tables(logs) if logs else _with_node(_SCHEMA.empty_table(), Path("none.jsonl"))
+    return {name: _select(everything, table) for name, table in TABLES.items()}
+
+
+def read_events(path: Path) -> pa.Table:
+    """The events of one log, with all known fields as columns. A last line without a newline is ignored."""
+    data = path.read_bytes()
+    data = data[: data.rfind(b"\n") + 1]
+    if not data.strip():
+        return _SCHEMA.empty_table()
+    options = pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
+    try:
+        table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+    except pa.ArrowInvalid:
+        return _read_patiently(data, path)
+    return table.select(_SCHEMA.names)
+
+
+def write(directory: Path, tables: dict[str, pa.Table]) -> None:
+    """One ``<name>.parquet`` per table; columns carry unit and meaning as field metadata."""
+    directory.mkdir(exist_ok=True)
+    for name, table in tables.items():
+        with atomic.replacing(directory / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+
+
+def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
+    """Tables of a run directory as pandas frames: from Parquet, or from the events where there is none."""
+    wanted = list(names)
+    stored = {name: run / "tables" / f"{name}.parquet" for name in wanted}
+    if all(path.is_file() for path in stored.values()):
+        return {name: frame(pq.read_table(path)) for name, path in stored.items()}
+    built = build(run / "events")
+    return {name: frame(built[name]) for name in wanted}
+
+
+def frame(table: pa.Table) -> pd.DataFrame:
+    """A pandas frame; a column of counts with gaps stays a column of (nullable) integers."""
+    import pandas as pd
+
+    nullable = {pa.int64(): pd.Int64Dtype()}
+    gaps = {column.type for column in table.columns if column.null_count}
+    result: pd.DataFrame = table.to_pandas(types_mapper=lambda kind: nullable.get(kind) if kind in gaps else None)
+    return result
+
+
+def _with_node(table: pa.Table, path: Path) -> pa.Table:
+    names = pa.DictionaryArray.from_arrays(
+        pa.repeat(pa.scalar(0, pa.int32()), len(table)), [path.stem.replace(".", "/")]
+    )
+    return table.append_column("node", names.cast(pa.string()))
+
+
+def _select(events: pa.Table, table: Table) -> pa.Table:
+    needed = {"node", "t", "t0", *(column.field for column in table.columns if column.field)}
+    rows = events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
+    rows = rows.take(pc.sort_indices(rows["t"]))  # stable: what one writer wrote stays in its order
+    arrays = {column.name: _column(rows, column) for column in table.columns}
+    if "achieved_bps" in arrays:
+        arrays |= _rates(rows)
+    described = [_described(column) for column in table.columns]
+    return pa.table(list(arrays.values()), schema=pa.schema(described))
+
+
+def _described(column: Column) -> pa.Field:
+    about = {"unit": column.unit, "meaning": column.meaning}
+    return pa.field(column.name, _STORED_AS[column.type], metadata=about)
+
+
+def _column(rows: pa.Table, column: Column) -> pa.ChunkedArray | pa.Array:
+    if column.name == "node":
+        return rows["node"]
+    if column.name == "duration_s":
+        return pc.subtract(rows["t"], rows["t0"])
+    if not column.field:
+        return pa.nulls(len(rows), _STORED_AS[column.type])
+    return pc.cast(rows[column.field], _STORED_AS[column.type], safe=False)
+
+
+def _rates(rows: pa.Table) -> dict[str, Any]:
+    """Mean rate of each link since its previous sample; counters that went back (a restart) give no rate."""
+    samples = rows.select(["link", "t", "bytes"]).to_pandas()
+    change = samples.groupby("link", sort=False)[["t", "bytes"]].diff()
+    rate = (change["bytes"] * 8 / change["t"]).where((change["t"] > 0) & (change["bytes"] >= 0))
+    return {"achieved_bps": pa.array(rate, pa.float64(), from_pandas=True),
+            "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
+
+
+def _read_patiently(data: bytes, path: Path) -> pa.Table:
+    """Line by line; a line or field that cannot be understood is left out and counted."""
+    events, lost = [], 0
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line) if line.strip() else None
+        except ValueError:
+            event, lost = None, lost + 1
+        if isinstance(event, dict):
+            events.append({field.name: _fitting(event.get(field.name), field.type) for field in _SCHEMA})
+    if lost:
+        what = f"{path.name}: {lost} damaged line(s) were left out of the tables"
+        last = max((event["t"] for event in events if event["t"] is not None), default=0.0)
+        events.append({**dict.fromkeys(_SCHEMA.names), "t": last, "kind": "warning", "message": what})
+    return pa.Table.from_pylist(events, schema=_SCHEMA)
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    if kind == pa.float64():
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    expected = bool if kind == pa.bool_() else str
+    return value if isinstance(value, expected) else None
