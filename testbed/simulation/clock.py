@@ -1,0 +1,112 @@
+"""Virtual time: SimPy's environment with absolute times, an end-of-instant priority, and futures that roles can await.
+
+A coroutine whose awaitables yield SimPy events is a SimPy process, so the engine's roles run here as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from heapq import heappush
+from typing import Any, Generic, TypeVar
+
+from simpy import Environment, Event
+from simpy.events import PENDING
+
+T = TypeVar("T")
+Callback = Callable[[Any], None]
+
+NORMAL = 1
+LOW = 2  # after everything else of the same instant
+
+
+class _Call:
+    """The least that SimPy's loop needs of an event: a callback at a time."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    def __init__(self, callback: Callback) -> None:
+        self.callbacks: list[Callback] | None = [callback]
+
+
+class Clock(Environment):
+    """SimPy's environment; times are absolute, so that coincident events stay coincident.
+
+    ``now + (t - now)`` is not ``t`` in floating point; ``at`` never computes that. Background events (samples, traces,
+    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(initial_time=0.0)
+        self._background = 0
+        self.stalled = False  # set by the run while nothing but background events is left
+
+    def at(self, time_s: float, callback: Callback, priority: int = NORMAL) -> None:
+        """Call ``callback(event)`` at that time; equal times in order of priority, then of this call."""
+        heappush(self._queue, (time_s, priority, next(self._eid), _Call(callback)))  # type: ignore[misc, arg-type]
+
+    def at_background(self, time_s: float, callback: Callback) -> None:
+        """As ``at``, for an event that does not mean that the run advances."""
+        self._background += 1
+        self.at(time_s, lambda event: self._run_background(callback, event))
+
+    def _run_background(self, callback: Callback, event: Any) -> None:
+        self._background -= 1
+        callback(event)
+
+    def only_background(self) -> bool:
+        """Whether nothing is scheduled but background events."""
+        return len(self._queue) == self._background
+
+
+class VirtualFuture(Event, Generic[T]):
+    """A value that somebody will set once, as ``testbed.world.Future``; a SimPy event, so that processes wait for it.
+
+    Errors travel beside SimPy's own failures, which would copy the exception and crash the loop when nobody awaits.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.error: BaseException | None = None
+
+    def set_result(self, value: T, /) -> None:
+        assert self._value is PENDING, "a future is set only once"
+        self.succeed(value)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        assert self._value is PENDING, "a future is set only once"
+        self.error = error
+        self.succeed(None)
+
+    def set_at(self, time_s: float, clock: Clock) -> None:
+        """Make this the end of a sleep: set (to nothing) at that time."""
+        self._ok = True
+        self._value = None
+        heappush(clock._queue, (time_s, NORMAL, next(clock._eid), self))  # type: ignore[misc, arg-type]
+
+    def done(self) -> bool:
+        return self._value is not PENDING
+
+    def result(self) -> T:
+        """The value, or raises the error; only when done."""
+        if self.error is not None:
+            raise self.error
+        value: T = self._value
+        return value
+
+    def __await__(self) -> Generator[Event, Any, T]:
+        if self._value is PENDING:
+            yield self
+        return self.result()
+
+
+class Sleep(VirtualFuture[None]):
+    """Done at a given time."""
+
+    def __init__(self, clock: Clock, until_s: float) -> None:
+        super().__init__(clock)
+        self.set_at(until_s, clock)
+
+    def __await__(self) -> Generator[Event, Any, None]:
+        if self.callbacks is not None:  # has a value from the start; the time has not come
+            yield self

@@ -1,0 +1,243 @@
+"""Flow-level network: flows share links by weighted max-min fairness, and every capacity may change at any time.
+
+Flows of the same path, cap and weight form a class. They have one rate, so a class keeps one number (the service that
+each of its flows has had) and a heap of the services at which its flows end; the solver sees classes only. Changes
+within one instant are solved once, at the end of the instant, for the links and classes that they can reach.
+Sizes are bytes, rates bytes per second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from testbed.simulation import kernels as k
+from testbed.simulation.clock import LOW, Clock
+
+Done = Callable[[], None]
+_TAG_TOLERANCE_BYTES = 1e-6
+
+
+class FlowClass:
+    """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
+
+    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "started", "tags")
+
+    def __init__(self, number: int, path: tuple[int, ...]) -> None:
+        self.number, self.path = number, path
+        self.base = number * k.CLASS_FLOATS
+        self.flows = 0
+        self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
+        self.dirty = False
+        self.delivered = 0.0  # bytes of flows that have ended
+        self.started = 0.0  # sum over active flows of the service at their start
+
+
+class FlowNetwork:
+    """Links by number, with a capacity each. ``compiled`` uses numba for the same arithmetic, bit for bit."""
+
+    def __init__(self, clock: Clock, capacities: Sequence[float], longest_path: int, compiled: bool = False) -> None:
+        self._clock, self._width = clock, longest_path
+        self._flush_kernel, self._take_due = k.compiled() if compiled else (k.flush, k.take_due)
+        self._store = _Store(len(capacities), longest_path, compiled)
+        for link, capacity in enumerate(capacities):
+            self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        self._classes: list[FlowClass] = []
+        self._dirty: list[int] = []
+        self._dirty_links: set[int] = set()
+        self._flush_pending = False
+        self._wake_s = math.inf
+        self._sequence = 0
+        self.active = 0  # flows in the network
+        self.solves = 0
+        self._wake_callback, self._flush_callback = self._wake, self._flush
+
+    def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
+        """A class of flows over these links (all different); ``cap`` limits each flow."""
+        assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
+        assert len(set(path)) == len(path) <= self._width, path
+        new = FlowClass(len(self._classes), tuple(path))
+        self._store.add_class(new.path, weight, cap)
+        self._classes.append(new)
+        return new
+
+    def start(self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1) -> None:
+        """Start ``flows`` flows of ``size_bytes`` each; ``done()`` is called once, when (together) they have ended."""
+        served = self._served(flow_class)
+        F, base = self._store.F, flow_class.base  # noqa: N806
+        F[base + k.SERVED] = served
+        F[base + k.UPDATED] = self._clock.now
+        self._sequence += 1
+        flow_class.flows += flows
+        flow_class.started += served * flows
+        self.active += flows
+        heappush(flow_class.tags, (served + size_bytes, self._sequence, size_bytes, flows, done))
+        self._touch(flow_class)
+
+    def set_cap(self, flow_class: FlowClass, cap: float) -> None:
+        """Limit each flow of the class to ``cap`` from now on."""
+        F, at = self._store.F, flow_class.base + k.CAP  # noqa: N806
+        if F[at] != cap:
+            F[at] = cap
+            self._touch(flow_class)
+
+    def set_capacity(self, link: int, capacity: float) -> None:
+        """The link's capacity from now on."""
+        self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        if link not in self._dirty_links:
+            self._dirty_links.add(link)
+            self._dirty.append(-1 - link)
+            self._ask_flush()
+
+    def capacity(self, link: int) -> float:
+        """The link's capacity now."""
+        capacity: float = self._store.LF[link * k.LINK_FLOATS + k.CAPACITY]
+        return capacity
+
+    def rate(self, flow_class: FlowClass) -> float:
+        """Rate of one flow of the class, as last solved."""
+        rate: float = self._store.F[flow_class.base + k.RATE]
+        return rate
+
+    def delivered_bytes(self, flow_class: FlowClass) -> float:
+        """Bytes that all flows of the class together have carried until now."""
+        if not flow_class.flows:
+            return flow_class.delivered
+        return flow_class.delivered + flow_class.flows * self._served(flow_class) - flow_class.started
+
+    def _served(self, flow_class: FlowClass) -> float:
+        F, base = self._store.F, flow_class.base  # noqa: N806
+        served: float = F[base + k.SERVED]
+        elapsed_s = self._clock.now - F[base + k.UPDATED]
+        return served + F[base + k.RATE] * elapsed_s if elapsed_s > 0 else served
+
+    def _touch(self, flow_class: FlowClass) -> None:
+        if not flow_class.dirty:
+            flow_class.dirty = True
+            self._dirty.append(flow_class.number)
+            if not self._flush_pending:
+                self._ask_flush()
+
+    def _ask_flush(self) -> None:
+        if not self._flush_pending:
+            self._flush_pending = True
+            self._clock.at(self._clock.now, self._flush_callback, LOW)
+
+    def _flush(self, _: Any) -> None:
+        self._flush_pending = False
+        self.solves += 1
+        F, store, classes = self._store.F, self._store, self._classes  # noqa: N806
+        dirty = self._dirty
+        for number in dirty:
+            if number >= 0:
+                touched = classes[number]
+                touched.dirty = False
+                F[touched.base + k.FLOWS] = float(touched.flows)
+                F[touched.base + k.TOP] = touched.tags[0][0] if touched.tags else math.inf
+        self._dirty_links.clear()
+        next_s = self._flush_kernel(self._clock.now, store.numbers(dirty), len(dirty), self._width, store.state)
+        dirty.clear()
+        self._arm(float(next_s))
+
+    def _arm(self, next_s: float) -> None:
+        if next_s < self._wake_s:
+            self._wake_s = next_s
+            self._clock.at(next_s, self._wake_callback)
+
+    def _wake(self, _: Any) -> None:
+        now = self._clock.now
+        if now != self._wake_s:
+            return  # an earlier completion was found since
+        self._wake_s = math.inf
+        store = self._store
+        ended: list[Done] = []
+        for i in range(self._take_due(now, store.due, self._width, store.state)):
+            self._collect(self._classes[store.due_view[i]], ended)
+        for done in ended:
+            done()
+        if not self._flush_pending:  # woken for what was over already; the next completion is still to come
+            self._ask_flush()
+
+    def _collect(self, flow_class: FlowClass, ended: list[Done]) -> None:
+        """Take the flows of the class that end at this instant."""
+        tags = flow_class.tags
+        until = self._store.F[flow_class.base + k.SERVED] * (1 + k.SAME) + _TAG_TOLERANCE_BYTES
+        while tags and tags[0][0] <= until:
+            tag, _, size_bytes, flows, done = heappop(tags)
+            flow_class.flows -= flows
+            flow_class.started -= (tag - size_bytes) * flows
+            flow_class.delivered += size_bytes * flows
+            self.active -= flows
+            ended.append(done)
+        if not flow_class.flows:
+            flow_class.started = 0.0
+        self._touch(flow_class)
+
+
+class _Store:
+    """The arrays of ``kernels``: lists, or numpy arrays with memory views for quick access from Python."""
+
+    def __init__(self, links: int, width: int, compiled: bool) -> None:
+        self._links, self._width, self._compiled = links, width, compiled
+        self._capacity = self._used = 0
+        self.F: Any = []
+        self._arrays: dict[str, Any] = {}
+        self.LF: Any = self._make("LF", [0.0] * (links * k.LINK_FLOATS))
+        self._make("LI", ([-1, 0, 0, 0] * links))
+        self._grow(64)
+
+    def add_class(self, path: tuple[int, ...], weight: float, cap: float) -> None:
+        if self._used == self._capacity:
+            self._grow(2 * self._capacity)
+        base = self._used * k.CLASS_FLOATS
+        self.F[base + k.WEIGHT], self.F[base + k.CAP] = float(weight), float(cap)
+        self.F[base + k.NEXT] = self.F[base + k.TOP] = math.inf
+        at = self._used * (k.CLASS_INTS + 3 * self._width) + k.CLASS_INTS
+        ints = self._arrays["I"]
+        for hop, link in enumerate(path):
+            ints[at + hop] = link
+        self._used += 1
+
+    def numbers(self, dirty: list[int]) -> Any:
+        """The dirty list as the kernel takes it."""
+        if not self._compiled:
+            return dirty
+        view = self._dirty_view
+        if len(dirty) > len(view):  # cannot be: classes and links once each
+            raise AssertionError(len(dirty))
+        for i, number in enumerate(dirty):
+            view[i] = number
+        return self._dirty_array
+
+    def _grow(self, capacity: int) -> None:
+        """Room for ``capacity`` classes."""
+        old, stride = self._capacity, k.CLASS_INTS + 3 * self._width
+        new = capacity - old
+        self._capacity = capacity
+        self.F = self._extend("F", [0.0] * (new * k.CLASS_FLOATS))
+        self._extend("I", ([0] * k.CLASS_INTS + [-1] * (stride - k.CLASS_INTS)) * new)
+        self._extend("done", [0] * (new + (1 if old == 0 else 0)))
+        self._extend("work", [0] * (new + (self._links + 1 if old == 0 else 0)))
+        self._extend("keys", [0.0] * (new + (self._links if old == 0 else 0)))
+        self._extend("items", [0] * (new + (self._links if old == 0 else 0)))
+        self.due_view = self._extend("due", [0] * new)
+        self._dirty_view = self._extend("dirty", [0] * (new + (self._links if old == 0 else 0)))
+        self.due = self._arrays["due"]
+        self._dirty_array = self._arrays["dirty"]
+        self.state = tuple(self._arrays[name] for name in ("F", "I", "LF", "LI", "done", "work", "keys", "items"))
+
+    def _extend(self, name: str, values: list[Any]) -> Any:
+        return self._make(name, [*self._arrays[name], *values] if name in self._arrays else values)
+
+    def _make(self, name: str, values: list[Any]) -> Any:
+        """Store the array; returns the form in which Python reads and writes it."""
+        if not self._compiled:
+            self._arrays[name] = values
+            return values
+        import numpy as np
+
+        kind = np.float64 if values and isinstance(values[0], float) else np.int64
+        self._arrays[name] = np.array(values, dtype=kind)
+        return memoryview(self._arrays[name])
