@@ -1,0 +1,193 @@
+"""Who is there: each end of a new connection proves that it knows the run's secret, before anything else is read.
+
+    initiator → acceptor   magic, protocol, length, hello (run, both names, purpose, nonce)
+    acceptor  → initiator  verdict, protocol, nonce, proof
+    initiator → acceptor   proof
+    acceptor  → initiator  verdict
+
+A proof is HMAC-SHA256 by the secret over everything said so far and the role in this exchange, so neither a recorded
+nor a reflected one is of use. The two directions of the connection get a key each, derived the same way. The run's
+identity is part of what is proven, hence a process left over from another run is told apart from an attacker by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import msgspec
+
+from testbed.errors import RunFailed
+
+PROTOCOL = 1
+HANDSHAKE_LIMIT_S = 2.0
+MAX_HELLO_BYTES = 1024
+SECRET_BYTES = 32
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
+
+_MAGIC = b"TBH1"
+_START = struct.Struct("!4sHH")  # magic, protocol, length of the hello
+_ANSWER = struct.Struct(f"!BH{_NONCE_BYTES}s{_PROOF_BYTES}s")  # verdict, protocol, nonce, proof
+
+
+class Verdict(IntEnum):
+    """What the acceptor says of the initiator."""
+
+    WELCOME = 0
+    WRONG_SECRET = 1
+    WRONG_PROTOCOL = 2
+    DUPLICATE = 3
+    STRANGER = 4
+
+
+_TEXTS = {
+    Verdict.WRONG_SECRET: "wrong secret or wrong run",
+    Verdict.WRONG_PROTOCOL: "version skew",
+    Verdict.DUPLICATE: "duplicate registration: a node of that name is connected already",
+    Verdict.STRANGER: "no such node, or not the node that was looked for",
+}
+
+
+class Refused(RunFailed):
+    """The handshake came to an end that trying again does not cure."""
+
+    def __init__(self, verdict: Verdict, detail: str = "") -> None:
+        self.verdict = verdict
+        super().__init__(_TEXTS[verdict] + (f": {detail}" if detail else ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the nodes of one run share. The secret shows in no representation, so in no log either."""
+
+    run_id: str
+    secret: bytes = field(repr=False)
+
+
+def new_credentials() -> Credentials:
+    """Fresh ones, for one run. They reach its nodes by the memory that a fork shares, by nothing else."""
+    return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of the frame codes, one per direction, as seen from this end."""
+
+    outgoing: bytes = field(repr=False)
+    incoming: bytes = field(repr=False)
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    """Who calls whom, and what for (``data`` or ``heartbeat``)."""
+
+    run_id: str
+    initiator: str
+    target: str
+    purpose: str
+    nonce: bytes
+
+
+async def initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
+    """Introduce ``me`` on a connected, non-blocking socket. Raises ``Refused``, ``TimeoutError``, ``OSError``."""
+    async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+        return await _initiate(sock, credentials, me, target, purpose)
+
+
+async def _initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
+    loop = asyncio.get_running_loop()
+    hello = msgspec.msgpack.encode(Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES)))
+    said = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
+    await loop.sock_sendall(sock, said)
+    verdict, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
+    if verdict != Verdict.WELCOME:
+        raise Refused(_verdict(verdict), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
+    said += nonce
+    if not hmac.compare_digest(proof, _mac(credentials, "acceptor", said)):
+        await loop.sock_sendall(sock, bytes(_PROOF_BYTES))  # so that the other end can name the reason too
+        raise Refused(Verdict.WRONG_SECRET)
+    await loop.sock_sendall(sock, _mac(credentials, "initiator", said))
+    (last,) = await _read(sock, 1)
+    if last != Verdict.WELCOME:
+        raise Refused(_verdict(last))
+    return Keys(_mac(credentials, "from initiator", said), _mac(credentials, "from acceptor", said))
+
+
+async def accept(
+    sock: socket.socket, credentials: Credentials, judge: Callable[[Hello], Verdict]
+) -> tuple[Hello, Keys]:
+    """Hear out who calls. ``judge`` is asked only about those who know the secret.
+
+    Reads at most ``MAX_HELLO_BYTES`` + 40 bytes. Raises ``Refused`` (the caller has been told), ``TimeoutError``,
+    ``OSError``.
+    """
+    async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+        return await _accept(sock, credentials, judge)
+
+
+async def _accept(
+    sock: socket.socket, credentials: Credentials, judge: Callable[[Hello], Verdict]
+) -> tuple[Hello, Keys]:
+    loop = asyncio.get_running_loop()
+    start, hello_bytes, hello = await _read_hello(sock, credentials)
+    said = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
+    proof = _mac(credentials, "acceptor", said)
+    await loop.sock_sendall(sock, _ANSWER.pack(Verdict.WELCOME, PROTOCOL, nonce, proof))
+    known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", said))
+    verdict = judge(hello) if known else Verdict.WRONG_SECRET
+    await loop.sock_sendall(sock, bytes([verdict]))
+    if verdict != Verdict.WELCOME:
+        raise Refused(verdict, f"it says that it is {hello.initiator[:40]!r}")
+    return hello, Keys(_mac(credentials, "from acceptor", said), _mac(credentials, "from initiator", said))
+
+
+async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
+    start = await _read(sock, _START.size)
+    magic, protocol, length = _START.unpack(start)
+    if magic != _MAGIC:
+        raise ConnectionError("not one of our handshakes")
+    if protocol != PROTOCOL:
+        raise await _refusal(sock, Verdict.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}")
+    if length > MAX_HELLO_BYTES:
+        raise ConnectionError(f"a hello of {length} bytes")
+    data = await _read(sock, length)
+    try:
+        hello = msgspec.msgpack.decode(data, type=Hello)
+    except msgspec.DecodeError as error:
+        raise ConnectionError(f"not a hello: {error}") from error
+    if hello.run_id != credentials.run_id:
+        raise await _refusal(sock, Verdict.WRONG_SECRET, f"it says that it is {hello.initiator[:40]!r}")
+    return start, data, hello
+
+
+async def _refusal(sock: socket.socket, verdict: Verdict, detail: str) -> Refused:
+    answer = _ANSWER.pack(verdict, PROTOCOL, bytes(_NONCE_BYTES), bytes(_PROOF_BYTES))
+    await asyncio.get_running_loop().sock_sendall(sock, answer)
+    return Refused(verdict, detail)
+
+
+async def _read(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        portion = await asyncio.get_running_loop().sock_recv(sock, size - len(data))
+        if not portion:
+            raise ConnectionError("the peer closed the connection during the handshake")
+        data += portion
+    return bytes(data)
+
+
+def _mac(credentials: Credentials, purpose: str, said: bytes) -> bytes:
+    return hmac.digest(credentials.secret, purpose.encode() + b"\0" + said, "sha256")
+
+
+def _verdict(code: int) -> Verdict:
+    try:
+        return Verdict(code)
+    except ValueError as error:
+        raise ConnectionError(f"verdict {code}") from error

@@ -1,0 +1,171 @@
+"""One authenticated TCP connection on the event loop: frames from a queue out, frames in to a handler.
+
+It reads and writes only when the kernel says that it can, one portion per turn of the loop, so that no connection
+starves another, and so that no more than TCP_NOTSENT_LOWAT bytes stand between the queue's order and the wire.
+
+An orderly end takes a GOODBYE from each side. Anything else that ends a connection is a loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
+
+from testbed.realtime.auth import Keys
+from testbed.realtime.frames import GOODBYE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces, new_mac
+from testbed.realtime.send_queue import SendQueue
+
+READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
+_MAX_PIECES = 256  # below the kernel's IOV_MAX
+
+
+class Handler(Protocol):
+    """Whom a connection tells."""
+
+    def on_arrival(self, connection: Connection, arrival: Arrival) -> None:
+        """A message is here."""
+
+    def on_end(self, connection: Connection, cause: str | None) -> None:
+        """It is closed. ``cause`` is ``None`` after an orderly end, else what happened."""
+
+
+class Connection:
+    """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
+
+    def __init__(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
+        self.peer, self.purpose, self.queue = peer, purpose, queue
+        self.address = sock.getpeername()
+        self._sock, self._handler = sock, handler
+        self._loop = asyncio.get_running_loop()
+        self.heard_at_s = self._loop.time()
+        self.frames_received = 0
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._out: deque[memoryview] = deque()
+        self._pieces: Iterator[memoryview] = iter(())
+        self._sequence = 0
+        self._writing = self._said_goodbye = self._heard_goodbye = False
+
+    def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
+        """Begin to read, and to write what is queued already."""
+        self._mac = new_mac(mac, keys.outgoing)
+        self._reader = FrameReader(new_mac(mac, keys.incoming), max_body_bytes)
+        self.resume_reading()
+        self.wake()
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def resume_reading(self) -> None:
+        if not self.closed.done():
+            self._loop.add_reader(self._sock, self._on_readable)
+
+    def pause_reading(self) -> None:
+        """Leave what comes in the kernel, which slows the sender down."""
+        self._loop.remove_reader(self._sock)
+
+    def _on_readable(self) -> None:
+        try:
+            self._read()
+        except BlockingIOError:
+            pass
+        except (OSError, BadFrame) as error:
+            self._end(str(error))
+
+    def _read(self) -> None:
+        budget = READ_BUDGET_BYTES
+        while budget > 0 and not self.closed.done():
+            count = self._sock.recv_into(self._reader.buffer())
+            if count == 0:
+                return self._end("it closed the connection without a goodbye")
+            self.heard_at_s = self._loop.time()
+            budget -= count
+            frame = self._reader.received(count)
+            if frame is not None:
+                self._take(frame)
+        return None
+
+    def _take(self, frame: Arrival | bytes) -> None:
+        self.frames_received += 1
+        if isinstance(frame, Arrival):
+            self._handler.on_arrival(self, frame)
+        elif frame == GOODBYE:
+            self._heard_goodbye = True
+            self.finish()
+            self._close_if_done()
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something was queued."""
+        if not self._writing and not self.closed.done():
+            self._writing = True
+            self._loop.add_writer(self._sock, self._on_writable)
+
+    def finish(self) -> None:
+        """Say goodbye after everything that is queued. ``closed`` is set when the peer has answered it."""
+        if not self._said_goodbye and not self.closed.done():
+            self._said_goodbye = True
+            self.queue.post(GOODBYE, priority=-math.inf)
+            self.wake()
+
+    def _on_writable(self) -> None:
+        try:
+            self._write()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._end(str(error))
+
+    def _write(self) -> None:
+        if not self._out:
+            self._fill()
+        if self._out:
+            self._advance(self._sock.sendmsg(self._out))
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._sock)
+            self._close_if_done()
+
+    def _fill(self) -> None:
+        size = 0
+        while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
+            piece = next(self._pieces, None)
+            if piece is not None:
+                self._out.append(piece)
+                size += len(piece)
+            elif self.queue:
+                item = self.queue.pop()
+                self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._mac.copy())
+                self._sequence += 1
+            else:
+                return
+
+    def _advance(self, sent: int) -> None:
+        while sent:
+            piece = self._out.popleft()
+            if sent < len(piece):
+                self._out.appendleft(piece[sent:])
+            sent -= min(sent, len(piece))
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def _close_if_done(self) -> None:
+        if self._heard_goodbye and self._said_goodbye and not self._out and not self.queue and not self._writing:
+            self._end(None)
+
+    def _end(self, cause: str | None) -> None:
+        if not self.closed.done():
+            self.close()
+            self._handler.on_end(self, None if self._heard_goodbye else cause)
+
+    def close(self) -> None:
+        """Drop everything now, and tell nobody."""
+        if not self.closed.done():
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+            self.queue.clear()
+            self.closed.set_result(None)

@@ -1,0 +1,184 @@
+"""The bytes of a connection: frames out of messages, messages out of frames. No sockets here.
+
+A frame is a prefix (magic, sequence number, header length, body length), a header (``testbed.messages``), the raw
+bytes of the tensors, and a code over all of it. The code is keyed per connection and direction, and the sequence
+number is part of it; so a frame that is altered, replayed, reordered, cut or taken from another connection is refused.
+Tensors are never copied: the sender hands out views of their memory, the receiver fills the memory of new ones.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from testbed.errors import ScenarioError
+from testbed.messages import (
+    FRAME_MAC_BYTES,
+    FRAME_PREFIX_BYTES,
+    MAX_HEADER_BYTES,
+    MalformedMessage,
+    Message,
+    decode_header,
+)
+
+MAGIC = b"TBF1"
+# Large enough that a system call and a hash are cheap per byte, small enough that bytes are hashed while in cache
+# and that one connection cannot hold the event loop for long.
+PIECE_BYTES = 131_072
+
+GOODBYE = b"goodbye"  # the sender has ended in good order and will send nothing more
+HEARTBEAT = b"heartbeat"  # the sender is alive
+
+_PREFIX = struct.Struct("!4sQIQ")
+assert _PREFIX.size == FRAME_PREFIX_BYTES
+
+
+class BadFrame(ValueError):
+    """Bytes from a peer that are not the next frame of this connection."""
+
+
+class Mac(Protocol):
+    """What of ``hmac.HMAC`` frames use."""
+
+    def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
+    def digest(self) -> bytes: ...
+    def copy(self) -> Mac: ...
+
+
+class Crc32:
+    """Finds accidents, not attackers: for throughput experiments inside one machine only."""
+
+    def __init__(self, value: int = 0) -> None:
+        self._value = value
+
+    def update(self, data: bytes | bytearray | memoryview, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(FRAME_MAC_BYTES, "big")
+
+    def copy(self) -> Crc32:
+        return Crc32(self._value)
+
+
+def new_mac(kind: str, key: bytes) -> Mac:
+    """The code that ``plan.transport.mac`` names. Raises ``ScenarioError`` if there is none of that name."""
+    if kind == "hmac-sha256":
+        return hmac.new(key, digestmod="sha256")
+    if kind == "crc32":
+        return Crc32(zlib.crc32(key))
+    raise ScenarioError(f"transport.mac: no frame code named {kind!r}; use 'hmac-sha256' or 'crc32'")
+
+
+def memory_of(part: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous CPU tensor, writable and not copied."""
+    return memoryview(part.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # a Buffer from 3.12 on
+
+
+def frame_pieces(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, mac: Mac) -> Iterator[memoryview]:
+    """The bytes of one frame in order, each piece hashed just before it is handed out. ``mac`` is used up."""
+    memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
+    start = memoryview(_PREFIX.pack(MAGIC, sequence, len(header), sum(map(len, memories))) + header)
+    mac.update(start)
+    yield start
+    for piece in _pieces(memories):
+        mac.update(piece)
+        yield piece
+    yield memoryview(mac.digest())
+
+
+def _pieces(memories: list[memoryview]) -> Iterator[memoryview]:
+    for memory in memories:
+        for offset in range(0, len(memory), PIECE_BYTES):
+            yield memory[offset : offset + PIECE_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that came in whole; ``overhead_bytes``: what it took on the wire beside its payload."""
+
+    message: Message
+    overhead_bytes: int
+
+
+class FrameReader:
+    """Takes the bytes of one direction of a connection, in whatever portions they come.
+
+    Write received bytes to ``buffer()``, then tell ``received`` how many; it returns an ``Arrival``, or the bytes of
+    a control frame (``GOODBYE``, ``HEARTBEAT``), when one is complete. Raises ``BadFrame``; the connection must then
+    be closed. Never holds more than one frame.
+    """
+
+    def __init__(self, mac: Mac, max_body_bytes: int) -> None:
+        self._mac, self._max_body_bytes = mac, max_body_bytes
+        self._sequence = 0
+        self._view: memoryview
+        self._begin()
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty, at most ``PIECE_BYTES``."""
+        return self._view
+
+    def received(self, count: int) -> Arrival | bytes | None:
+        """``count`` bytes were written to ``buffer()``."""
+        self._view = self._view[count:]
+        if len(self._view):
+            return None
+        try:
+            self._view = next(self._frame)
+        except StopIteration as complete:
+            self._sequence += 1
+            self._begin()
+            return complete.value  # type: ignore[no-any-return]
+        return None
+
+    def _begin(self) -> None:
+        self._frame = self._read_frame()
+        self._view = next(self._frame)
+
+    def _read_frame(self) -> Generator[memoryview, None, Arrival | bytes]:
+        mac = self._mac.copy()
+        prefix = bytearray(FRAME_PREFIX_BYTES)
+        yield memoryview(prefix)
+        header_bytes, body_bytes = self._check_prefix(prefix)
+        header = bytearray(header_bytes)
+        yield memoryview(header)
+        mac.update(prefix)
+        mac.update(header)
+        frame: Arrival | bytes = bytes(header)
+        if frame not in (GOODBYE, HEARTBEAT):
+            message, parts = _decode(header, body_bytes)
+            for piece in _pieces([memory_of(part) for part in parts if part.numel()]):
+                yield piece
+                mac.update(piece)
+            frame = Arrival(message, FRAME_PREFIX_BYTES + header_bytes + FRAME_MAC_BYTES)
+        code = bytearray(FRAME_MAC_BYTES)
+        yield memoryview(code)
+        if not hmac.compare_digest(code, mac.digest()):
+            raise BadFrame("wrong authentication code")
+        return frame
+
+    def _check_prefix(self, prefix: bytearray) -> tuple[int, int]:
+        magic, sequence, header_bytes, body_bytes = _PREFIX.unpack(prefix)
+        if magic != MAGIC:
+            raise BadFrame("not a frame")
+        if sequence != self._sequence:
+            raise BadFrame(f"frame {sequence} came where {self._sequence} was due")
+        if not 0 < header_bytes <= MAX_HEADER_BYTES:
+            raise BadFrame(f"a header of {header_bytes} bytes; the limit is {MAX_HEADER_BYTES}")
+        if body_bytes > self._max_body_bytes:
+            raise BadFrame(f"a body of {body_bytes} bytes; the limit is {self._max_body_bytes}")
+        return header_bytes, body_bytes
+
+
+def _decode(header: bytearray, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:
+    try:
+        return decode_header(memoryview(header), body_bytes)
+    except MalformedMessage as error:
+        raise BadFrame(str(error)) from error

@@ -1,0 +1,93 @@
+"""One node from its first connection to its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.plan.model import Plan
+from testbed.realtime.auth import Credentials
+from testbed.realtime.network import Limits, Network
+from testbed.realtime.processor import Processor, Tokens
+from testbed.realtime.recorder import Log, Progress, Recorder
+from testbed.realtime.sockets import Address
+from testbed.realtime.world import RealWorld
+
+STATUS_INTERVAL_S = 0.5
+
+AnyRole = Callable[[RealWorld], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSetup:
+    """What a node is given by whoever starts it.
+
+    addresses   of every node of the run, this one included
+    epoch_ns    the run's start on CLOCK_MONOTONIC
+    tokens      shared with all nodes of the machine
+    """
+
+    plan: Plan
+    name: str
+    addresses: dict[str, Address]
+    listener: socket.socket
+    credentials: Credentials
+    epoch_ns: int
+    tokens: Tokens
+    limits: Limits = field(default_factory=Limits)
+
+
+async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress) -> Any:
+    """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns what it returned.
+
+    An error of the role, of a task that it spawned or of the network ends the node at once, is written as an
+    ``error`` event, and raised; its peers see a crash. Cancelling this coroutine stops the node in the same way.
+    """
+    timeouts = setup.plan.timeouts
+    processor = Processor(setup.tokens, timeouts.step_deadline_s)
+    recorder = Recorder(setup.name, log, progress)
+    world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
+    world.network = network = Network(
+        setup.plan, setup.name, setup.listener, setup.addresses, setup.credentials, world, setup.limits
+    )
+    reporter = asyncio.create_task(_report(world))
+    try:
+        network.start()
+        result = await _unless_failed(world, role(world))
+        await _unless_failed(world, world.leave(timeouts.run_deadline_s))
+        return result
+    except BaseException as error:
+        _record_error(world, error)
+        raise
+    finally:
+        reporter.cancel()
+        world.status()
+        network.close()
+        world.close()
+        processor.close()
+
+
+async def _unless_failed(world: RealWorld, awaitable: Awaitable[Any]) -> Any:
+    """The awaitable's result, or the error that ended the node meanwhile."""
+    task = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait([task, world.failure], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else world.failure.result()
+    finally:
+        task.cancel()
+
+
+def _record_error(world: RealWorld, error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        world.record("error", message="stopped before its end", cause="stopped")
+    else:
+        world.record("error", message=str(error), cause=type(error).__name__)
+
+
+async def _report(world: RealWorld) -> None:
+    while True:
+        await asyncio.sleep(STATUS_INTERVAL_S)
+        world.status()

@@ -1,0 +1,101 @@
+"""Where a node's computation runs: beside the event loop, so that messages keep moving, and in the order of the calls.
+
+All nodes of a machine share its cores, so training steps take turns: a step holds one of as many tokens as there are
+cores while it really computes. Without that, each would be slowed by the others, in a way that no model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+_LOWEST_PRIORITY = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A counting semaphore that processes share by inheriting its descriptor.
+
+    A node that is killed while it holds a token takes it along; whoever restarts nodes must make up for that.
+    """
+
+    descriptor: int
+
+    @classmethod
+    def make(cls, count: int) -> Tokens:
+        return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+
+    def acquire(self, deadline_s: float) -> None:
+        """Block this thread until a token is free. Raises ``TimeoutError`` after ``deadline_s``."""
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        end_s = time.monotonic() + deadline_s
+        while True:
+            try:
+                os.eventfd_read(self.descriptor)
+                return
+            except BlockingIOError:
+                left_s = end_s - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError(f"no core became free within {deadline_s:g} s") from None
+                poll.poll(left_s * 1000)
+
+    def release(self) -> None:
+        os.eventfd_write(self.descriptor, 1)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Processor:
+    """Two threads: one for the timed path, one of the lowest priority for what is outside it."""
+
+    def __init__(self, tokens: Tokens, deadline_s: float) -> None:
+        self._tokens, self._deadline_s = tokens, deadline_s
+        self._path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
+        self._side = ThreadPoolExecutor(1, "aside", _step_aside)
+
+    async def step(self, function: Callable[[], T]) -> tuple[T, float]:
+        """Run with a token held; the value, and the seconds that it really took."""
+        return await asyncio.get_running_loop().run_in_executor(self._path, self._with_token, function)
+
+    async def run(self, function: Callable[[], T]) -> tuple[T, float]:
+        """Run in the thread of the timed path, without a token."""
+        return await asyncio.get_running_loop().run_in_executor(self._path, timed, function)
+
+    def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run when nobody else wants the core."""
+        return asyncio.get_running_loop().run_in_executor(self._side, function)
+
+    def close(self) -> None:
+        self._path.shutdown(wait=False, cancel_futures=True)
+        self._side.shutdown(wait=False, cancel_futures=True)
+
+    def _with_token(self, function: Callable[[], T]) -> tuple[T, float]:
+        self._tokens.acquire(self._deadline_s)
+        try:
+            return timed(function)
+        finally:
+            self._tokens.release()
+
+
+def timed(function: Callable[[], T]) -> tuple[T, float]:
+    """The value, and the seconds that it took."""
+    start_s = time.perf_counter()
+    return function(), time.perf_counter() - start_s
+
+
+def _step_aside() -> None:
+    torch.set_num_threads(1)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)

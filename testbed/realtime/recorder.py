@@ -1,0 +1,75 @@
+"""What one node tells the outside: its event log on disk, and lines of progress for whoever watches the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from testbed.ids import data_center_of
+from testbed.messages import Message
+
+Progress = Callable[[dict[str, Any]], None]
+
+# What a watcher sees one by one; of the others it sees sums in ``status``.
+_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "warning", "error"})
+
+
+class Log(Protocol):
+    """What of ``testbed.results.events.EventLog`` is used."""
+
+    def write(self, kind: str, t: float, **fields: Any) -> None: ...
+    def flush(self) -> None: ...
+
+
+class Recorder:
+    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
+
+    ``activity`` counts transfers, computations and rounds: while it stands still, this node does not advance.
+    """
+
+    def __init__(self, node: str, log: Log, progress: Progress) -> None:
+        self.node, self._log, self._progress = node, log, progress
+        self.activity = 0
+        self._round = 0
+        self._loss: float | None = None
+        self._wan_bytes = {"up": 0, "down": 0}
+
+    def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        if kind == "wait":
+            fields.setdefault("round", self._round)  # the last one that was completed
+        self._log.write(kind, t, **fields)
+        self.activity += kind in ("transfer", "compute", "round")
+        if kind == "round":
+            self._round, self._loss = fields["round"], fields.get("loss")
+        if kind in _WATCHED:
+            self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+
+    def sent(self, to: str, message: Message) -> None:
+        if self._tier(to) == "wan":
+            self._wan_bytes["up"] += message.payload_bytes
+
+    def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
+        """Write the ``transfer`` event of a message that is here whole."""
+        tier = self._tier(message.sender)
+        if tier == "wan":
+            self._wan_bytes["down"] += message.payload_bytes
+        fields = {
+            "t0": round(message.sent_at_s, 6), "source": message.sender, "target": self.node,
+            "message": str(message.kind), "key": message.key, "round": message.round,
+            "payload_bytes": message.payload_bytes, "header_bytes": overhead_bytes, "tier": tier,
+        }  # fmt: skip
+        self.write("transfer", t, fields)
+
+    def status(self, t: float, waits: list[tuple[str, float]]) -> None:
+        """Tell the watcher where this node stands, and flush the log so that a crash loses little of it."""
+        self._log.flush()
+        self._progress(
+            {
+                "kind": "status", "t": t, "node": self.node, "round": self._round, "loss": self._loss,
+                "wan_up_bytes": self._wan_bytes["up"], "wan_down_bytes": self._wan_bytes["down"],
+                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self.activity,
+            }
+        )  # fmt: skip
+
+    def _tier(self, peer: str) -> str:
+        return "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"

@@ -1,0 +1,76 @@
+"""What waits to be sent to one peer: larger priority first, first come first served inside a priority, bounded.
+
+A message is in the queue from the moment it is offered, so an urgent one overtakes at once; it is the *sender* that
+is held back while too much is queued. The queue so holds at most its limit and one message per waiting sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(order=True, slots=True)
+class Queued:
+    """One frame to be, ordered as it is to leave."""
+
+    order: tuple[float, int]
+    header: bytes = field(compare=False)
+    parts: tuple[torch.Tensor, ...] = field(compare=False, default=())
+    accepted: asyncio.Future[None] | None = field(compare=False, default=None)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.header) + sum(part.nbytes for part in self.parts)
+
+
+class SendQueue:
+    """See the module's docstring."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._heap: list[Queued] = []
+        self._count = 0
+        self.queued_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def post(self, header: bytes, parts: tuple[torch.Tensor, ...] = (), priority: float = 0) -> Queued:
+        """Queue a frame and return at once, whatever the limit says."""
+        self._count += 1
+        item = Queued((-priority, self._count), header, parts)
+        heapq.heappush(self._heap, item)
+        self.queued_bytes += item.size_bytes
+        return item
+
+    async def accepted(self, item: Queued) -> None:
+        """Wait until the queue is within its limit again, or ``item`` has left it."""
+        if self.queued_bytes > self._limit_bytes:
+            item.accepted = asyncio.get_running_loop().create_future()
+            await item.accepted
+
+    def pop(self) -> Queued:
+        """The next to send."""
+        item = heapq.heappop(self._heap)
+        self.queued_bytes -= item.size_bytes
+        self._release([item])
+        if self.queued_bytes <= self._limit_bytes:
+            self._release(self._heap)
+        return item
+
+    def clear(self) -> int:
+        """Drop all and let all senders go on. Returns how many were dropped."""
+        dropped, self._heap, self.queued_bytes = self._heap, [], 0
+        self._release(dropped)
+        return len(dropped)
+
+    @staticmethod
+    def _release(items: list[Queued]) -> None:
+        for item in items:
+            if item.accepted is not None and not item.accepted.done():
+                item.accepted.set_result(None)
+            item.accepted = None

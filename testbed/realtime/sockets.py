@@ -1,0 +1,67 @@
+"""Socket options, set in one place from the Plan; none is inherited from the machine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from testbed.errors import CapabilityError, RunFailed
+from testbed.plan.model import Timeouts, TransportPlan
+
+Address = tuple[str, int]
+
+_TCP_NOTSENT_LOWAT = 25  # linux/tcp.h; Python names it from 3.13 on
+_IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so sources do not run out
+_BACKLOG = 256
+_KEEPALIVE_IDLE_S = 15
+_KEEPALIVE_INTERVAL_S = 5
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening, non-blocking socket. Port 0: the kernel chooses. Raises ``RunFailed`` if the address is taken."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise RunFailed(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from error
+    return sock
+
+
+def new_socket(source: str) -> socket.socket:
+    """A non-blocking socket that will connect from the address ``source``."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+    sock.bind((source, 0))
+    return sock
+
+
+def configure(sock: socket.socket, transport: TransportPlan, timeouts: Timeouts) -> None:
+    """Set what the Plan says. Raises ``CapabilityError`` if the kernel lacks the congestion control."""
+    _set_congestion_control(sock, transport.congestion_control)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, transport.unsent_limit_bytes)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(timeouts.tcp_user_timeout_s * 1000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
+
+
+def _set_congestion_control(sock: socket.socket, name: str) -> None:
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+        raise CapabilityError(
+            f"transport.congestion_control: this kernel does not let us use {name!r} ({error.strerror}); "
+            f"available: {', '.join(available)}; cure: `modprobe tcp_{name}` as root, or choose another"
+        ) from error
+
+
+def address_text(address: Address) -> str:
+    """``10.0.2.3:5000``"""
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,220 @@
+"""The real world: ``testbed.world.World`` on asyncio, TCP sockets, threads and the machine's monotonic clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+from testbed.errors import WaitTimeout
+from testbed.messages import Message
+from testbed.plan.model import Plan
+from testbed.realtime.network import Network
+from testbed.realtime.processor import Processor, timed
+from testbed.realtime.recorder import Recorder
+from testbed.world import Future, Work
+
+T = TypeVar("T")
+
+# Below this, handing work to a thread costs more than the work holds up the event loop.
+INLINE_BYTES = 1_000_000
+
+
+class Spawned:
+    """The result of a spawned coroutine, which knows whether anybody has asked for it."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.asked_for = False
+
+    def done(self) -> bool:
+        return self.task.done()
+
+    def set_result(self, value: Any, /) -> None:
+        raise RuntimeError("a task sets its own result")
+
+    def set_exception(self, error: BaseException, /) -> None:
+        raise RuntimeError("a task sets its own result")
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self.asked_for = True
+        return asyncio.shield(self.task).__await__()
+
+
+class RealWorld:
+    """See ``testbed.world.World``. Made inside the event loop; ``network`` is given before the role runs.
+
+    ``epoch_ns``: the run's start on CLOCK_MONOTONIC, which all processes of a machine share.
+    """
+
+    network: Network
+
+    def __init__(
+        self, plan: Plan, node: str, epoch_ns: int, recorder: Recorder, processor: Processor, inbox_limit_bytes: int
+    ) -> None:
+        self.node = node
+        self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
+        self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
+        self._loop = asyncio.get_running_loop()
+        self._inbox: deque[Message] = deque()
+        self._inbox_bytes, self._reading = 0, True
+        self._arrival: asyncio.Future[None] = self._loop.create_future()
+        self._waits: dict[int, tuple[str, float]] = {}
+        self._wait_count = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.failure: asyncio.Future[None] = self._loop.create_future()
+
+    # ---- the clock ----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return max(0, time.monotonic_ns() - self._epoch_ns) / 1e9
+
+    async def sleep(self, duration_s: float) -> None:
+        await asyncio.sleep(duration_s)
+
+    # ---- messages -----------------------------------------------------------------------------------------------
+
+    async def send(self, to: str, message: Message) -> None:
+        message.sender, message.sent_at_s = self.node, self.now()
+        self._recorder.sent(to, message)
+        await self.network.send(to, message)
+
+    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
+        end_s = self.now() + self._deadline(deadline_s)
+        while not self._inbox:
+            await self._named_wait(self._arrival, waiting_for, end_s - self.now(), deadline_s)
+        message = self._inbox.popleft()
+        self._count_inbox(-message.payload_bytes)
+        return message
+
+    def deliver(self, message: Message, overhead_bytes: int) -> None:
+        """Called by the network: a message is here."""
+        self._recorder.arrived(message, overhead_bytes, self.now())
+        self._inbox.append(message)
+        self._count_inbox(message.payload_bytes)
+        self._arrival.set_result(None)
+        self._arrival = self._loop.create_future()
+
+    def _count_inbox(self, change_bytes: int) -> None:
+        self._inbox_bytes += change_bytes
+        reading = self._inbox_bytes <= self._inbox_limit_bytes
+        if reading != self._reading:
+            self._reading = reading
+            self.network.pause_reading(not reading)
+
+    # ---- waits and tasks ----------------------------------------------------------------------------------------
+
+    async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
+        if isinstance(future, Spawned):
+            future.asked_for, future = True, future.task
+        assert isinstance(future, asyncio.Future), "a world awaits only what it made itself"
+        if not future.done():
+            await self._named_wait(future, waiting_for, self._deadline(deadline_s), deadline_s)
+        return future.result()  # type: ignore[no-any-return]
+
+    async def _named_wait(
+        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
+    ) -> None:
+        """Until ``future`` is done, which nothing here cancels."""
+        since_s = self.now()
+        await self._unrecorded_wait(future, waiting_for, left_s, deadline_s)
+        self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
+
+    async def _unrecorded_wait(
+        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
+    ) -> None:
+        since_s = self.now()
+        number = self._wait_count = self._wait_count + 1
+        self._waits[number] = (waiting_for, since_s)
+        try:
+            done, _ = await asyncio.wait([future], timeout=max(0.0, left_s))
+        finally:
+            del self._waits[number]
+        if not done:
+            raise WaitTimeout(self.node, waiting_for, since_s, self._deadline(deadline_s))
+
+    async def leave(self, deadline_s: float) -> None:
+        """After the role: let the network end in good order. Time that passes here is no wait of the training."""
+        task = self._loop.create_task(self.network.finish())
+        try:
+            await self._unrecorded_wait(task, "the end of the run", deadline_s, deadline_s)
+        finally:
+            task.cancel()
+
+    def waits(self) -> list[tuple[str, float]]:
+        """What this node waits for now and since when, the longest wait first."""
+        return sorted(self._waits.values(), key=lambda wait: wait[1])
+
+    def _deadline(self, deadline_s: float | None) -> float:
+        return self._plan.timeouts.step_deadline_s if deadline_s is None else deadline_s
+
+    def future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
+        task = self._loop.create_task(coroutine, name=name)
+        spawned = Spawned(task)
+        self._tasks.add(task)
+        task.add_done_callback(lambda _: self._on_task_done(spawned))
+        return spawned
+
+    def _on_task_done(self, spawned: Spawned) -> None:
+        self._tasks.discard(spawned.task)
+        error = None if spawned.task.cancelled() else spawned.task.exception()
+        if error is not None and not spawned.asked_for:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End this node with ``error``, unless another came first."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    # ---- computation --------------------------------------------------------------------------------------------
+
+    async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        start_s = self.now()
+        if work.kind == "step":
+            return await self._step(work, function, start_s)
+        inline = work.size_bytes <= INLINE_BYTES
+        value, real_s = timed(function) if inline else await self._processor.run(function)
+        self._record_compute(work, start_s, 0.0, real_s, overrun=False)
+        return value
+
+    async def _step(self, work: Work, function: Callable[[], T], start_s: float) -> T:
+        modelled_s = work.steps * self._device.step_time_s
+        value, real_s = await self._processor.step(function)
+        left_s = start_s + modelled_s - self.now()
+        paced = self._device.pace == "paced"
+        if paced and left_s > 0:
+            await asyncio.sleep(left_s)
+        self._record_compute(work, start_s, modelled_s, real_s, overrun=paced and left_s < 0)
+        return value
+
+    def _record_compute(self, work: Work, start_s: float, modelled_s: float, real_s: float, overrun: bool) -> None:
+        self.record(
+            "compute", t0=round(start_s, 6), work=work.kind, round=work.round,
+            modelled_s=modelled_s, real_s=round(real_s, 6), overrun=overrun,
+        )  # fmt: skip
+
+    def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        return self._processor.aside(function)
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self._recorder.write(kind, self.now(), fields)
+
+    def warn(self, message: str) -> None:
+        self.record("warning", message=message)
+
+    def status(self) -> None:
+        """Tell the watcher where this node stands."""
+        self._recorder.status(self.now(), self.waits())
+
+    def close(self) -> None:
+        """Stop all tasks."""
+        for task in self._tasks:
+            task.cancel()
+        self.failure.cancel()
