@@ -128,7 +128,7 @@ class TransportPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """The job. It ends after ``iterations`` rounds, or earlier at ``target_accuracy`` (test set), whichever is first."""
+    """The job. It ends after ``iterations`` rounds, or earlier at ``target_accuracy`` on the test set."""
 
     model: Choice
     data: Choice
@@ -211,4 +211,11 @@ def to_json(plan: Plan) -> bytes:
 
 def from_json(text: bytes) -> Plan:
     """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
-    return msgspec.json.decode(text, type=Plan)
+    return msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)
+
+
+def _without_null(value: Any) -> Any:
+    """Without the keys that hold ``null``: their defaults say the same, and infinity has no other spelling in JSON."""
+    if isinstance(value, dict):
+        return {key: _without_null(entry) for key, entry in value.items() if entry is not None}
+    return [_without_null(entry) for entry in value] if isinstance(value, list) else value

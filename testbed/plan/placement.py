@@ -1,0 +1,89 @@
+"""Which node is where: names, ranks, parents and children, addresses, devices.
+
+Every data centre has its workers and one local server; the central one also has the global servers and the
+scheduler. A central data centre without training workers gets one that only initialises and evaluates the model
+(GeoMX's master worker). Ranks count within a role, in the order of the data centres.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from testbed.ids import node_name
+from testbed.plan.model import DevicePlan, NodePlan
+from testbed.scenario.network import DataCenter, Device, DeviceChanges, Topology
+
+NODE_PORT = 5000
+HOSTS_PER_BLOCK = 250
+
+
+def build_nodes(topology: Topology, device: Device, back_end: str) -> tuple[NodePlan, ...]:
+    """All nodes of an expanded topology: by data centre; workers, local server, global servers, scheduler."""
+    nodes: list[NodePlan] = []
+    ranks: Counter[str] = Counter()
+    servers = tuple(node_name(site.name, "server", 0) for site in topology.data_centers)
+    globals_ = _global_servers(topology)
+    for index, site in enumerate(topology.data_centers):
+        for host, node in enumerate(_site_nodes(site, device, servers, globals_)):
+            rank = ranks[node.role]
+            ranks[node.role] += 1
+            nodes.append(_addressed(replace(node, rank=rank), index, host, back_end))
+    return tuple(nodes)
+
+
+def _global_servers(topology: Topology) -> tuple[str, ...]:
+    central = next(site for site in topology.data_centers if site.central)
+    return tuple(node_name(central.name, "global", number) for number in range(central.global_servers or 1))
+
+
+def _site_nodes(
+    site: DataCenter, device: Device, servers: tuple[str, ...], globals_: tuple[str, ...]
+) -> Iterator[NodePlan]:
+    """The nodes of one site; ranks and addresses are filled in by the caller."""
+    count = site.workers or int(site.central)
+    workers = tuple(node_name(site.name, "worker", number) for number in range(count))
+    server = node_name(site.name, "server", 0)
+    default = _device_plan(device, site.device)
+    plain = DevicePlan(kind=default.kind)
+    for number, name in enumerate(workers):
+        changes = site.worker_devices.get(f"worker{number}")
+        own = _device_plan(device, site.device, changes) if changes else default
+        yield NodePlan(
+            name=name,
+            role="worker",
+            data_center=site.name,
+            rank=0,
+            parents=(server,),
+            trains=site.workers > 0,
+            device=own,
+        )
+    yield NodePlan(
+        name=server, role="server", data_center=site.name, rank=0, parents=globals_, children=workers, device=plain
+    )
+    if site.central:
+        for name in globals_:
+            yield NodePlan(
+                name=name, role="global_server", data_center=site.name, rank=0, children=servers, device=plain
+            )
+        yield NodePlan(name=node_name(site.name, "scheduler"), role="scheduler", data_center=site.name, rank=0)
+
+
+def _device_plan(device: Device, *changes: DeviceChanges | None) -> DevicePlan:
+    """The device after the changes of data centre and worker; ``speed`` is already divided in."""
+    for change in changes:
+        if change is not None:
+            device = device.model_copy(update={key: value for key, value in change if value is not None})
+    return DevicePlan(pace=device.pace, step_time_s=device.step_time / device.speed, kind=device.kind)
+
+
+def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
+    """Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
+
+    On loopback the launcher picks free ports (0), so that two runs can stand side by side.
+    """
+    if back_end == "emulate":
+        block, number = divmod(host, HOSTS_PER_BLOCK)
+        return replace(node, address=f"10.{site + 1}.{block}.{number + 1}", port=NODE_PORT)
+    return replace(node, address="127.0.0.1") if back_end == "local" else node

@@ -1,0 +1,105 @@
+"""Deadlines derived from rates, delays and sizes, so that they hold on a slow WAN, and a user's changes to them.
+
+rtt              2 x the longest path's delay + the time that its full queues take to drain
+heartbeat        max(1 s, 4 rtt)                 suspect    3 heartbeats
+dead_after       max(10 s, 10 heartbeats)        transfer   20 x model bytes / slowest rate + 10 rtt
+tcp_user_timeout max(60 s, dead_after, 20 x one packet / slowest rate): a slow link is not a dead one
+step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps): a model up and down both tiers
+run_deadline     at least 10 step deadlines, or 5 times the iterations' expected time
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from testbed.errors import ScenarioError
+from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
+from testbed.scenario import Scenario
+
+PACKET_BITS = 1500 * 8
+MARGIN = 20
+RUN_MARGIN = 5
+RENDEZVOUS_S = 60.0
+UNKNOWN_MODEL_BYTES = 1 << 28
+_ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
+_MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What the deadlines are derived from."""
+
+    rtt_s: float
+    slowest_bps: float
+    transfer_s: float  # of one model over the slowest link, without a margin
+    step_s: float
+
+
+def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
+    """The deadlines of a run. Raises ``ScenarioError`` when changed ones are out of order."""
+    pace = _pace(network, nodes, model_bytes(model))
+    derived = _derive(pace, scenario.training.iterations)
+    changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
+    timeouts = Timeouts(**{**asdict(derived), **changes})
+    _check(scenario, timeouts)
+    return timeouts
+
+
+def model_bytes(model: Choice) -> int:
+    """An upper bound of the parameters' bytes (float32); generous where the model is not known here."""
+    if model.kind == "cnn":
+        return 1 << 20
+    if model.kind == "mlp":
+        width: int = model.options["hidden"]
+        layers: int = model.options["layers"]
+        return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
+    return UNKNOWN_MODEL_BYTES
+
+
+def slowest_bps(link: LinkPlan) -> float:
+    """The lowest rate that the link ever has."""
+    return min(link.rate_trace.values, default=link.rate_bps) if link.rate_trace else link.rate_bps
+
+
+def _pace(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
+    links = {link.name: link for link in network.links}
+    lan_rate = min(site.lan_rate_bps for site in network.sites)
+    crowd = max((len(node.children) for node in nodes), default=1)  # who share one LAN port at the busiest server
+    slowest = min([lan_rate, *(slowest_bps(link) for link in network.links)])
+    paths = [sum(_seconds(links[name]) for name in route) for route in network.routes.values()]
+    rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
+    transfer = size_bytes * 8 * max(1 / slowest, crowd / lan_rate)
+    step = max((node.device.step_time_s for node in nodes if node.role == "worker"), default=0.0)
+    return Pace(rtt, slowest, transfer, step)
+
+
+def _seconds(link: LinkPlan) -> float:
+    return link.delay_s + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
+
+
+def _derive(pace: Pace, iterations: int) -> Timeouts:
+    heartbeat = max(1.0, 4 * pace.rtt_s)
+    dead_after = max(10.0, 10 * heartbeat)
+    user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
+    transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
+    step_deadline = max(user_timeout, 4 * transfer + MARGIN * pace.step_s)
+    expected = pace.step_s + 4 * (pace.transfer_s + pace.rtt_s)
+    return Timeouts(
+        heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
+        step_deadline_s=step_deadline, run_deadline_s=max(10 * step_deadline, RUN_MARGIN * iterations * expected),
+        rendezvous_s=RENDEZVOUS_S + 10 * pace.rtt_s,
+    )  # fmt: skip
+
+
+def _check(scenario: Scenario, timeouts: Timeouts) -> None:
+    """heartbeat < suspect < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
+    problems = []
+    for low, high in pairwise(_ORDER):
+        below, above = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s")
+        if below > above or (below == above and low not in _MAY_BE_EQUAL):
+            changed = low if getattr(scenario.timeouts, low) is not None else high
+            where = scenario.place_of("timeouts", changed)
+            problems.append(f"{where}: timeouts.{changed}: {low} ({below:g} s) must be below {high} ({above:g} s)")
+    if problems:
+        raise ScenarioError(problems)

@@ -1,0 +1,55 @@
+"""Which techniques go together: one table, read by the validator, the tests and the documentation.
+
+A technique that no table names does not exist here and is refused as "not one of …". What this table adds are the
+combinations of techniques that each exist, and the reason why they are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.scenario.rules import Found
+
+if TYPE_CHECKING:
+    from testbed.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Hips:
+    """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
+
+
+PARADIGMS = {"hips": Hips}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A combination that is refused: ``at`` is the key that the message points to."""
+
+    at: tuple[str, ...]
+    applies: Callable[[Scenario], bool]
+    reason: str
+    hint: str
+
+
+REFUSED: tuple[Refused, ...] = (
+    Refused(
+        ("training", "compute"),
+        lambda scenario: scenario.training.compute == "modelled" and scenario.run.on != "simulate",
+        "'modelled' computes nothing, and real processes need values",
+        "write 'real', or run it with 'on: simulate'",
+    ),
+    Refused(
+        ("training", "target_accuracy"),
+        lambda scenario: scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None,
+        "has no effect when training.compute is 'modelled'",
+        "there is no accuracy without values; remove it",
+    ),
+)
+
+
+def technique_problems(scenario: Scenario) -> list[Found]:
+    """What ``REFUSED`` says of a scenario."""
+    return [Found(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]

@@ -1,0 +1,183 @@
+"""YAML text to a tree that remembers where everything stands. Stricter than YAML, and nothing is converted.
+
+A scalar stays the text that was written: the schema decides what it must be, so there is no Norway problem, no
+octal, no sexagesimal and no date. Tags, aliases, merge keys, duplicate keys and further documents are refused, and
+size, depth and number of nodes are capped, so that a stranger's file can do no harm (no Python object is ever built).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from testbed.errors import ScenarioError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 12
+MAX_NODES = 20_000
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a file (line and column count from 1), or in a command-line option (line 0)."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+@dataclass
+class Scalar:
+    """One value, as the text that was written."""
+
+    text: str
+    where: Where
+    quoted: bool = False
+
+    @property
+    def is_null(self) -> bool:
+        return not self.quoted and self.text in ("", "~", "null")
+
+    def __repr__(self) -> str:
+        return "null" if self.is_null else f"'{self.text}'"
+
+
+@dataclass
+class Sequence:
+    """A list."""
+
+    where: Where
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Mapping:
+    """A mapping; ``keys`` says where each key stands."""
+
+    where: Where
+    entries: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, Where] = field(default_factory=dict)
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def parse(text: str | bytes, source: str) -> Node:
+    """The tree of one document. Raises ``ScenarioError`` with ``source:line:column``."""
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    if len(text) > MAX_BYTES:
+        raise ScenarioError(f"{source}: file is {len(text)} bytes, limit is {MAX_BYTES}")
+    try:
+        return _Composer(source, _events(text.decode("utf-8"))).document()
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{source}: not valid UTF-8 at byte {error.start}") from error
+    except MarkedYAMLError as error:
+        raise ScenarioError(_syntax_problem(error, source)) from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScenarioError(f"{source}: not valid YAML: {reason[0]}") from error
+
+
+def plain(node: Node) -> Any:
+    """The tree as nested ``dict`` and ``tuple``, with ``Scalar`` leaves: what the schema validates."""
+    if isinstance(node, Mapping):
+        return {key: plain(value) for key, value in node.entries.items()}
+    if isinstance(node, Sequence):
+        return tuple(plain(item) for item in node.items)
+    return node
+
+
+def _events(text: str) -> Iterator[Any]:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 2)
+    return iter(yaml.parse(text))
+
+
+def _syntax_problem(error: MarkedYAMLError, source: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    where = Where(source, mark.line + 1, mark.column + 1) if mark else Where(source)
+    return f"{where}: not valid YAML: {error.problem or error.context}"
+
+
+class _Composer:
+    """Builds the tree from the parser's events, and stops at the first thing that we do not take."""
+
+    def __init__(self, source: str, events: Iterator[Any]) -> None:
+        self._source, self._events, self._nodes = source, events, 0
+
+    def document(self) -> Node:
+        root: Node | None = None
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                if root is not None:
+                    raise self._refusal(event, "a second YAML document starts here; a scenario is exactly one document")
+                first = next(self._events)
+                root = self._node(first, 1)
+        if root is None or (isinstance(root, Scalar) and root.is_null):
+            raise ScenarioError(f"{self._source}: file is empty; expected a mapping with keys version, name, topology")
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        self._check(event, depth)
+        where = self._where(event)
+        if isinstance(event, ScalarEvent):
+            return Scalar(event.value, where, quoted=not event.implicit[0])
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(where, depth)
+        assert isinstance(event, MappingStartEvent), event
+        return self._mapping(where, depth)
+
+    def _sequence(self, where: Where, depth: int) -> Sequence:
+        sequence = Sequence(where)
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            sequence.items.append(self._node(event, depth + 1))
+        return sequence
+
+    def _mapping(self, where: Where, depth: int) -> Mapping:
+        mapping = Mapping(where)
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._node(event, depth + 1)
+            if not isinstance(key, Scalar):
+                raise self._refusal(event, "expected a key, got a list or mapping")
+            if key.text in mapping.keys:
+                first = mapping.keys[key.text].line
+                raise self._refusal(event, f"{key.text}: duplicate key (first at line {first})")
+            mapping.keys[key.text] = key.where
+            mapping.entries[key.text] = self._node(next(self._events), depth + 1)
+        return mapping
+
+    def _check(self, event: Any, depth: int) -> None:
+        self._nodes += 1
+        if isinstance(event, AliasEvent):
+            raise self._refusal(event, f"YAML aliases (*{event.anchor}) are not allowed")
+        if event.tag:
+            raise self._refusal(event, f"YAML tag {event.tag} is not allowed")
+        if event.anchor:
+            raise self._refusal(event, f"YAML anchors (&{event.anchor}) are not allowed")
+        if depth > MAX_DEPTH:
+            raise self._refusal(event, f"nesting is deeper than {MAX_DEPTH} levels")
+        if self._nodes > MAX_NODES:
+            raise self._refusal(event, f"more than {MAX_NODES} values")
+
+    def _where(self, event: Any) -> Where:
+        return Where(self._source, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _refusal(self, event: Any, problem: str) -> ScenarioError:
+        return ScenarioError(f"{self._where(event)}: {problem}")

@@ -1,0 +1,56 @@
+"""Which keys may stand at a place of the scenario, read from the schema's own types."""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, Tag
+
+from testbed.scenario.axes import Shape
+
+Path = tuple[str | int, ...]
+
+
+def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """The keys of one section, as they are written."""
+    return tuple(info.alias or name for name, info in model.model_fields.items())
+
+
+def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+    """The keys that may stand in the section at ``path`` below ``model``; none when that is no section."""
+    kind: Any = model
+    for element in path:
+        kind = _step(_unwrap(kind), element)
+    kind = _unwrap(kind)
+    return keys_of(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+
+
+def _step(kind: Any, element: str | int) -> Any:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, info in kind.model_fields.items():
+            if element == (info.alias or name):
+                return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        return NoneType
+    if get_origin(kind) is tuple:
+        return get_args(kind)[0]
+    if get_origin(kind) is dict:
+        return get_args(kind)[1]
+    return next((member for member in get_args(kind) if Tag(str(element)) in _metadata(member)), kind)
+
+
+def _unwrap(kind: Any) -> Any:
+    """Without ``Annotated`` and ``None``, and with what a ``Shape`` stands for."""
+    shape = next((entry for entry in _metadata(kind) if isinstance(entry, Shape)), None)
+    if shape is not None:
+        return _unwrap(shape.kind)
+    if get_origin(kind) is Annotated:
+        return _unwrap(get_args(kind)[0])
+    members = [member for member in get_args(kind) if member is not NoneType]
+    if NoneType in get_args(kind) and len(members) == 1:
+        return _unwrap(members[0])
+    return kind
+
+
+def _metadata(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind)[1:] if get_origin(kind) is Annotated else ()

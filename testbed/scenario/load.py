@@ -1,0 +1,111 @@
+"""YAML to a ``Scenario``, or to all that is wrong with it, each with file, line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from testbed.errors import ScenarioError
+from testbed.scenario import overrides as override_language
+from testbed.scenario.document import MAX_BYTES, Node, Where, parse, plain
+from testbed.scenario.keys import keys_at, keys_of
+from testbed.scenario.problems import Problem, lines_of, place, problems_of
+from testbed.scenario.schema import Scenario
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file. ``overrides`` are ``path=value`` texts. Raises ``ScenarioError`` with every problem."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+            size = path.stat().st_size
+    except OSError as error:
+        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{str(path)!r}: {error}") from error
+    if size > MAX_BYTES:
+        raise ScenarioError(f"{path}: file is {size} bytes, limit is {MAX_BYTES}")
+    return _read(text, str(path), overrides, path.parent)
+
+
+def loads(
+    text: str | bytes, name: str = "scenario.yaml", overrides: Sequence[str] = (), folder: Path | None = None
+) -> Scenario:
+    """As ``load``, from text; ``name`` stands in messages, files are looked up in ``folder``."""
+    return _read(text, name, overrides, folder)
+
+
+def _read(text: str | bytes, name: str, overrides: Sequence[str], folder: Path | None) -> Scenario:
+    root = parse(text, name)
+    override_language.apply(root, overrides, _sections())
+    context = {"folder": folder}
+    try:
+        scenario = Scenario.model_validate(plain(root), context=context)
+    except ValidationError as error:
+        problems = problems_of(error, root, Scenario)
+        raise ScenarioError(lines_of(problems + _behind(error, root, context))) from None
+    scenario._places = _Places(root)
+    return scenario
+
+
+def _behind(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
+    """What unknown keys hide: rules over a section run only when nothing else is wrong in it."""
+    unknown = [detail["loc"] for detail in error.errors() if detail["type"] == "extra_forbidden"]
+    data = plain(root)
+    for path in unknown:
+        _remove(data, path)
+    try:
+        Scenario.model_validate(data, context=context)
+    except ValidationError as second:
+        return problems_of(second, root, Scenario)
+    return []
+
+
+def _remove(data: Any, path: tuple[str | int, ...]) -> None:
+    for element in path[:-1]:
+        if isinstance(data, tuple) or element in data:  # else a mark of a kind, or a short form
+            data = data[element]
+    if isinstance(data, dict):
+        data.pop(path[-1], None)
+
+
+def _sections() -> dict[str, tuple[str, ...]]:
+    """The keys of each section, for paths that leave the section out."""
+    return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario)}
+
+
+class _Places:
+    """Finds where a value was written. Two scenarios are equal wherever they were written."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+
+    def __call__(self, path: tuple[str | int, ...]) -> Where:
+        return place(self._root, path)[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Places)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario, for completion and hover texts in an editor."""
+    schema: dict[str, Any] = Scenario.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def resolved(scenario: BaseModel) -> dict[str, Any]:
+    """The scenario with every default, quantities with their units; what is null or empty is left out."""
+    dumped: dict[str, Any] = _without_empty(scenario.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return dumped
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty(entry) for key, entry in value.items() if entry not in ([], {})}
+    return [_without_empty(entry) for entry in value] if isinstance(value, list) else value

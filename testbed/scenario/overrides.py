@@ -1,0 +1,121 @@
+"""``--set path=value``: change or add a value of the document before it is validated.
+
+A path is keys and indices, as messages show them: ``training.iterations``, ``topology.links[0].rate``. ``[*]`` means
+every item, ``[tokyo]`` the item with that name. A path may begin with a key of a section, where only one section has
+it: ``links[*].rate`` is ``topology.links[*].rate``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence as Many
+
+from testbed.errors import ScenarioError
+from testbed.scenario.document import Mapping, Node, Scalar, Sequence, Where, parse
+from testbed.scenario.suggest import suggestion
+
+_STEP = re.compile(r"([a-z][a-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
+_PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
+
+
+def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> None:
+    """Change ``root`` in place. ``sections``: the keys of each section. Raises ``ScenarioError`` with all mistakes."""
+    problems = []
+    for override in overrides:
+        try:
+            _apply(root, override, sections)
+        except ScenarioError as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _apply(root: Node, override: str, sections: dict[str, tuple[str, ...]]) -> None:
+    source = f"--set {override}"
+    path, equals, text = override.partition("=")
+    path = path.strip()
+    if not equals or not _PATH.fullmatch(path):
+        raise ScenarioError(f"{source}: not an override (write path=value, e.g. training.iterations=50)")
+    steps = _complete([key or index for key, index in _STEP.findall(path)], sections)
+    targets = [root]
+    for position, step in enumerate(steps[:-1]):
+        targets = [child for target in targets for child in _children(target, step, steps[position + 1], source)]
+    if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
+        raise ScenarioError(f"{source}: '{path}' matches nothing")
+
+
+def _complete(steps: list[str], sections: dict[str, tuple[str, ...]]) -> list[str]:
+    """With the section in front, where it was left out and only one can be meant."""
+    owners = [section for section, keys in sections.items() if steps[0] in keys]
+    return [owners[0], *steps] if steps[0] not in sections and len(owners) == 1 else steps
+
+
+def _value(text: str, source: str) -> Node:
+    """The new value; whatever is wrong with it is said of the override."""
+    where = Where(source)
+    if text.strip() in ("", "null", "~"):
+        return Scalar("null", where)
+    try:
+        node = parse(text, source)
+    except ScenarioError as error:
+        reason = error.problems[0].removeprefix(source).lstrip(":0123456789 ")
+        raise ScenarioError(f"{source}: {reason}") from error
+    _move(node, where)
+    return node
+
+
+def _move(node: Node, where: Where) -> None:
+    node.where = where
+    if isinstance(node, Mapping):
+        node.keys = dict.fromkeys(node.keys, where)
+    children = node.entries.values() if isinstance(node, Mapping) else getattr(node, "items", ())
+    for child in children:
+        _move(child, where)
+
+
+def _children(node: Node, step: str, following: str, source: str) -> list[Node]:
+    """What ``step`` leads to; a section that was left out is added, empty."""
+    if isinstance(node, Mapping):
+        if step not in node.entries and not following.isdigit() and following != "*":
+            node.entries[step], node.keys[step] = Mapping(Where(source)), Where(source)
+        child = node.entries.get(step)
+        if isinstance(child, Scalar) and not child.is_null:  # the short form of a technique: kind: WORD
+            child = node.entries[step] = Mapping(child.where, {"kind": child}, {"kind": child.where})
+        elif isinstance(child, Scalar):
+            child = node.entries[step] = Mapping(child.where)
+        return [child] if child is not None else []
+    if isinstance(node, Sequence):
+        return [node.items[index] for index in _selected(node, step, source)]
+    return []
+
+
+def _selected(node: Sequence, step: str, source: str) -> list[int]:
+    if step == "*":
+        return list(range(len(node.items)))
+    if step.isdigit():
+        if int(step) >= len(node.items):
+            raise ScenarioError(f"{source}: there is no item {step}; the list has {len(node.items)} items")
+        return [int(step)]
+    names = [_name_of(item) for item in node.items]
+    if step not in names:
+        hint = suggestion(step, names) or f"there are {', '.join(name for name in names if name)}"
+        raise ScenarioError(f"{source}: no item named '{step}' ({hint})")
+    return [names.index(step)]
+
+
+def _name_of(item: Node) -> str:
+    name = item.entries.get("name") if isinstance(item, Mapping) else None
+    return name.text if isinstance(name, Scalar) else ""
+
+
+def _put(node: Node, step: str, value: Node, source: str) -> int:
+    """Set one value; the number of places that were changed."""
+    if isinstance(node, Mapping):
+        node.entries[step], node.keys[step] = value, Where(source)
+        return 1
+    if isinstance(node, Sequence):
+        chosen = _selected(node, step, source)
+        for index in chosen:
+            node.items[index] = value
+        return len(chosen)
+    return 0

@@ -1,0 +1,118 @@
+"""From pydantic's errors to lines that name the place, the path, the problem and the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from testbed.scenario.axes import TIERS
+from testbed.scenario.document import Mapping, Node, Scalar, Sequence, Where
+from testbed.scenario.keys import keys_at
+from testbed.scenario.quantities import shown
+from testbed.scenario.suggest import suggestion
+
+MAX_SHOWN = 20
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake of a scenario."""
+
+    where: Where
+    path: str
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.path or 'document'}: {self.text}"
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+def lines_of(problems: list[Problem]) -> list[str]:
+    """At most ``MAX_SHOWN`` lines in the order of the file, none twice."""
+    ordered = sorted(set(problems), key=lambda problem: (problem.where.line, problem.where.column, str(problem)))
+    lines = [str(problem) for problem in ordered[:MAX_SHOWN]]
+    return [*lines, f"… and {len(ordered) - MAX_SHOWN} more"] if len(ordered) > MAX_SHOWN else lines
+
+
+def problems_of(error: ValidationError, root: Node, model: type[BaseModel]) -> list[Problem]:
+    """Every error of pydantic as a problem. ``model`` is what the document was validated against."""
+    return [problem for detail in error.errors(include_url=False) for problem in _problems(detail, root, model)]
+
+
+def place(root: Node, path: Path) -> tuple[Where, str]:
+    """Where ``path`` stands and how it is written, as far as the tree goes."""
+    node: Node = root
+    where, written = root.where, ""
+    for element in path:
+        if isinstance(element, str) and element.startswith("<"):
+            continue
+        child, key_where = _child(node, element)
+        if child is None:
+            if element in TIERS or (element == "points" and isinstance(node, Sequence)):
+                continue  # the short form: one value for both tiers, a bare list of points
+            written = _join(written, element)
+            break
+        node, where, written = child, key_where, _join(written, element)
+    return where, written
+
+
+def _child(node: Node, element: str | int) -> tuple[Node | None, Where]:
+    if isinstance(node, Mapping) and element in node.entries:
+        child = node.entries[str(element)]
+        return child, child.where if isinstance(child, Scalar) else node.keys[str(element)]
+    if isinstance(node, Sequence) and isinstance(element, int) and element < len(node.items):
+        return node.items[element], node.items[element].where
+    return None, node.where
+
+
+def _join(written: str, element: str | int) -> str:
+    if isinstance(element, int):
+        return f"{written}[{element}]"
+    return f"{written}.{element}" if written else element
+
+
+def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Problem]:
+    kind, path, context = detail["type"], detail["loc"], detail.get("ctx", {})
+    if kind == "rules":
+        for found in context["found"]:
+            yield Problem(*place(root, (*path, *found.at)), found.problem, found.hint)
+        return
+    where, written = place(root, path)
+    if kind == "refused":
+        yield Problem(where, written, context["problem"], context["hint"])
+    elif kind == "missing":
+        yield Problem(where, written, "required key is missing")
+    elif kind == "extra_forbidden":
+        yield _unknown_key(root, path, model)
+    else:
+        yield Problem(where, written, _native(kind, detail))
+
+
+def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
+    parent, where, written = root, root.where, ""
+    for element in path[:-1]:
+        child, _ = _child(parent, element)
+        parent = child or parent
+    key = str(path[-1])
+    where, written = place(root, path)
+    if isinstance(parent, Mapping) and key in parent.keys:
+        where = parent.keys[key]
+    known = keys_at(model, path[:-1])
+    return Problem(where, written, "unknown key", suggestion(key, known) or f"allowed: {', '.join(known)}")
+
+
+def _native(kind: str, detail: Any) -> str:
+    value = detail["input"]
+    got = "a list" if isinstance(value, tuple | list) else "a mapping" if isinstance(value, dict) else shown(value)
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"expected a mapping, got {got}"
+    if kind == "tuple_type":
+        return f"expected a list, got {got}"
+    if kind in ("too_long", "too_short"):
+        return f"has {detail['ctx']['actual_length']} items, expected 2"
+    return f"{detail['msg']}, got {got}"

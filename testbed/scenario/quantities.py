@@ -1,0 +1,177 @@
+"""The leaves of the schema: what one value may be, with its bounds, and the words when it is not.
+
+A leaf receives a ``Scalar`` (the text of a file) or, from Python, a value of the type itself. Every refusal is one
+``refuse(problem, hint)``; ``problems.py`` adds the place and the path. A leaf on a type with ``None`` also takes null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import PydanticCustomError, core_schema
+
+from testbed import units
+from testbed.ids import is_name
+from testbed.scenario.document import Scalar
+from testbed.scenario.suggest import suggestion
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """How one value is read, and how it is written again; goes into ``Annotated[float, leaf]``."""
+
+    read: Callable[[Any], Any]
+    json_schema: dict[str, Any] = field(default_factory=dict)
+    write: Callable[[Any], Any] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        may_be_none = NoneType in get_args(source)
+
+        def read(value: Any) -> Any:
+            return None if may_be_none and is_null(value) else self.read(value)
+
+        writer = self.write and core_schema.plain_serializer_function_ser_schema(
+            self.write, when_used="json-unless-none"
+        )
+        return core_schema.no_info_plain_validator_function(read, serialization=writer)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return dict(self.json_schema)
+
+
+def is_null(value: Any) -> bool:
+    """Whether nothing was written."""
+    return value is None or (isinstance(value, Scalar) and value.is_null)
+
+
+def refuse(problem: str, hint: str = "") -> PydanticCustomError:
+    """The error to raise for a value that cannot be taken. Both texts are shown as they are."""
+    return PydanticCustomError("refused", "{problem}", {"problem": problem, "hint": hint})
+
+
+def text_of(value: Any) -> str:
+    """What was written, for reading and for showing."""
+    if isinstance(value, Scalar):
+        return "null" if value.is_null else value.text
+    if isinstance(value, tuple | list | dict):
+        raise refuse(f"expected a single value, got a {'mapping' if isinstance(value, dict) else 'list'}")
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """A value for a message: ``'yes'``, ``null``."""
+    return repr(value) if isinstance(value, Scalar) else f"'{value}'"
+
+
+def integer(low: int, high: int) -> Leaf:
+    """A whole number in ``[low, high]``."""
+
+    def read(value: Any) -> int:
+        text = text_of(value)
+        if len(text) > units.MAX_NUMBER_CHARACTERS:
+            raise refuse(f"number has {len(text)} characters, limit {units.MAX_NUMBER_CHARACTERS}")
+        if not _INTEGER.fullmatch(text):
+            raise refuse(f"expected an integer, got {shown(value)}", units.why_no_number(text))
+        number_read: int = _bounded(int(text), low, high, text)
+        return number_read
+
+    return Leaf(read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def number(low: float, high: float, above: bool = False) -> Leaf:
+    """A decimal number in ``[low, high]``; with ``above``, greater than ``low``."""
+
+    def read(value: Any) -> float:
+        text = text_of(value)
+        exact = _understood(units.parse_number, text)
+        _bounded(exact, low, high, text, above=above)
+        return float(exact)
+
+    return Leaf(read, {"type": "number", "minimum": low, "maximum": high})
+
+
+def one_of(*choices: str) -> Leaf:
+    """One of a few words."""
+
+    def read(value: Any) -> str:
+        text = text_of(value)
+        if text not in choices:
+            raise refuse(f"{shown(value)} is not one of {', '.join(choices)}", suggestion(text, choices))
+        return text
+
+    return Leaf(read, {"enum": list(choices)})
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = text_of(value)
+    if text not in ("true", "false") or value.quoted:
+        raise refuse(
+            f"expected true or false, got {'quoted ' if getattr(value, 'quoted', False) else ''}{shown(value)}"
+        )
+    return text == "true"
+
+
+def _name(value: Any) -> str:
+    text = text_of(value)
+    if not is_name(text):
+        written = text.encode("unicode_escape").decode("ascii")
+        raise refuse(f"'{written}' is not a valid name", "1-32 characters: a-z first, then a-z 0-9 '-'")
+    return text
+
+
+def _text(value: Any) -> str:
+    text = text_of(value)
+    if not text.isprintable() or len(text) > 200:
+        raise refuse("expected at most 200 printable characters")
+    return text
+
+
+def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str) -> Leaf:
+    """A value with a unit, between two others written the same way; shown with its unit when written to YAML."""
+    least, most = parse(low), parse(high)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        text = text_of(value)
+        result = _understood(parse, text)
+        if not least <= result <= most:
+            raise refuse(f"{text} is outside [{low}, {high}]")
+        return result
+
+    return Leaf(read, {"type": ["string", "number"], "examples": [example]}, write)
+
+
+def _understood(parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except units.UnitError as error:
+        raise refuse(error.problem, error.hint) from error
+
+
+def _bounded(value: Any, low: float, high: float, text: str, *, above: bool = False) -> Any:
+    if not low <= value <= high or (above and value == low):
+        raise refuse(f"{text} is outside {'(' if above else '['}{low:g}, {high:g}]")
+    return value
+
+
+BOOLEAN = Leaf(_boolean, {"type": "boolean"})
+NAME = Leaf(_name, {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,31}$"})
+TEXT = Leaf(_text, {"type": "string", "maxLength": 200})
+RATE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s")
+DELAY = quantity(units.parse_duration, units.format_duration, "0 s", "10 s", "40 ms")
+DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h", "50 ms")
+INSTANT = quantity(units.parse_duration, units.format_duration, "0 s", "720 h", "10 s")
+SIZE = quantity(units.parse_size, units.format_size, "1 bytes", "16 GiB", "256 KiB")
+LOSS = quantity(units.parse_share, units.format_share, "0 %", "50 %", "0.1 %")
+SHARE = quantity(units.parse_share, units.format_share, "0 %", "100 %", "95 %")
+ACCURACY = quantity(units.parse_share, units.format_share, "0.1 %", "100 %", "95 %")

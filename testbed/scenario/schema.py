@@ -1,0 +1,139 @@
+"""The scenario: its sections as frozen models that embed the options dataclasses of their owners.
+
+Texts under the fields are what an editor shows (``testbed schema``). Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import PrivateAttr, model_validator
+
+from testbed.codec.options import CODECS
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
+from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier, short
+from testbed.scenario.compatibility import PARADIGMS, technique_problems
+from testbed.scenario.document import Where
+from testbed.scenario.network import Device, Topology
+from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, integer, one_of
+from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
+from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+
+BACK_ENDS = ("emulate", "simulate", "local")
+
+
+class Run(Section):
+    """How the scenario is run."""
+
+    on: Annotated[str, one_of(*BACK_ENDS)] = "emulate"
+    """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN."""
+
+
+class Training(Section):
+    """The job."""
+
+    model: Annotated[Technique, axis("model", MODELS)]
+    """What is trained."""
+    data: Annotated[Technique, axis("data", DATASETS)]
+    """What it is trained on."""
+    split: Annotated[Technique, axis("split", SPLITS)] = short("iid")
+    """How the data is cut over the workers."""
+    batch: Annotated[int, integer(1, 65_536)] = 32
+    """Samples of one step of one worker."""
+    iterations: Annotated[int, integer(1, 10_000_000)]
+    """Rounds after which the run ends."""
+    target_accuracy: Annotated[float | None, ACCURACY] = None
+    """Test accuracy at which the run ends earlier."""
+    evaluate_every: Annotated[int, integer(1, 10_000_000)] = 10
+    """Rounds between two measurements of the accuracy. They cost no time of the run's clock."""
+    compute: Annotated[str, one_of("real", "modelled")] = "real"
+    """real: the true mathematics. modelled: sizes only, for thousands of data centres; simulate only."""
+
+    _rules = model_validator(mode="after")(check_training)
+
+
+class Transport(Section):
+    """What the sockets do; set for every node and recorded."""
+
+    congestion_control: Annotated[str, one_of("cubic", "reno", "bbr")] = "cubic"
+    """TCP's congestion control."""
+    slow_start_after_idle: Annotated[bool, BOOLEAN] = False
+    """Whether TCP begins with a small window again after a pause (the kernel's own default is yes)."""
+    unsent_limit: Annotated[int, SIZE] = 131_072
+    """Bytes that may wait in a socket unsent; small, so that priorities mean something."""
+    mac: Annotated[str, one_of("hmac-sha256", "crc32")] = "hmac-sha256"
+    """How frames are protected; crc32 is for experiments on a trusted LAN."""
+
+
+class TimeoutChanges(Section):
+    """Deadlines that differ from the ones derived from rates, delays and sizes (see `testbed plan`)."""
+
+    heartbeat: Annotated[float | None, DURATION] = None
+    """Time between two signs of life."""
+    suspect: Annotated[float | None, DURATION] = None
+    """Silence after which a node is reported."""
+    dead_after: Annotated[float | None, DURATION] = None
+    """Silence after which a node counts as dead."""
+    tcp_user_timeout: Annotated[float | None, DURATION] = None
+    """How long TCP keeps trying without an acknowledgement."""
+    step_deadline: Annotated[float | None, DURATION] = None
+    """The longest wait inside a round."""
+    run_deadline: Annotated[float | None, DURATION] = None
+    """The longest run."""
+    rendezvous: Annotated[float | None, DURATION] = None
+    """The longest wait for all nodes to appear."""
+
+
+class Scenario(Section):
+    """One experiment: network, job, and one technique per axis."""
+
+    version: Annotated[int, integer(1, 1)]
+    """Version of this format."""
+    name: Annotated[str, NAME]
+    """Name of the scenario."""
+    seed: Annotated[int, integer(0, 2**63 - 1)]
+    """From it every random number of the run is derived."""
+    run: Run = Run()
+    """How to run it."""
+    topology: Topology
+    """Data centres and the network between them."""
+    training: Training
+    """The job."""
+    device: Device = Device()
+    """What the workers compute on."""
+    transport: Transport = Transport()
+    """What the sockets do."""
+    timeouts: TimeoutChanges = TimeoutChanges()
+    """Deadlines."""
+    paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
+    """hips: hierarchical parameter server, two tiers (GeoMX)."""
+    sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")
+    """When a round is done, and who waits."""
+    optimizer: Annotated[Technique, axis("optimizer", OPTIMIZERS)] = short("adam")
+    """How parameters are updated, and where."""
+    codec: Annotated[PerTier, per_tier("codec", CODECS)] = short("none")
+    """How tensors become payloads."""
+    order: Annotated[Technique, axis("order", ORDERS)] = short("fifo")
+    """Which tensor goes next."""
+    overlay: Annotated[PerTier, per_tier("overlay", OVERLAYS)] = short("star")
+    """Who sends to whom."""
+    shard: Annotated[Technique, axis("shard", SHARDS)] = short("hashed")
+    """Which key lives on which global server."""
+
+    _places: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _rules(self) -> Scenario:
+        raise_found(self.problems_on_its_back_end())
+        return self
+
+    def problems_on_its_back_end(self) -> list[Found]:
+        """Combinations that are refused, and limits that are passed; both depend on ``run.on``."""
+        return [*technique_problems(self), *scenario_problems(self)]
+
+    def place_of(self, *path: str | int) -> Where:
+        """Where the value at ``path`` was written, for a problem that only the Plan can see."""
+        return self._places(path) if self._places else Where(self.name)

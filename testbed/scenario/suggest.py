@@ -1,0 +1,34 @@
+"""The nearest known word to a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``did you mean 'density'?``, or nothing when no known word is near.
+
+    A swap of two neighbours counts as one slip; of two words equally near, the one made of the same letters wins
+    (``fas`` is ``fsa``, not ``hfa``), then the first.
+    """
+    ranked = sorted(
+        (edit_distance(word.lower(), candidate.lower()), sorted(word) != sorted(candidate), position, candidate)
+        for position, candidate in enumerate(known)
+    )
+    if not ranked or ranked[0][0] > max(1, len(ranked[0][3]) // 3):
+        return ""
+    return f"did you mean '{ranked[0][3]}'?"
+
+
+def edit_distance(first: str, second: str) -> int:
+    """Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours cost one."""
+    rows = [list(range(len(second) + 1))]
+    for i, a in enumerate(first, start=1):
+        row = [i]
+        for j, b in enumerate(second, start=1):
+            cost = min(rows[i - 1][j] + 1, row[j - 1] + 1, rows[i - 1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == second[j - 2] and first[i - 2] == b:
+                cost = min(cost, rows[i - 2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]

@@ -1,0 +1,27 @@
+"""A scenario as YAML text: the resolved form that a run directory keeps, and the starter for a new one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from testbed.scenario.load import resolved
+from testbed.scenario.schema import Scenario
+
+
+def resolved_yaml(scenario: Scenario) -> str:
+    """The scenario with overrides applied, defaults filled in and trace files read; loads to an equal scenario."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 120
+    stream = io.StringIO()
+    yaml.dump(resolved(scenario), stream)
+    return stream.getvalue()
+
+
+def starter() -> str:
+    """A commented scenario to begin with."""
+    return (Path(__file__).parent / "starter.yaml").read_text(encoding="utf-8")

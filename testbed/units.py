@@ -1,0 +1,179 @@
+"""Quantities with units: what a person writes (``20 Mbit/s``) to SI numbers (``20_000_000.0`` bit/s), and back.
+
+A quantity is a number, a space, a unit. The unit is never left out, for a bare ``10`` has cost people weeks. Bytes
+are decimal in ``KB`` and ``MB``, binary in ``KiB`` and ``MiB``; rates are bits per second, always decimal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+MAX_NUMBER_CHARACTERS = 25
+
+_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
+_QUANTITY = re.compile(r"([-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)\s*([^0-9:_].*)?")
+# how other tools write rates: (prefix, are these bytes?) -> what to write here
+_FOREIGN_RATE = re.compile(r"([kKmMgGtT]?)i?(bps|b/s|Bps|B/s|bit|bits/s|bit/sec|byte/s|bytes/s)")
+
+
+class UnitError(ValueError):
+    """A text that is no quantity of the kind asked for: ``problem`` says why, ``hint`` what to write instead."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem, self.hint = problem, hint
+        super().__init__(f"{problem} ({hint})" if hint else problem)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One kind of quantity. ``units`` maps a unit's name to its size in ``base``, from the largest to the smallest."""
+
+    name: str
+    base: str
+    example: str
+    units: dict[str, Fraction]
+
+
+RATE = Dimension(
+    "rate",
+    "bit/s",
+    "10 Mbit/s",
+    {"Tbit/s": Fraction(10**12), "Gbit/s": Fraction(10**9), "Mbit/s": Fraction(10**6), "kbit/s": Fraction(1000),
+     "bit/s": Fraction(1)},
+)  # fmt: skip
+DURATION = Dimension(
+    "time",
+    "s",
+    "50 ms",
+    {"h": Fraction(3600), "min": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6),
+     "ns": Fraction(1, 10**9)},
+)  # fmt: skip
+SIZE = Dimension(
+    "size",
+    "bytes",
+    "64 KiB",
+    {"GiB": Fraction(2**30), "GB": Fraction(10**9), "MiB": Fraction(2**20), "MB": Fraction(10**6),
+     "KiB": Fraction(2**10), "KB": Fraction(1000), "bytes": Fraction(1), "byte": Fraction(1)},
+)  # fmt: skip
+
+
+def parse_number(text: str) -> Fraction:
+    """An exact decimal number, such as ``32``, ``0.002`` or ``1e-3``. Raises ``UnitError``."""
+    if len(text) > MAX_NUMBER_CHARACTERS:
+        raise UnitError(f"number has {len(text)} characters, limit {MAX_NUMBER_CHARACTERS}")
+    if not _NUMBER.fullmatch(text):
+        raise UnitError(f"expected a number, got '{text}'", why_no_number(text))
+    return Fraction(Decimal(text))
+
+
+def why_no_number(text: str) -> str:
+    """A hint for what YAML 1.1 or a habit from elsewhere would have read as a number; empty if there is none."""
+    if re.fullmatch(r"[-+]?0[0-9]+", text):
+        return "leading zeros are not allowed"
+    if re.fullmatch(r"[0-9]+(:[0-9]+)+", text):
+        return "sexagesimal notation is not supported"
+    if re.fullmatch(r"[-+]?\.?(inf|nan)", text, re.IGNORECASE):
+        return "it must be finite"
+    if re.fullmatch(r"[0-9]+(_[0-9]+)+", text):
+        return "write it without '_'"
+    return ""
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second from ``20 Mbit/s``. Raises ``UnitError``."""
+    return _float(_parse(text, RATE), text)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``50 ms``. Raises ``UnitError``."""
+    return _float(_parse(text, DURATION), text)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``64 KiB``; a whole number of them. Raises ``UnitError``."""
+    size = _parse(text, SIZE)
+    if size.denominator != 1:
+        raise UnitError(f"'{text}' is not a whole number of bytes")
+    return int(size)
+
+
+def parse_share(text: str) -> float:
+    """A number from ``0.01`` or ``1 %``. Raises ``UnitError``."""
+    number = text.removesuffix("%").rstrip()
+    try:
+        return _float(parse_number(number) / (100 if text.endswith("%") else 1), text)
+    except UnitError as error:
+        raise UnitError(f"expected a share, such as '1 %' or 0.01, got '{text}'", error.hint) from error
+
+
+def format_rate(rate_bps: float) -> str:
+    """``20_000_000.0`` is ``20 Mbit/s``; ``parse_rate`` gives back the very same number."""
+    return _format(rate_bps, RATE)
+
+
+def format_duration(duration_s: float) -> str:
+    """``0.05`` is ``50 ms``; ``parse_duration`` gives back the very same number."""
+    return _format(duration_s, DURATION)
+
+
+def format_size(size_bytes: int) -> str:
+    """``65536`` is ``64 KiB``; ``parse_size`` gives back the very same number."""
+    return _format(size_bytes, SIZE)
+
+
+def format_share(share: float) -> str:
+    """``0.01`` is ``1 %``; ``parse_share`` gives back the very same number."""
+    text = f"{_plain(float(Fraction(repr(share)) * 100))} %"
+    return text if parse_share(text) == share else _plain(share)
+
+
+def _float(value: Fraction, text: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UnitError(f"'{text}' is too large") from error
+
+
+def _parse(text: str, dimension: Dimension) -> Fraction:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        hint = why_no_number(text) or f"write a number and a unit, e.g. '{dimension.example}'"
+        raise UnitError(f"expected a {dimension.name}, got '{text}'", hint)
+    number, unit = match.groups()
+    value = parse_number(number)
+    if not unit:
+        raise UnitError(f"{number} has no unit", f"write a unit, e.g. '{dimension.example}'")
+    if unit not in dimension.units:
+        raise UnitError(f"'{unit}' is not a unit of {dimension.name}", _unit_hint(value, unit, dimension))
+    return value * dimension.units[unit]
+
+
+def _unit_hint(value: Fraction, unit: str, dimension: Dimension) -> str:
+    foreign = _FOREIGN_RATE.fullmatch(unit)
+    if dimension is RATE and foreign:
+        prefix, name = foreign.groups()
+        bits = value * (8 if name.startswith(("B", "byte")) else 1)
+        return f"write '{_plain(_float(bits, unit))} {'k' if prefix in 'kK' and prefix else prefix.upper()}bit/s'"
+    for known in dimension.units:
+        if known.lower() == unit.lower():
+            return f"write '{_plain(_float(value, unit))} {known}'"
+    return f"one of {', '.join(dimension.units)}"
+
+
+def _format(value: float, dimension: Dimension) -> str:
+    exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+    for unit, scale in dimension.units.items():
+        text = _plain(float(exact / scale))
+        if exact / scale >= 1 and len(text) <= 8 and type(value)(_parse(f"{text} {unit}", dimension)) == value:
+            return f"{text} {unit}"
+    return f"{_plain(value)} {dimension.base}"
+
+
+def _plain(value: float) -> str:
+    """The shortest text that reads back as ``value``, without a trailing ``.0``."""
+    assert math.isfinite(value)
+    return repr(value).removesuffix(".0")
