@@ -58,13 +58,13 @@ async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress
         network.start()
         result = await _unless_failed(world, role(world))
         await _unless_failed(world, world.leave(timeouts.run_deadline_s))
+        world.status()
         return result
     except BaseException as error:
         _record_error(world, error)
         raise
     finally:
         reporter.cancel()
-        world.status()
         network.close()
         world.close()
         processor.close()

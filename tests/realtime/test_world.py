@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.contract.world import WorldContract
 from tests.realtime.in_process import InProcess
+from tests.realtime.processes import Processes
 
 
 class TestInProcess(WorldContract):
     @pytest.fixture
     def run_worlds(self) -> InProcess:
         return InProcess()
+
+
+class TestAsProcesses(WorldContract):
+    @pytest.fixture
+    def run_worlds(self, tmp_path: Path) -> Processes:
+        return Processes(tmp_path)

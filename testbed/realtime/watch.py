@@ -1,0 +1,94 @@
+"""Keeping an eye on running nodes: how each ended, which end was the cause, and who waits for what."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import CapabilityError, NetworkMismatch, RunFailed, ScenarioError, TestbedError, WaitTimeout
+from testbed.realtime.heartbeat import PeerLost
+
+_ERRORS: dict[int, type[TestbedError]] = {
+    ScenarioError.exit_code: ScenarioError,
+    CapabilityError.exit_code: CapabilityError,
+    NetworkMismatch.exit_code: NetworkMismatch,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExit:
+    """How a node ended.
+
+    ``code``: its exit status, or minus the signal that killed it; 0 is good. ``stopped``: we had told it to end.
+    ``cause``: class of its error. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
+    """
+
+    node: str
+    code: int
+    stopped: bool = False
+    cause: str = ""
+    message: str = ""
+    traceback: str = ""
+    wait: tuple[str, str, float, float] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly, and by itself."""
+        return self.code != 0 and not self.stopped
+
+    def error(self) -> TestbedError:
+        """What a user shall see of it."""
+        if self.wait is not None:
+            return WaitTimeout(*self.wait)
+        kind = _ERRORS.get(self.code, RunFailed)
+        if self.code < 0:
+            name = signal.Signals(-self.code).name
+            hint = " (out of memory?)" if name == "SIGKILL" else ""
+            return kind(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
+        if not self.cause:
+            return kind(f"{self.node} ended with exit status {self.code} and did not say why")
+        error = kind(self.message if self.cause == PeerLost.__name__ else f"{self.node}: {self.cause}: {self.message}")
+        if self.traceback:
+            error.add_note(self.traceback)
+        return error
+
+
+def first_cause(exits: list[NodeExit]) -> NodeExit | None:
+    """The exit that explains the others: a node that lost a peer is rarely it. Among equals, the first."""
+    failed = [end for end in exits if end.failed]
+    return min(failed, key=lambda end: 0 if end.code < 0 else 1 + (end.cause == PeerLost.__name__), default=None)
+
+
+class Standing:
+    """Where each running node stands, from its status lines."""
+
+    def __init__(self, now_s: float) -> None:
+        self._last: dict[str, dict[str, Any]] = {}
+        self.advanced_at_s = now_s
+
+    def note(self, status: dict[str, Any], now_s: float) -> None:
+        """A status line has come. ``now_s``: on the caller's clock, as is ``advanced_at_s``."""
+        before = self._last.get(status["node"], {"activity": 0})
+        if status["activity"] > before["activity"]:
+            self.advanced_at_s = now_s
+        self._last[status["node"]] = status
+
+    def forget(self, node: str) -> None:
+        """That node has ended."""
+        self._last.pop(node, None)
+
+    def wait_graph(self) -> str:
+        """One line per node and wait, the longest wait first."""
+        waits = [(since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"]]
+        idle = [node for node, line in self._last.items() if not line["waits"]]
+        lines = [f"{node} waits for {what} since t = {since_s:.3f} s" for since_s, node, what in sorted(waits)]
+        return "\n".join(lines + [f"{node} waits for nothing: it computes, or does not run" for node in sorted(idle)])
+
+    def longest_wait(self) -> tuple[str, str, float] | None:
+        """Node, what for, since when."""
+        waits = [(since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"]]
+        if not waits:
+            return None
+        since_s, node, what = min(waits)
+        return node, what, since_s
