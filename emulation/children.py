@@ -1,0 +1,77 @@
+"""Helper processes of an emulation: the delay line, the replay, the monitor.
+
+Each is a fresh, light interpreter (standard library only), so that the process that will fork the nodes stays
+single-threaded. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RunFailed
+
+READY_DEADLINE_S = 10.0
+STOP_DEADLINE_S = 5.0
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class Child:
+    """A running helper process, started with ``python -m module`` and its settings as JSON on standard input."""
+
+    def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self.module = module
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-m", module],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(settings).encode())
+        self._process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Wait for the word ``ready``. ``RunFailed`` if the process ended or is silent."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], READY_DEADLINE_S)
+        if not readable or self._process.stdout.readline().strip() != b"ready":
+            self.stop()
+            raise RunFailed(f"{self.module} did not start (exit {self._process.returncode}); its message is above")
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """End it: SIGTERM, and SIGKILL if it does not obey."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def prepare_child(priority: int | None = None) -> None:
+    """First thing in a helper: die with the parent, leave Ctrl-C to it, precise timers, real-time priority if given."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if priority is not None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))

@@ -1,0 +1,74 @@
+"""The text that creates a layout: lines for ``ip -batch`` and rules for ``iptables-restore``. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from emulation.layout import Cable, Layout, Port, Route
+from emulation.shaping.install import queue_number
+
+_FIRST_TABLE = 100
+
+
+def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
+    """Create every veth pair with both ends where they belong: nothing shows up in the caller's namespace."""
+    return [_cable_line(cable, pids) for cable in layout.cables]
+
+
+def _cable_line(cable: Cable, pids: Mapping[str, int]) -> str:
+    a, b = cable.a, cable.b
+    return f"link add name {a.interface} netns {pids[a.vertex]} type veth peer name {b.interface} netns {pids[b.vertex]}"
+
+
+def address_lines(layout: Layout, vertex: str, congestion_control: str | None) -> list[str]:
+    """What one namespace needs: loopback, bridges, addresses, interfaces up, routes.
+
+    ``congestion_control`` is put on the routes where the kernel does not let a namespace set its default.
+    """
+    suffix = f" congctl {congestion_control}" if congestion_control else ""
+    lines = ["link set dev lo up"]
+    for at, bridge, ports in layout.bridges:
+        if at == vertex:
+            lines += [f"link add name {bridge} type bridge stp_state 0 mcast_snooping 0", f"link set dev {bridge} up"]
+            lines += [f"link set dev {port} master {bridge}" for port in ports]
+    for port in layout.ports_of(vertex):
+        lines += _port_lines(port, suffix)
+    lines += [
+        line
+        for number, route in enumerate(route for route in layout.routes if route.vertex == vertex)
+        for line in _route_lines(route, _FIRST_TABLE + number, suffix)
+    ]
+    return lines
+
+
+def _port_lines(port: Port, suffix: str) -> list[str]:
+    if port.address is None:
+        return [f"link set dev {port.interface} up"]
+    subnet = ipaddress.ip_interface(port.address).network
+    return [
+        f"addr add {port.address} dev {port.interface} noprefixroute",
+        f"link set dev {port.interface} up",
+        f"route add {subnet} dev {port.interface} src {port.ip}{suffix}",
+    ]
+
+
+def _route_lines(route: Route, table: int, suffix: str) -> list[str]:
+    if route.source is None:
+        return [f"route add {route.subnet} via {route.via}{suffix}"]
+    return [
+        f"route add {route.subnet} via {route.via} table {table}{suffix}",
+        f"rule add from {route.source} to {route.subnet} lookup {table}",
+    ]
+
+
+def delay_rules(layout: Layout, vertex: str) -> str:
+    """``iptables-restore`` text that hands what arrives on WAN ports to the delay line; empty without such ports.
+
+    No ``--queue-bypass``: without the delay line the link must break, not lose its delay.
+    """
+    ports = [link.ingress.interface for link in layout.wan if link.ingress.vertex == vertex]
+    if not ports:
+        return ""
+    rules = [f"-A PREROUTING -i {port} -j NFQUEUE --queue-num {queue_number(port)}" for port in ports]
+    return "\n".join(["*raw", ":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", *rules, "COMMIT", ""])

@@ -1,0 +1,118 @@
+"""Link rates by short UDP floods over many links at once, in one thread, timed by the kernel's arrival stamps.
+
+The flood is a tenth faster than the link, so that the link's queue is never empty and never grows much. What arrives
+first (the burst that HTB allows an idle link) is left out.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emulation.namespaces import inside
+from emulation.shaping.traffic_control import FRAME_BYTES, burst_bytes
+
+PAYLOAD_BYTES = FRAME_BYTES - 14 - 20 - 8
+EXCESS = 1.1
+_SO_TIMESTAMPNS, _PORT = 35, 19_797
+_BUFFER_BYTES = 8 << 20
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_MIN_PACKETS = 8
+
+
+@dataclass(slots=True)
+class Flood:
+    """One link to be measured. ``stamps_s`` are arrival times of frames of ``FRAME_BYTES``."""
+
+    name: str
+    source_namespace: str
+    target_namespace: str
+    target: str
+    rate_bps: float
+    stamps_s: list[float] = field(default_factory=list)
+    sent: int = 0
+
+    def duration_s(self, at_least_s: float) -> float:
+        """Long enough for some packets beyond the burst."""
+        return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
+
+    def measured_bps(self) -> float | None:
+        """Rate in Ethernet bits per second, None if too little arrived."""
+        skip = max(burst_bytes(self.rate_bps) // FRAME_BYTES + 2, len(self.stamps_s) // 5)
+        kept = self.stamps_s[skip:]
+        if len(kept) < _MIN_PACKETS or kept[-1] <= kept[0]:
+            return None
+        return (len(kept) - 1) * FRAME_BYTES * 8 / (kept[-1] - kept[0])
+
+
+def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
+    """Send over all of ``floods`` for ``duration_s`` and receive until ``drain_s`` later."""
+    senders = [_sender(each) for each in floods]
+    receivers = [_receiver(each) for each in floods]
+    by_descriptor = {link.fileno(): number for number, link in enumerate(receivers)}
+    poll = select.poll()
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    try:
+        begin = time.monotonic()
+        end = begin + duration_s
+        while (now := time.monotonic()) < end + drain_s:
+            if now < end:
+                for each, sender in zip(floods, senders, strict=True):
+                    _send(each, sender, now - begin)
+            for descriptor, _ in poll.poll(1 if now < end else 10):
+                _receive(floods[by_descriptor[descriptor]], receivers[by_descriptor[descriptor]])
+    finally:
+        for link in (*senders, *receivers):
+            link.close()
+
+
+def _sender(each: Flood) -> socket.socket:
+    with inside(each.source_namespace):
+        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    _buffer(link, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
+    link.setblocking(False)
+    link.connect((each.target, _PORT))
+    return link
+
+
+def _receiver(each: Flood) -> socket.socket:
+    with inside(each.target_namespace):
+        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    _buffer(link, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
+    link.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    link.bind((each.target, _PORT))
+    link.setblocking(False)
+    return link
+
+
+def _buffer(link: socket.socket, force: int, plain: int) -> None:
+    try:
+        link.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
+    except PermissionError:
+        link.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+
+
+def _send(each: Flood, link: socket.socket, elapsed_s: float) -> None:
+    due = int((EXCESS * each.rate_bps * elapsed_s / 8 + burst_bytes(each.rate_bps)) / FRAME_BYTES) + 2
+    payload = bytes(PAYLOAD_BYTES)
+    try:
+        while each.sent < due:
+            link.send(payload)
+            each.sent += 1
+    except (BlockingIOError, ConnectionRefusedError, OSError):
+        return  # the socket is full, which is what a flood wants
+
+
+def _receive(each: Flood, link: socket.socket) -> None:
+    while True:
+        try:
+            _, control, _, _ = link.recvmsg(PAYLOAD_BYTES, 64)
+        except OSError:
+            return
+        seconds, nanoseconds = struct.unpack("=qq", control[0][2][:16])
+        each.stamps_s.append(seconds + nanoseconds / 1e9)

@@ -1,0 +1,204 @@
+"""From a Plan to namespaces, cables, addresses and routes. Pure: the same Plan gives the same layout.
+
+A site is a gateway router, a LAN switch and its nodes. A pair of directed WAN links is one cable between gateways or
+routers with a /30 of its own. With netem every WAN cable is cut by a two-port switch (all of them in one namespace,
+``wires``), so that the delay sits on another port than the rate, and neither on a sending host's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.plan.model import LinkPlan, NetworkPlan, Plan, SitePlan
+
+WAN_ADDRESSES = ipaddress.ip_network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
+WIRES = "wires"
+BRIDGE = "br0"
+LAN_CEILING_BPS = 2e9  # two cores move a few Gbit/s; above this a LAN is left unshaped, and the record says so
+LAN_QUEUE_BYTES = 524_288
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An interface of a namespace (``vertex``); ``address`` is in CIDR form, None on a switch."""
+
+    vertex: str
+    interface: str
+    address: str | None = None
+
+    @property
+    def ip(self) -> str:
+        assert self.address is not None, f"{self.vertex} {self.interface} has no address"
+        return self.address.split("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A veth pair."""
+
+    a: Port
+    b: Port
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``subnet`` by way of ``via``; with ``source`` only for packets from that subnet (policy routing)."""
+
+    vertex: str
+    subnet: str
+    via: str
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WanLink:
+    """One direction: rate and queue at ``egress``; the delay line at ``ingress``, or netem at ``wire``."""
+
+    plan: LinkPlan
+    egress: Port
+    ingress: Port
+    wire: Port | None
+
+
+@dataclass(frozen=True, slots=True)
+class LanPort:
+    """A switch port that is shaped to the LAN's rate."""
+
+    port: Port
+    rate_bps: float
+    queue_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything that is to be created. ``hosts`` maps node names to their ports; bridges are (vertex, bridge, ports)."""
+
+    hosts: dict[str, Port]
+    gateways: dict[str, Port]
+    routers: tuple[str, ...]
+    switches: tuple[str, ...]
+    cables: tuple[Cable, ...]
+    bridges: tuple[tuple[str, str, tuple[str, ...]], ...]
+    routes: tuple[Route, ...]
+    wan: tuple[WanLink, ...]
+    lan: tuple[LanPort, ...]
+    subnets: dict[str, str]
+
+    @property
+    def vertices(self) -> tuple[str, ...]:
+        return (*self.hosts, *self.gateways, *self.routers, *self.switches)
+
+    def ports_of(self, vertex: str) -> list[Port]:
+        """The vertex' ends of cables, in creation order."""
+        return [end for cable in self.cables for end in (cable.a, cable.b) if end.vertex == vertex]
+
+
+def lay_out(plan: Plan, *, wires: bool) -> Layout:
+    """The layout of ``plan``. ``wires``: put a switch into every WAN cable, for netem.
+
+    ``ScenarioError`` if a link has no opposite direction or a node no address.
+    """
+    network = plan.network
+    subnets = {site.name: _subnet(plan, site) for site in network.sites}
+    hosts, gateways, lan_cables, lan_ports, bridges = {}, {}, [], [], []
+    for site in network.sites:
+        gateway, members, cables = _lan(plan, site, subnets[site.name])
+        gateways[site.name] = gateway
+        hosts.update(members)
+        lan_cables += cables
+        bridges.append((_switch(site), BRIDGE, tuple(cable.b.interface for cable in cables)))
+        lan_ports += _lan_shaping(site, cables)
+    wan, wan_cables, wire_bridges = _wan(network, wires)
+    return Layout(
+        hosts, gateways, network.routers,
+        (*(_switch(site) for site in network.sites), *((WIRES,) if wires and wan else ())),
+        (*lan_cables, *wan_cables), (*bridges, *wire_bridges),
+        (*_host_routes(hosts, gateways), *_wan_routes(network, wan, subnets)), wan, tuple(lan_ports), subnets,
+    )  # fmt: skip
+
+
+def _switch(site: SitePlan) -> str:
+    return f"{site.name}/lan"
+
+
+def _subnet(plan: Plan, site: SitePlan) -> str:
+    if site.subnet:
+        return site.subnet
+    for node in plan.nodes:
+        if node.data_center == site.name and node.address:
+            return str(ipaddress.ip_interface(f"{node.address}/24").network)
+    return f"10.{site.index // 250}.{site.index % 250}.0/24"
+
+
+def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port], list[Cable]]:
+    """Gateway's port, the nodes' ports, and their cables to the switch (port ``p0`` leads to the gateway)."""
+    network = ipaddress.ip_network(subnet)
+    nodes = [node for node in plan.nodes if node.data_center == site.name]
+    missing = [node.name for node in nodes if not node.address]
+    if missing:
+        raise ScenarioError(f"{missing[0]} has no address in the Plan; build the Plan for the back end 'emulate'")
+    taken = {node.address for node in nodes}
+    free = (str(network[-2 - i]) for i in range(network.num_addresses - 2) if str(network[-2 - i]) not in taken)
+    gateway = Port(site.name, "lan", f"{next(free)}/{network.prefixlen}")
+    hosts = {node.name: Port(node.name, "eth0", f"{node.address}/{network.prefixlen}") for node in nodes}
+    ends = [gateway, *hosts.values()]
+    return gateway, hosts, [Cable(end, Port(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
+
+
+def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
+    if site.lan_rate_bps > LAN_CEILING_BPS:
+        return []
+    queue = max(LAN_QUEUE_BYTES, int(site.lan_rate_bps / 8 * 0.02))
+    return [LanPort(cable.b, site.lan_rate_bps, queue) for cable in cables]
+
+
+def _wan(network: NetworkPlan, wires: bool) -> tuple[tuple[WanLink, ...], list[Cable], list[tuple[str, str, tuple[str, ...]]]]:
+    directed = {(link.source, link.target): link for link in network.links}
+    counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+    blocks = WAN_ADDRESSES.subnets(new_prefix=30)
+    links, cables, bridges = [], [], []
+    for forward in network.links:
+        backward = directed.get((forward.target, forward.source))
+        if backward is None:
+            raise ScenarioError(f"link {forward.name} has no opposite direction; emulated cables need both")
+        if (forward.source, forward.target) != min((forward.source, forward.target), (forward.target, forward.source)):
+            continue  # its pair makes the cable
+        block = next(blocks)
+        a = Port(forward.source, f"wan{next(counters[forward.source])}", f"{block[1]}/30")
+        b = Port(forward.target, f"wan{next(counters[forward.target])}", f"{block[2]}/30")
+        if wires:
+            number = len(bridges)
+            left, right = Port(WIRES, f"l{number}"), Port(WIRES, f"r{number}")
+            cables += [Cable(a, left), Cable(b, right)]
+            bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
+            links += [WanLink(forward, a, b, right), WanLink(backward, b, a, left)]
+        else:
+            cables.append(Cable(a, b))
+            links += [WanLink(forward, a, b, None), WanLink(backward, b, a, None)]
+    return tuple(links), cables, bridges
+
+
+def _host_routes(hosts: dict[str, Port], gateways: dict[str, Port]) -> list[Route]:
+    return [Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts]
+
+
+def _wan_routes(network: NetworkPlan, wan: tuple[WanLink, ...], subnets: dict[str, str]) -> list[Route]:
+    """For each vertex and destination one route; where paths of different sources part, one for each source."""
+    links = {link.plan.name: link for link in wan}
+    hops: defaultdict[tuple[str, str], defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for pair, path in network.routes.items():
+        source, target = pair.split(">")
+        for name in path:
+            hops[links[name].plan.source, target][links[name].ingress.ip].append(source)
+    routes = []
+    for (vertex, target), ways in hops.items():
+        common = max(ways, key=lambda via: (len(ways[via]), via))
+        routes.append(Route(vertex, subnets[target], common))
+        for via, sources in ways.items():
+            if via != common:
+                routes += [Route(vertex, subnets[target], via, subnets[source]) for source in sources]
+    return routes

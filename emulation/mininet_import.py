@@ -1,0 +1,44 @@
+"""Finding Mininet: in this Python's path, or where Debian and Ubuntu put it; otherwise an error that says the cure.
+
+Mininet is one pure-Python package that apt installs beside the system's Python, with the C helper ``mnexec``. PyPI has
+only an old pre-release without ``mnexec``. On Python 3.12 its ``distutils`` comes from setuptools.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from testbed.errors import CapabilityError
+
+APT_PATH = Path("/usr/lib/python3/dist-packages/mininet")
+APT_LINE = "sudo apt-get install --no-install-recommends mininet bridge-utils net-tools iproute2 iptables"
+
+
+def import_mininet(module: str = "net") -> ModuleType:
+    """``mininet.<module>``. ``CapabilityError`` if Mininet, mnexec or distutils is missing."""
+    if importlib.util.find_spec("mininet") is None:
+        _load_from_apt()
+    if shutil.which("mnexec") is None:
+        raise CapabilityError(f"Mininet's helper mnexec is missing. Cure: {APT_LINE}")
+    try:
+        import setuptools  # noqa: F401 - provides distutils, which Mininet 2.3.0 imports, from Python 3.12 on
+    except ImportError as error:
+        if sys.version_info >= (3, 12):
+            raise CapabilityError("Mininet needs distutils. Cure: pip install setuptools") from error
+    return importlib.import_module(f"mininet.{module}")
+
+
+def _load_from_apt() -> None:
+    """Load apt's package alone, without putting the rest of apt's Python on the path."""
+    initial = APT_PATH / "__init__.py"
+    spec = importlib.util.spec_from_file_location("mininet", initial, submodule_search_locations=[str(APT_PATH)])
+    if not initial.exists() or spec is None or spec.loader is None:
+        raise CapabilityError(f"Mininet is not installed. Cure: {APT_LINE}")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["mininet"] = package
+    spec.loader.exec_module(package)

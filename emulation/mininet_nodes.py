@@ -1,0 +1,85 @@
+"""The Mininet side: hosts, routers and switches as Mininet nodes, each in a network namespace of its own.
+
+Mininet's own habits are kept out: ``fixLimits`` (it rewrites settings of the whole machine), ``TCLink`` (it goes on
+when tc fails, and shapes the sending host's port), ``mn -c`` (it ends processes by name). Interfaces are made in one
+batch from the layout; Mininet is told about them, so that its command line and tools know the network.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from emulation.layout import Layout
+from emulation.mininet_import import import_mininet
+
+
+@cache
+def _classes() -> SimpleNamespace:
+    """Our subclasses of Mininet's classes; made on first use, because Mininet may not be installed."""
+    import_mininet("log").setLogLevel("error")
+    net, node, link = import_mininet("net"), import_mininet("node"), import_mininet("link")
+    bridge = import_mininet("nodelib").LinuxBridge
+
+    class Host(node.Host):  # type: ignore[misc]
+        """A namespace with a shell; configured by the layout's batches."""
+
+        @classmethod
+        def setup(cls) -> None:
+            pass
+
+        def config(self, **_: Any) -> dict[str, Any]:
+            return {}
+
+    class Switch(bridge):  # type: ignore[misc]
+        """A Linux bridge in its own namespace, made by the layout's batches."""
+
+        def __init__(self, name: str, **parameters: Any) -> None:
+            super().__init__(name, **(parameters | {"inNamespace": True}))
+
+        @classmethod
+        def setup(cls) -> None:
+            pass
+
+        def start(self, _controllers: Any) -> None:
+            pass
+
+    class Interface(link.Intf):  # type: ignore[misc]
+        """An interface that is configured elsewhere; knows its address."""
+
+        def config(self, ip: str | None = None, **_: Any) -> dict[str, Any]:
+            if ip:
+                self.ip, self.prefixLen = ip.split("/")
+            return {}
+
+    class Cable(link.Link):  # type: ignore[misc]
+        """A veth pair that the layout's batch creates."""
+
+        @classmethod
+        def makeIntfPair(cls, *names: Any, **_: Any) -> tuple[Any, Any]:  # noqa: N802 - Mininet's name
+            return names[0], names[1]
+
+    return SimpleNamespace(Mininet=net.Mininet, Host=Host, Switch=Switch, Interface=Interface, Cable=Cable)
+
+
+def build_network(layout: Layout) -> Any:
+    """A ``mininet.net.Mininet`` with a node for every vertex and a link for every cable of the layout."""
+    classes = _classes()
+    classes.Mininet.inited = True  # fixLimits must not run
+    net = classes.Mininet(
+        topo=None, controller=None, host=classes.Host, switch=classes.Switch, link=classes.Cable,
+        intf=classes.Interface, build=False, waitConnected=False,
+    )  # fmt: skip
+    for name in (*layout.hosts, *layout.gateways, *layout.routers):
+        net.addHost(name, ip=None)
+    for name in layout.switches:
+        net.addSwitch(name)
+    for cable in layout.cables:
+        a, b = cable.a, cable.b
+        net.addLink(
+            net.get(a.vertex), net.get(b.vertex), intfName1=a.interface, intfName2=b.interface,
+            params1={"ip": a.address}, params2={"ip": b.address},
+        )  # fmt: skip
+    net.built = True
+    return net

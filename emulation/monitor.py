@@ -1,0 +1,138 @@
+"""While training runs: counters of every WAN link, load of the machine, lateness of the delay line, into the events.
+
+Runs as a process of its own. What makes the run untrue (late packets, packets lost between kernel and delay line, a
+saturated machine) becomes a ``warning``, which is what the fidelity report is made of.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulation.children import prepare_child
+from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
+from emulation.shaping.table import Column, Table
+from testbed.results.events import EventLog
+
+SAMPLE_S = 0.5
+LATE_WARNING_S = 0.02
+BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
+BUSY_SAMPLES = 5
+STEAL_WARNING = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Seconds (in ticks) of all cores since boot."""
+
+    total: int
+    idle: int
+    steal: int
+
+    @classmethod
+    def now(cls) -> CpuTimes:
+        values = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return cls(sum(values), values[3] + values[4], values[7])
+
+    def shares_since(self, before: CpuTimes) -> tuple[float, float]:
+        """Shares of the time that the machine was busy, and that other tenants took."""
+        total = max(1, self.total - before.total)
+        steal = (self.steal - before.steal) / total
+        return max(0.0, 1 - (self.idle - before.idle) / total - steal), steal
+
+
+class Monitor:
+    """Turns samples into events. Counters count from its making, so that the measuring before is left out."""
+
+    def __init__(self, shaper: Shaper, table: Table, log: EventLog, epoch_s: float) -> None:
+        self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
+        self._base = shaper.counters()
+        self._cpu, self._busy, self._warned = CpuTimes.now(), 0, set[str]()
+        self._overflows = self._column(Column.OVERFLOWS)
+        for spec in shaper.specs.values():
+            table.set(spec.row, Column.LATE_MAX_NS, 0)
+            table.set(spec.row, Column.LATE_COUNT, 0)
+
+    def links(self) -> None:
+        """One ``link`` event for each link, and warnings about the delay line."""
+        now = time.monotonic() - self._epoch_s
+        for name, counters in self._shaper.counters().items():
+            base = self._base[name]
+            self._log.write("link", now, link=name, **_since(base, counters))
+            self._check_line(self._shaper.specs[name], now)
+        self._log.flush()
+
+    def machine(self) -> None:
+        """One ``machine`` event."""
+        cpu, now = CpuTimes.now(), time.monotonic() - self._epoch_s
+        busy, steal = cpu.shares_since(self._cpu)
+        self._cpu = cpu
+        self._log.write("machine", now, busy_share=round(busy, 4), steal_share=round(steal, 4))
+        self._busy = self._busy + 1 if busy > BUSY_WARNING else 0
+        if self._busy >= BUSY_SAMPLES:
+            self._warn("busy", now, f"all cores were busy for {BUSY_SAMPLES} s on end: delays and rates may be late")
+        if steal > STEAL_WARNING:
+            self._warn("steal", now, f"other tenants of this machine took {steal:.0%} of its cores for a second")
+
+    def close(self) -> None:
+        """Last sample and summary."""
+        self.links()
+        for spec in self._shaper.specs.values():
+            late = self._table.get(spec.row, Column.LATE_COUNT)
+            packets = max(1, self._table.get(spec.row, Column.PACKETS))
+            if late > 0.01 * packets:
+                self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s,
+                           f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long")  # fmt: skip
+        self._log.close()
+
+    def _check_line(self, spec: LinkSpec, now: float) -> None:
+        late_s = self._table.get(spec.row, Column.LATE_MAX_NS) / 1e9
+        if late_s > LATE_WARNING_S:
+            self._warn(spec.name, now, f"{spec.name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
+        if self._table.get(spec.row, Column.OVERFLOWS) > self._overflows[spec.name]:
+            self._warn(f"{spec.name} lost", now, f"{spec.name}: the delay line could not take all packets")
+
+    def _column(self, column: Column) -> dict[str, int]:
+        return {spec.name: self._table.get(spec.row, column) for spec in self._shaper.specs.values()}
+
+    def _warn(self, about: str, now: float, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            self._log.write("warning", now, message=message)
+
+
+def _since(base: LinkCounters, now: LinkCounters) -> dict[str, float]:
+    return {
+        "configured_bps": now.configured_bps,
+        "bytes": now.sent_bytes - base.sent_bytes,
+        "dropped_packets": now.dropped_packets - base.dropped_packets + now.lost_packets - base.lost_packets,
+        "backlog_bytes": now.backlog_bytes,
+    }
+
+
+def main() -> None:
+    """Sample until SIGTERM."""
+    given = json.load(sys.stdin)
+    prepare_child()
+    table = Table(given["table"], given["rows"])
+    shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)
+    log = EventLog(Path(given["events"]), "network-monitor")
+    monitor = Monitor(shaper, table, log, float(given["epoch_s"]))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    print("ready", flush=True)  # noqa: T201 - the parent waits for this word
+    begin, count, ended = time.monotonic(), 0, None
+    while ended is None:
+        monitor.links()
+        if count % 2 == 0:
+            monitor.machine()
+        count += 1
+        ended = signal.sigtimedwait({signal.SIGTERM}, max(0.0, begin + count * SAMPLE_S - time.monotonic()))
+    monitor.close()
+
+
+if __name__ == "__main__":
+    main()

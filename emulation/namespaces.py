@@ -1,0 +1,91 @@
+"""Entering network namespaces, and running ``ip`` and ``tc`` in them with every return code checked."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.errors import RunFailed
+
+CLONE_NEWNET = 0x40000000
+SIOCETHTOOL = 0x8946
+# ethtool's (set, get) commands: TCP segmentation, generic segmentation, generic receive offload
+OFFLOADS = {"tso": (0x1F, 0x1E), "gso": (0x24, 0x23), "gro": (0x2C, 0x2B)}
+COMMAND_DEADLINE_S = 20.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(path: str) -> None:
+    """Move the calling thread into the network namespace at ``path`` (``/proc/<pid>/ns/net``), for good."""
+    with open(path, "rb") as namespace:
+        if _libc.setns(namespace.fileno(), CLONE_NEWNET):
+            number = ctypes.get_errno()
+            raise OSError(number, f"{path}: {os.strerror(number)}")
+
+
+@contextmanager
+def inside(path: str) -> Iterator[None]:
+    """Be in the namespace at ``path`` for a while. For single-threaded processes: setns moves one thread only."""
+    with open("/proc/thread-self/ns/net", "rb") as home:
+        enter(path)
+        try:
+            yield
+        finally:
+            if _libc.setns(home.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "cannot return to the network namespace that we came from")
+
+
+def run(argv: Sequence[str], text: str = "") -> str:
+    """Run a command to its end and return what it printed. ``RunFailed`` with its own words if it fails."""
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
+    if done.returncode:
+        raise RunFailed(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()} (exit {done.returncode})")
+    return done.stdout
+
+
+def batch(tool: str, lines: Sequence[str]) -> None:
+    """Run ``ip`` or ``tc`` commands in one process, in order; the first that fails ends it and is named."""
+    if not lines:
+        return
+    argv = [tool, "-batch", "-"]
+    done = subprocess.run(
+        argv, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False
+    )
+    if done.returncode or done.stderr.strip():
+        raise RunFailed(f"{tool}: {done.stderr.strip()} (one of: {'; '.join(lines)})")
+
+
+def set_sysctl(name: str, value: str) -> None:
+    """Set ``name`` ('net.ipv4.ip_forward') in the namespace that the caller is in. ``OSError`` if refused."""
+    Path("/proc/sys", *name.split(".")).write_text(value)
+
+
+def get_sysctl(name: str) -> str:
+    return Path("/proc/sys", *name.split(".")).read_text().strip()
+
+
+def offloads_off(interface: str) -> None:
+    """Switch segmentation and receive offloads off and read them back.
+
+    With them on, a queue holds 64 kB super-packets: a loss takes 45 packets at once and a rate change waits for them.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for name, (set_command, get_command) in OFFLOADS.items():
+            _ethtool(control, interface, set_command, 0)
+            if _ethtool(control, interface, get_command, 0):
+                raise RunFailed(f"{interface}: cannot switch {name} off")
+
+
+def _ethtool(control: socket.socket, interface: str, command: int, value: int) -> int:
+    data = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
+    request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(data))
+    fcntl.ioctl(control.fileno(), SIOCETHTOOL, request)
+    return int(struct.unpack("=II", data.raw)[1])

@@ -1,0 +1,70 @@
+"""A small netlink client: requests with acknowledgement, and dumps. Standard library only, a few microseconds each.
+
+Trace replay changes a rate every 10 ms on many links; ``tc`` as a process costs 4-80 ms a change, this 6 us.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+NETLINK_ROUTE = 0
+NETLINK_NETFILTER = 12
+REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")
+_RECEIVE_BYTES = 1 << 18
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """One netlink attribute, padded to four bytes."""
+    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Kind to payload of the attributes in ``data``."""
+    found, at = {}, 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4:
+            break
+        found[kind & 0x3FFF] = data[at + 4 : at + length]
+        at += (length + 3) & ~3
+    return found
+
+
+class NetlinkSocket:
+    """A netlink socket of the namespace that the caller is in when it is made; it stays there."""
+
+    def __init__(self, family: int = NETLINK_ROUTE) -> None:
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        self.socket.bind((0, 0))
+        self.socket.settimeout(5.0)
+
+    def request(self, kind: int, body: bytes, flags: int = 0) -> None:
+        """Send one message and wait for its acknowledgement. ``OSError`` with the kernel's reason."""
+        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body)
+        error: int = struct.unpack_from("=i", self.socket.recv(_RECEIVE_BYTES), 16)[0]
+        if error:
+            raise OSError(-error, os.strerror(-error))
+
+    def dump(self, kind: int, body: bytes) -> list[bytes]:
+        """The bodies of all messages that answer a dump; read to the end, so that the next request meets its own."""
+        bodies = []
+        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | DUMP, 1, 0) + body)
+        while True:
+            data = self.socket.recv(_RECEIVE_BYTES)
+            at = 0
+            while at + 16 <= len(data):
+                length, answer, *_ = _HEADER.unpack_from(data, at)
+                if answer == _DONE:
+                    return bodies
+                if answer == _ERROR:
+                    error = struct.unpack_from("=i", data, at + 16)[0]
+                    raise OSError(-error, os.strerror(-error))
+                bodies.append(data[at + 16 : at + length])
+                at += (length + 3) & ~3
+
+    def close(self) -> None:
+        self.socket.close()

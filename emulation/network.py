@@ -1,0 +1,219 @@
+"""The emulated network of one run: ``with Emulation(plan, capabilities, record) as network: …``.
+
+Runs inside the sandbox (``emulation.sandbox``), in a process without threads. Mininet keeps the nodes; interfaces,
+addresses, routes and queues come from the layout, in a few batches whose every error is an error here. What was set
+is read back and compared before anybody uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from emulation import namespaces
+from emulation.children import Child
+from emulation.commands import address_lines, cable_lines, delay_rules
+from emulation.layout import Layout, Port, lay_out
+from emulation.measure import Measurement, first_contact, measure
+from emulation.mininet_nodes import build_network
+from emulation.namespaces import batch, inside, offloads_off
+from emulation.probe import Capabilities
+from emulation.sandbox import is_inside
+from emulation.settings import apply_settings
+from emulation.shaping.base import DelayMethod, LinkSpec, Shaper
+from emulation.shaping.install import delay_line_settings, link_specs, netem_lines, rate_lines
+from emulation.shaping.table import Table
+from testbed.errors import CapabilityError, RunFailed
+from testbed.plan.model import Plan
+
+Record = Callable[..., None]
+
+
+class Emulation:
+    """Brings the Plan's network up on entering and down on leaving.
+
+    ``record(kind, **fields)`` writes one event of the host. ``events`` is the directory where the replay and the
+    monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``).
+    """
+
+    def __init__(self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None) -> None:
+        self.plan, self.capabilities, self._record = plan, capabilities, record
+        self.events = events or Path("/run/testbed/events")
+        self.method: DelayMethod = capabilities.delay_method()
+        self.layout: Layout = lay_out(plan, wires=self.method == "netem")
+        self.bring_up_s = 0.0
+        self._children: list[Child] = []
+        self._mininet: Any = None
+        self._pids: dict[str, int] = {}
+        self._table: Table | None = None
+        self.links: tuple[LinkSpec, ...] = ()
+        self.shaper: Shaper | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        begin = time.monotonic()
+        if not is_inside():
+            raise CapabilityError("an emulated network is only made inside its sandbox; see emulation.sandbox")
+        try:
+            self._bring_up()
+        except BaseException:
+            self.stop()
+            raise
+        self.bring_up_s = time.monotonic() - begin
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End helper processes and nodes; with them go namespaces, interfaces and queues. Twice does no harm."""
+        for child in reversed(self._children):
+            child.stop()
+        self._children.clear()
+        if self.shaper is not None:
+            self.shaper.close()
+            self.shaper = None
+        if self._mininet is not None:
+            for node in [*self._mininet.hosts, *self._mininet.switches]:
+                node.terminate()
+            self._mininet = None
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+    def _bring_up(self) -> None:
+        self._mininet = build_network(self.layout)
+        nodes = [*self._mininet.hosts, *self._mininet.switches]
+        self._pids = {node.name: node.pid for node in nodes}
+        self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
+        self._table = Table.create(len(self.links))
+        batch("ip", cable_lines(self.layout, self._pids))
+        for vertex in self.layout.vertices:
+            with inside(self.namespace_path(vertex)):
+                self._configure(vertex)
+        self.shaper = Shaper(self.links, self._table)
+        if self.method == "nfqueue":
+            self._start_delay_lines()
+        self.shaper.apply_plan()
+        self.shaper.verify()
+        first_contact(self)
+
+    def _configure(self, vertex: str) -> None:
+        """Everything inside one namespace; the caller is in it."""
+        control = apply_settings(self.plan.transport, self.links, router=vertex not in self.layout.hosts)
+        batch("ip", address_lines(self.layout, vertex, control))
+        for port in self.layout.ports_of(vertex):
+            if not self._keeps_offloads(port):
+                offloads_off(port.interface)
+        batch("tc", [*rate_lines(self.layout, vertex), *(netem_lines(self.links, self.layout, vertex))])
+        if self.method == "nfqueue":
+            rules = delay_rules(self.layout, vertex)
+            if rules:
+                namespaces.run([self.capabilities.iptables_restore(), "--noflush"], rules)
+
+    def _keeps_offloads(self, port: Port) -> bool:
+        """Hosts and their switch ports keep large packets on a fast LAN; the gateway's cable cuts them up."""
+        site = port.vertex.split("/")[0]
+        if "/" not in port.vertex or port.interface == "p0":
+            return False
+        return self.plan.site(site).lan_rate_bps >= 500e6
+
+    def _start_delay_lines(self) -> None:
+        assert self._table is not None
+        settings = delay_line_settings(self.links, self._table, self.capabilities.realtime, os.cpu_count() or 1)
+        self._children += [
+            Child("emulation.shaping.delay_line", setting, [self._table.descriptor]) for setting in settings
+        ]
+        for child in self._children:
+            child.wait_ready()
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    @property
+    def mininet(self) -> Any:
+        """The ``mininet.net.Mininet`` behind it, for its command line and tools."""
+        return self._mininet
+
+    def namespace_path(self, node_name: str) -> str:
+        """Path of the network namespace of a node, gateway (its site's name), router or switch (``<site>/lan``)."""
+        return f"/proc/{self._pids[node_name]}/ns/net"
+
+    def enter(self, node_name: str) -> None:
+        """Move the calling process (a forked child, single-threaded) into a node's network namespace, for good."""
+        namespaces.enter(self.namespace_path(node_name))
+
+    def exec(self, node_name: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Start a command on a node; the caller waits for it. Keywords go to ``subprocess.Popen``."""
+        with inside(self.namespace_path(node_name)):
+            return subprocess.Popen(list(argv), **popen)
+
+    def socket_on(self, node_name: str, *kind: int) -> socket.socket:
+        """A socket that lives on a node, in the calling process."""
+        with inside(self.namespace_path(node_name)):
+            return socket.socket(*kind)
+
+    def address(self, node_name: str) -> str:
+        """A node's address."""
+        return self.layout.hosts[node_name].ip
+
+    # -- measuring and running ------------------------------------------------------------------------------------
+
+    def measure(self, budget_s: float = 3.0) -> list[Measurement]:
+        """Measure every WAN link and path against the Plan; one ``measured`` event each.
+
+        A value outside its tolerance is also a ``warning``. ``NetworkMismatch`` if one is far outside.
+        """
+        return measure(self, self._record, budget_s)
+
+    def start(self, epoch_s: float, training_start_s: float | None = None) -> None:
+        """Start monitor and trace replay. Both are times of ``time.monotonic()``.
+
+        ``epoch_s`` is the run's start, from which events count; ``training_start_s`` (default: now) is t = 0 of traces.
+        """
+        self.start_monitor(epoch_s)
+        self.start_replay(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
+
+    def start_monitor(self, epoch_s: float) -> None:
+        """Sample links and machine into ``network-monitor.jsonl`` until ``stop``."""
+        self._start_child("emulation.monitor", {"epoch_s": epoch_s})
+
+    def start_replay(self, epoch_s: float, training_start_s: float) -> None:
+        """Follow the Plan's traces and jitter from ``training_start_s`` on, into ``network-replay.jsonl``."""
+        from emulation.replay import timelines_of
+
+        timelines = timelines_of(self.plan)
+        if timelines:
+            setting = {"epoch_s": epoch_s, "start_s": training_start_s, "timelines": timelines}
+            self._start_child("emulation.replay", setting)
+
+    def _start_child(self, module: str, settings: dict[str, Any]) -> None:
+        assert self._table is not None
+        common = {
+            "links": [link.to_dict() for link in self.links],
+            "table": self._table.descriptor,
+            "rows": self._table.rows,
+            "events": str(self.events.resolve()),
+            "realtime": self.capabilities.realtime,
+        }
+        child = Child(module, common | settings, [self._table.descriptor])
+        self._children.append(child)
+        child.wait_ready()
+
+    def check_helpers(self) -> None:
+        """``RunFailed`` if a helper process (delay line, replay, monitor) has ended: the network is then not the Plan's."""
+        for child in self._children:
+            code = child.exit_code()
+            if code is not None and not (child.module == "emulation.replay" and code == 0):
+                raise RunFailed(f"{child.module} ended with {code} in mid-run; the emulated links no longer hold")
+
+    def finish(self) -> None:
+        """End replay and monitor, which writes their last samples; the network stays."""
+        for child in [child for child in self._children if child.module in ("emulation.replay", "emulation.monitor")]:
+            child.stop()
+            self._children.remove(child)

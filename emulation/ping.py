@@ -1,0 +1,91 @@
+"""Round-trip times by ICMP echo between many pairs at once, in one thread: each pair has a raw socket in its namespace."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from emulation.namespaces import inside
+
+_ECHO_REQUEST, _ECHO_REPLY = 8, 0
+_IDENTITY = 0x7473
+
+
+@dataclass(slots=True)
+class Pair:
+    """From a namespace to an address; ``rtts_s`` collects what came back."""
+
+    name: str
+    namespace: str
+    target: str
+    rtts_s: list[float] = field(default_factory=list)
+
+
+def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) -> None:
+    """Send ``count`` echoes for each pair, ``interval_s`` apart, and collect answers until ``wait_s`` after the last."""
+    with _sockets(pairs) as sockets:
+        begin = time.monotonic()
+        by_descriptor = {link.fileno(): number for number, link in enumerate(sockets)}
+        poll = select.poll()
+        for descriptor in by_descriptor:
+            poll.register(descriptor, select.POLLIN)
+        # spread over the interval: pairs that ask at the same moment would wait for each other here
+        gap_s, total = interval_s / max(1, len(pairs)), count * len(pairs)
+        sent = answered = 0
+        while answered < total and time.monotonic() < begin + (count - 1) * interval_s + wait_s:
+            while sent < total and time.monotonic() >= begin + sent * gap_s:
+                _send(sockets[sent % len(pairs)], pairs[sent % len(pairs)].target, sent // len(pairs))
+                sent += 1
+            ahead = begin + sent * gap_s - time.monotonic() if sent < total else 0.05
+            for descriptor, _ in poll.poll(max(0.0, ahead) * 1e3):
+                answered += _collect(sockets[by_descriptor[descriptor]], pairs[by_descriptor[descriptor]])
+
+
+@contextmanager
+def _sockets(pairs: Sequence[Pair]) -> Iterator[list[socket.socket]]:
+    opened: list[socket.socket] = []
+    try:
+        for pair in pairs:
+            with inside(pair.namespace):
+                opened.append(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+            opened[-1].setblocking(False)
+        yield opened
+    finally:
+        for each in opened:
+            each.close()
+
+
+def _send(link: socket.socket, target: str, number: int) -> None:
+    payload = struct.pack("=q", time.monotonic_ns()) + bytes(40)
+    head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, number)
+    checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, number)
+    try:
+        link.sendto(checked + payload, (target, 0))
+    except OSError:
+        pass  # no route yet, or a full queue: it counts as unanswered
+
+
+def _collect(link: socket.socket, pair: Pair) -> int:
+    collected = 0
+    while True:
+        try:
+            data, (source, _) = link.recvfrom(2048)
+        except BlockingIOError:
+            return collected
+        now_ns = time.monotonic_ns()
+        icmp = data[(data[0] & 15) * 4 :]
+        kind, _, _, identity, _ = struct.unpack_from(">BBHHH", icmp)
+        if kind == _ECHO_REPLY and identity == _IDENTITY and source == pair.target:
+            pair.rtts_s.append((now_ns - struct.unpack_from("=q", icmp, 8)[0]) / 1e9)
+            collected += 1
+
+
+def _checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF

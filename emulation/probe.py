@@ -1,0 +1,155 @@
+"""What this machine can do, found out by doing it in a throw-away namespace; the cure for everything that is missing.
+
+The kernel's configuration file is not asked: a module may be missing, a container may forbid. Under a second, and
+nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.mininet_import import APT_LINE, import_mininet
+from emulation.shaping.base import DelayMethod
+from testbed.errors import CapabilityError
+
+_ROOT = Path(__file__).resolve().parent.parent
+_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something missing: why it matters and how to get it. ``needed``: emulation is impossible without it."""
+
+    name: str
+    why: str
+    cure: str
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """The result of ``probe``. Goes into every run's manifest as ``to_dict()``."""
+
+    kernel: str
+    root: bool
+    namespaces: bool
+    rootless: bool
+    veth: bool
+    bridge: bool
+    htb: bool
+    tbf: bool
+    netem: bool
+    nfqueue: bool
+    iptables: tuple[str, ...]
+    nft: bool
+    tun: bool
+    realtime: bool
+    ethtool: bool
+    mininet: str
+    mnexec: bool
+    congestion_controls: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def delay_method(self) -> DelayMethod:
+        """netem where the kernel has it, else the NFQUEUE delay line. ``CapabilityError`` if neither will do."""
+        self.require_emulation()
+        return "netem" if self.netem else "nfqueue"
+
+    def iptables_restore(self) -> str:
+        return f"{self.iptables[0]}-restore"
+
+    def gaps(self) -> list[Gap]:
+        """Everything that is missing, what is needed first."""
+        return sorted((gap for present, gap in _gap_table(self) if not present), key=lambda gap: not gap.needed)
+
+    def require_emulation(self) -> None:
+        """``CapabilityError`` that lists what is missing, each with its cure."""
+        missing = [gap for gap in self.gaps() if gap.needed]
+        if missing:
+            lines = [f"  {gap.name}: {gap.why}. Cure: {gap.cure}" for gap in missing]
+            raise CapabilityError("\n".join(["this machine cannot emulate networks yet:", *lines]))
+
+
+def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
+    module = "sudo modprobe {0}; in WSL2 or Docker Desktop use a kernel that has it, or a virtual machine (Vagrantfile)"
+    iproute = "sudo apt-get install --no-install-recommends iproute2 iptables nftables ethtool"
+    delay = found.netem or found.nfqueue
+    return [
+        (found.namespaces, Gap("namespaces", "every emulated node is one", "run as root (sudo), or allow user namespaces:"
+            " sudo sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0", True)),
+        (bool(found.mininet), Gap("Mininet", "the emulated hosts are Mininet's", APT_LINE, True)),
+        (found.mnexec, Gap("mnexec", "Mininet starts its hosts with it", APT_LINE, True)),
+        (found.veth, Gap("veth", "cables between nodes", module.format("veth"), True)),
+        (found.bridge, Gap("bridge", "the switch of each data centre", module.format("bridge"), True)),
+        (found.htb, Gap("sch_htb", "link rates", module.format("sch_htb"), True)),
+        (delay, Gap("sch_netem or NFQUEUE", "link delays and losses", module.format("sch_netem") + ", or " + iproute, True)),
+        (found.netem, Gap("sch_netem", "delays are made by the kernel; without it a helper process makes them by NFQUEUE,"
+            " with a lower ceiling (about 0.5 Gbit/s in all on two cores)", module.format("sch_netem"), False)),
+        (found.realtime, Gap("SCHED_FIFO", "without it delays are up to 5 ms late when the cores are busy", "run as root", False)),
+        (found.tbf, Gap("sch_tbf", "an alternative to HTB", module.format("sch_tbf"), False)),
+        (found.ethtool, Gap("ethtool", "to look at offloads by hand", iproute, False)),
+        (found.nft, Gap("nft", "to look at rules by hand", iproute, False)),
+        (found.tun, Gap("/dev/net/tun", "a fallback for kernels without netem and NFQUEUE", module.format("tun"), False)),
+    ]  # fmt: skip
+
+
+def probe() -> Capabilities:
+    """Try everything. Never raises because something is missing."""
+    root = os.geteuid() == 0
+    found = _try_in_namespace([]) if root else None
+    rootless = False
+    if not found:
+        found = _try_in_namespace(["--map-root-user"])
+        rootless = bool(found)
+    tried = found or {}
+    return Capabilities(
+        kernel=platform.release(),
+        root=root,
+        namespaces=bool(found),
+        rootless=rootless,
+        **{name: bool(tried.get(name)) for name in _TRIED},
+        iptables=tuple(tried.get("iptables", ())),
+        nft=shutil.which("nft", path=_path()) is not None,
+        ethtool=shutil.which("ethtool", path=_path()) is not None,
+        mininet=_mininet_version(),
+        mnexec=shutil.which("mnexec") is not None,
+        congestion_controls=tuple(tried.get("congestion_controls", ())),
+    )
+
+
+_TRIED = ("veth", "bridge", "htb", "tbf", "netem", "nfqueue", "tun", "realtime")
+
+
+def _path() -> str:
+    return os.pathsep.join([os.defpath, "/usr/sbin", "/sbin", "/usr/local/sbin"])
+
+
+def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
+    """Run ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
+    namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
+    child = [sys.executable, "-S", "-E", "-m", "emulation.probe_child"]
+    try:
+        done = subprocess.run(
+            [*namespaces, *child], cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    result: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 and done.stdout else None
+    return result
+
+
+def _mininet_version() -> str:
+    try:
+        return str(import_mininet("net").VERSION)
+    except (CapabilityError, ImportError):
+        return ""

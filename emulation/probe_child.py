@@ -1,0 +1,93 @@
+"""The trying part of ``emulation.probe``: runs as root of a throw-away namespace, prints one JSON object, and is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_RULE = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -i lo -j NFQUEUE --queue-num 7\nCOMMIT\n"
+
+
+def _works(*argv: str, text: str = "") -> bool:
+    try:
+        return subprocess.run(argv, input=text.encode(), capture_output=True, timeout=10, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _queue(*kind: str) -> bool:
+    added = _works("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", *kind)
+    if added:
+        _works("tc", "qdisc", "del", "dev", "lo", "root")
+    return added
+
+
+def _try(function: Callable[[], Any]) -> bool:
+    try:
+        function()
+    except OSError:
+        return False
+    return True
+
+
+def _bind_queue() -> None:
+    from emulation.shaping.delay_line import PacketQueue
+
+    PacketQueue("/proc/self/ns/net", 7)
+
+
+def _open_tun() -> None:
+    with open("/dev/net/tun", "rb+", buffering=0) as tun:
+        fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"probe0", 0x1002))
+
+
+def _realtime() -> None:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _congestion_controls() -> list[str]:
+    """Those that a socket of this namespace may use."""
+    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    try:
+        names = set(known.read_text().split()) if known.exists() else set()
+    except OSError:
+        names = set()
+    with socket.socket() as probe:
+        return sorted(
+            name
+            for name in names | {"reno", "cubic", "bbr"}
+            if _try(lambda name=name: probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()))  # type: ignore[misc]
+        )
+
+
+def main() -> None:
+    """Try, print, end."""
+    # a private /run, so that iptables' lock file can be made without root
+    ctypes.CDLL(None).mount(b"tmpfs", b"/run", b"tmpfs", 0, None)
+    flavours = [name for name in ("iptables-nft", "iptables-legacy", "iptables") if _works(f"{name}-restore", text=_RULE)]
+    found = {
+        "veth": _works("ip", "link", "add", "probe1", "type", "veth", "peer", "name", "probe2"),
+        "bridge": _works("ip", "link", "add", "probe3", "type", "bridge"),
+        "htb": _queue("htb", "default", "1"),
+        "tbf": _queue("tbf", "rate", "1mbit", "burst", "15k", "limit", "30000"),
+        "netem": _queue("netem", "delay", "1ms"),
+        "iptables": flavours,
+        "nfqueue": bool(flavours) and _try(_bind_queue),
+        "tun": _try(_open_tun),
+        "realtime": _try(_realtime),
+        "congestion_controls": _congestion_controls(),
+    }
+    print(json.dumps(found))  # noqa: T201 - the parent reads it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Traces, followed on time: rate, delay and loss of links change through netlink while training runs.
+
+Runs as a process of its own. Every change is recorded with its lateness; one that comes more than a step late is a
+warning, because the link then was not the Plan's. Jitter is made here as well, as a slowly varying delay: packets keep
+their order, unlike with netem's own jitter, whose reordering triggers spurious retransmissions.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import signal
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from emulation.children import prepare_child
+from emulation.shaping.base import LinkSpec, Shaper
+from emulation.shaping.table import Table
+from testbed.results.events import EventLog
+
+if TYPE_CHECKING:
+    from testbed.plan.model import Plan, Series
+
+PRIORITY = 40
+JITTER_STEP_S = 0.05
+FLUSH_S = 0.5
+LATE_FLOOR_S = 0.02  # a change this late is not worth a warning, however short the steps are
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated with ``period_s``.
+
+    ``what``: ``rate`` | ``delay`` | ``loss`` | ``jitter`` (then ``values`` is its half width, and the seed its draw).
+    """
+
+    link: str
+    what: str
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+    period_s: float | None = None
+    seed: str = ""
+
+    def changes(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
+        """``(time, value, step)`` from the value that holds at ``after_s`` on; the step is the time to the next change."""
+        if self.what == "jitter":
+            yield from self._jitter(after_s)
+            return
+        turn = math.floor(after_s / self.period_s) if self.period_s else 0
+        index = max(0, bisect_right(self.times_s, after_s - turn * (self.period_s or 0.0)) - 1)
+        while True:
+            start = turn * (self.period_s or 0.0)
+            for at in range(index, len(self.times_s)):
+                yield start + self.times_s[at], self.values[at], self._step(at)
+            if not self.period_s:
+                return
+            turn, index = turn + 1, 0
+
+    def _step(self, index: int) -> float:
+        if index + 1 < len(self.times_s):
+            return self.times_s[index + 1] - self.times_s[index]
+        return self.period_s - self.times_s[index] if self.period_s else math.inf
+
+    def _jitter(self, after_s: float) -> Iterator[tuple[float, float, float]]:
+        random, step = Random(self.seed), max(0, math.floor(after_s / JITTER_STEP_S))
+        while True:
+            yield step * JITTER_STEP_S, random.uniform(-self.values[0], self.values[0]), JITTER_STEP_S
+            step += 1
+
+
+def timelines_of(plan: Plan) -> list[dict[str, Any]]:
+    """The Plan's traces and jitters, as JSON-ready dictionaries."""
+    found = []
+    for link in plan.network.links:
+        for what, series in (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace)):
+            if series is not None:
+                found.append(_timeline(link.name, what, series))
+        if link.jitter_s > 0:
+            jitter = {"link": link.name, "what": "jitter", "times_s": [0.0], "values": [link.jitter_s]}
+            found.append(jitter | {"seed": f"{plan.seed}/{link.name}/jitter"})
+    return found
+
+
+def _timeline(link: str, what: str, series: Series) -> dict[str, Any]:
+    period = series.period_s if math.isfinite(series.period_s) else None
+    return {"link": link, "what": what, "times_s": series.times_s, "values": series.values, "period_s": period}
+
+
+class Replay:
+    """Applies timelines to a shaper. The clock is the caller's: ``due`` says when to call ``apply`` next."""
+
+    def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0) -> None:
+        self._shaper = shaper
+        self._delays = {name: spec.delay_s for name, spec in shaper.specs.items()}
+        self._jitters: dict[str, float] = {}
+        self._heap: list[tuple[float, int, float, float]] = []
+        self._timelines = timelines
+        self._sources = [timeline.changes(now_s) for timeline in timelines]
+        for number in range(len(timelines)):
+            self._push(number)
+
+    @property
+    def due_s(self) -> float | None:
+        """When the next change is due; None when all is done."""
+        return self._heap[0][0] if self._heap else None
+
+    def apply(self) -> tuple[Timeline, float, float, float]:
+        """Make the next change. Returns its timeline, planned time, value and step."""
+        planned, number, value, step = heapq.heappop(self._heap)
+        timeline = self._timelines[number]
+        self._set(timeline, value)
+        self._push(number)
+        return timeline, planned, value, step
+
+    def _push(self, number: int) -> None:
+        change = next(self._sources[number], None)
+        if change is not None:
+            heapq.heappush(self._heap, (change[0], number, change[1], change[2]))
+
+    def _set(self, timeline: Timeline, value: float) -> None:
+        link = timeline.link
+        if timeline.what == "rate":
+            self._shaper.set_rate(link, value)
+        elif timeline.what == "loss":
+            self._shaper.set_loss(link, value)
+        else:
+            (self._delays if timeline.what == "delay" else self._jitters)[link] = value
+            self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))
+
+
+class Recorder:
+    """Writes ``replay`` events, and a warning for the first late change of a link and the sum at the end."""
+
+    def __init__(self, log: EventLog, epoch_s: float) -> None:
+        self._log, self._epoch_s = log, epoch_s
+        self._late: dict[str, int] = {}
+        self._flushed_s = 0.0
+
+    def change(self, change: tuple[Timeline, float, float, float], start_s: float, now_s: float) -> None:
+        timeline, planned, value, step = change
+        late = now_s - (start_s + planned)
+        now = now_s - self._epoch_s
+        fields = {"link": timeline.link, "planned_t": round(start_s + planned - self._epoch_s, 6), "late_s": round(late, 6)}
+        self._log.write("replay", now, **fields, what=timeline.what, value=value)
+        if late > max(step, LATE_FLOOR_S):
+            self._late[timeline.link] = self._late.get(timeline.link, 0) + 1
+            if self._late[timeline.link] == 1:
+                self._log.write("warning", now, message=f"{timeline.link}: trace step {late * 1e3:.0f} ms late")
+        if now_s - self._flushed_s > FLUSH_S:
+            self._log.flush()
+            self._flushed_s = now_s
+
+    def close(self) -> None:
+        for link, count in self._late.items():
+            now = time.monotonic() - self._epoch_s
+            self._log.write("warning", now, message=f"{link}: {count} trace steps came more than one step late")
+        self._log.close()
+
+
+def main() -> None:
+    """Follow the timelines given on standard input until SIGTERM or the end of all."""
+    given = json.load(sys.stdin)
+    prepare_child(priority=PRIORITY if given["realtime"] else None)
+    shaper = Shaper([LinkSpec(**link) for link in given["links"]], Table(given["table"], given["rows"]))
+    start_s = float(given["start_s"])
+    timelines = [Timeline(**timeline) for timeline in given["timelines"]]
+    replay = Replay(timelines, shaper, max(0.0, time.monotonic() - start_s))
+    recorder = Recorder(EventLog(Path(given["events"]), "network-replay"), float(given["epoch_s"]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print("ready", flush=True)  # noqa: T201 - the parent waits for this word
+    try:
+        while (due_s := replay.due_s) is not None:
+            time.sleep(max(0.0, start_s + due_s - time.monotonic()))
+            recorder.change(replay.apply(), start_s, time.monotonic())
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        recorder.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The sandbox of an emulated run: process, mount and network namespaces of its own that die with the launcher.
+
+Everything that an emulation makes (interfaces, bridges, queues, rules, helper processes) lives inside. Nothing is ever
+created in the machine's own network namespace, so a launcher that is killed leaves nothing to clean, names cannot
+clash, and two runs stand side by side. Three things end a sandbox when its launcher dies: the parent-death signal of
+``unshare``, ``--kill-child`` below it, and the end of the lifeline pipe that the sandbox's first process reads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+MARKER = Path("/run/testbed/sandbox")
+_INIT = Path(__file__).with_name("sandbox_init.py")
+
+
+def is_inside() -> bool:
+    """Whether the calling process is in a sandbox made by this module."""
+    return MARKER.exists()
+
+
+def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootless: bool | None = None) -> list[str]:
+    """``argv`` wrapped so that it runs in a sandbox. Root uses namespaces directly, others a user namespace.
+
+    ``lifeline``: an inherited read end of a pipe; its end of file ends the sandbox. The command must be started by a
+    thread that lives as long as the launcher (the kernel's parent-death signal follows the thread).
+    """
+    user = ["--map-root-user"] if (os.geteuid() != 0 if rootless is None else rootless) else []
+    namespaces = ["--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
+    life = ["--lifeline", str(lifeline)] if lifeline is not None else []
+    init = [sys.executable, "-S", "-E", str(_INIT), *life, "--"]
+    return ["setpriv", "--pdeathsig", "KILL", "unshare", *user, *namespaces, *init, *argv]
+
+
+class Sandbox:
+    """A command running in a sandbox, started from outside. ``close`` (or the launcher's death) ends all of it.
+
+    Further keywords go to ``subprocess.Popen``; descriptors in ``pass_fds`` reach the command.
+    """
+
+    def __init__(self, argv: Sequence[str], *, rootless: bool | None = None, **popen: Any) -> None:
+        read_end, self._lifeline = os.pipe()
+        inherited = (*popen.pop("pass_fds", ()), read_end)
+        command = sandbox_command(argv, lifeline=read_end, rootless=rootless)
+        try:
+            self.process = subprocess.Popen(command, pass_fds=inherited, **popen)
+        finally:
+            os.close(read_end)
+
+    @property
+    def stdout(self) -> IO[Any] | None:
+        return self.process.stdout
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send SIGINT or SIGTERM to the command inside. (``unshare`` itself lets neither through.)"""
+        os.write(self._lifeline, bytes([number]))
+
+    def poll(self) -> int | None:
+        """Exit status of the command, None while it runs."""
+        return self.process.poll()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the command's end. ``subprocess.TimeoutExpired`` if it is too late."""
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        """End everything inside at once and wait for it."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        try:
+            self.process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

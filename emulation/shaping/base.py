@@ -1,0 +1,146 @@
+"""One interface to every shaped link, wherever its rate and its delay are made: apply, change live, read back.
+
+Nothing here recreates a queue: a change touches the numbers only, and packets that wait stay.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from emulation.namespaces import inside
+from emulation.netlink import NetlinkSocket
+from emulation.shaping import traffic_control as tc
+from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
+from testbed.errors import NetworkMismatch
+
+DelayMethod = Literal["netem", "nfqueue"]
+NETEM_LIMIT_PACKETS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """A directed WAN link as the helpers need it: where it is shaped, and what the Plan says before training.
+
+    ``row`` is its row of the shared table; ``queue`` its NFQUEUE number in the namespace where packets arrive.
+    """
+
+    name: str
+    method: DelayMethod
+    rate_namespace: str
+    rate_interface: str
+    delay_namespace: str
+    delay_interface: str
+    row: int
+    queue: int
+    seed: str
+    rate_bps: float
+    queue_bytes: int
+    delay_s: float
+    loss: float
+    loss_burst: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """What a link has done so far: bytes and packets into the wire, packets lost in the queue and on the way."""
+
+    configured_bps: float
+    sent_bytes: int
+    dropped_packets: int
+    lost_packets: int
+    backlog_bytes: int
+
+
+class _Place:
+    """A netlink socket in one namespace, and the interfaces there by name."""
+
+    def __init__(self, namespace: str) -> None:
+        with inside(namespace):
+            self.link = NetlinkSocket()
+            self.index = {name: number for number, name in socket.if_nameindex()}
+
+
+class Shaper:
+    """Changes and reads the links of ``specs``. Opens one netlink socket a namespace; safe to make in any process."""
+
+    def __init__(self, specs: Sequence[LinkSpec], table: Table) -> None:
+        self.specs = {spec.name: spec for spec in specs}
+        self._table = table
+        namespaces = {spec.rate_namespace for spec in specs}
+        namespaces |= {spec.delay_namespace for spec in specs if spec.method == "netem"}
+        self._places = {namespace: _Place(namespace) for namespace in sorted(namespaces)}
+        self._current = {spec.name: (spec.delay_s, spec.loss) for spec in specs}
+
+    def set_rate(self, link: str, rate_bps: float) -> None:
+        """At least ``LOWEST_RATE_BPS``: see there."""
+        spec = self.specs[link]
+        place = self._places[spec.rate_namespace]
+        tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
+
+    def set_delay(self, link: str, delay_s: float) -> None:
+        self._set_path(link, max(0.0, delay_s), self._current[link][1])
+
+    def set_loss(self, link: str, loss: float) -> None:
+        """Share of packets lost, in [0, 1]."""
+        self._set_path(link, self._current[link][0], loss)
+
+    def _set_path(self, link: str, delay_s: float, loss: float) -> None:
+        spec = self.specs[link]
+        self._current[link] = (delay_s, loss)
+        if spec.method == "nfqueue":
+            self._table.set(spec.row, Column.BURST_MILLI, int(spec.loss_burst * 1e3))
+            self._table.set(spec.row, Column.LOSS_PPB, round(loss * PARTS_PER_BILLION))
+            self._table.set(spec.row, Column.DELAY_NS, round(delay_s * 1e9))
+            return
+        place = self._places[spec.delay_namespace]
+        index = place.index[spec.delay_interface]
+        tc.change_netem(
+            place.link, index, delay_s=delay_s, loss=loss, burst=spec.loss_burst, limit=NETEM_LIMIT_PACKETS
+        )
+
+    def apply_plan(self) -> None:
+        """Delay and loss as planned (rates stand since the queues were made)."""
+        for spec in self.specs.values():
+            self._set_path(spec.name, spec.delay_s, spec.loss)
+
+    def rate_bps(self, link: str) -> float:
+        """The rate that the kernel has now."""
+        spec = self.specs[link]
+        place = self._places[spec.rate_namespace]
+        return tc.read_rate_bps(place.link, place.index[spec.rate_interface])
+
+    def verify(self) -> None:
+        """Read rates and queue limits back. ``NetworkMismatch`` if the kernel has something else than the Plan."""
+        for spec in self.specs.values():
+            place = self._places[spec.rate_namespace]
+            index = place.index[spec.rate_interface]
+            rate, limit = tc.read_rate_bps(place.link, index), tc.read_queue_limit(place.link, index)
+            wanted = max(spec.rate_bps, tc.LOWEST_RATE_BPS)
+            if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limit != max(spec.queue_bytes, tc.FRAME_BYTES):
+                raise NetworkMismatch(
+                    f"{spec.name}: the kernel has {rate:g} bit/s and a queue of {limit} bytes,"
+                    f" the Plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"
+                )
+
+    def counters(self) -> dict[str, LinkCounters]:
+        """Counters of all links; one dump a namespace."""
+        queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
+        found = {}
+        for spec in self.specs.values():
+            place = self._places[spec.rate_namespace]
+            index = place.index[spec.rate_interface]
+            queue = queues[spec.rate_namespace][index]
+            lost = self._table.get(spec.row, Column.LOST) if spec.method == "nfqueue" else 0
+            rate = tc.read_rate_bps(place.link, index)
+            found[spec.name] = LinkCounters(rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes)
+        return found
+
+    def close(self) -> None:
+        for place in self._places.values():
+            place.link.close()

@@ -1,0 +1,174 @@
+"""The delay line: delay and loss for kernels without netem, by NFQUEUE, in a process of its own.
+
+A rule in the namespace where packets arrive hands them to a queue; only their identities come here (copy mode META).
+Each is released, in order, when its delay has passed, with one batch verdict for all that are due. Rate stays with HTB
+on the sending router's port, so the order is queue, then propagation, as on a real link. Without this process the link
+breaks (no ``--queue-bypass``): it never turns into a link without delay.
+
+Run as ``python -m emulation.shaping.delay_line`` with JSON on its standard input; prints ``ready``.
+Protocol: linux/netfilter/nfnetlink_queue.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+
+from emulation.children import prepare_child
+from emulation.namespaces import inside
+from emulation.netlink import NETLINK_NETFILTER, NetlinkSocket, attribute
+from emulation.shaping.line import Line
+from emulation.shaping.table import Column, Table
+
+QUEUE_PACKETS = 200_000  # the kernel's default of 1024 is below a WAN's bandwidth-delay product
+PRIORITY = 50
+_SUBSYSTEM = 3 << 8
+_VERDICT, _CONFIG, _VERDICT_BATCH = 1, 2, 3
+_DROP, _ACCEPT = 0, 1
+_SO_RCVBUFFORCE, _SOL_NETLINK, _NO_ENOBUFS = 33, 270, 5
+_RECEIVE_BYTES = 64 << 20
+_BATCH = 256
+_verdict = struct.Struct("=IHHIIBBHHH")
+
+
+@dataclass(frozen=True, slots=True)
+class LineSpec:
+    """One line: where packets arrive, which queue they are put in, and its row of the table."""
+
+    namespace: str
+    queue: int
+    row: int
+    seed: str
+
+
+class PacketQueue:
+    """One NFQUEUE, bound in the namespace where it lies."""
+
+    def __init__(self, namespace: str, queue: int) -> None:
+        self._queue = socket.htons(queue)
+        with inside(namespace):
+            self._link = NetlinkSocket(NETLINK_NETFILTER)
+        self.socket = self._link.socket
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+        except PermissionError:  # in a user namespace
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
+        self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
+        self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
+        self._configure(attribute(3, struct.pack(">I", QUEUE_PACKETS)))
+        self._configure(attribute(5, struct.pack(">I", 4)) + attribute(4, struct.pack(">I", 4)))  # keep GSO packets whole
+        self.socket.setblocking(False)
+
+    def _configure(self, data: bytes) -> None:
+        self._link.request(_SUBSYSTEM | _CONFIG, struct.pack("=BBH", 0, 0, self._queue) + data)
+
+    def accept_up_to(self, identity: int) -> None:
+        self._send(_VERDICT_BATCH, _ACCEPT, identity)
+
+    def drop(self, identity: int) -> None:
+        self._send(_VERDICT, _DROP, identity)
+
+    def _send(self, kind: int, verdict: int, identity: int) -> None:
+        header = _verdict.pack(32, _SUBSYSTEM | kind, 1, 0, 0, 0, 0, self._queue, 12, 2)
+        self.socket.send(header + struct.pack(">II", verdict, identity))
+
+
+class Timer:
+    """A timerfd with absolute times of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
+        self._setting = ctypes.create_string_buffer(32)
+        self._armed_ns = 0
+
+    def arm(self, at_ns: int) -> None:
+        if at_ns != self._armed_ns:
+            struct.pack_into("=qqqq", self._setting, 0, 0, 0, *divmod(at_ns, 1_000_000_000))
+            self._libc.timerfd_settime(self.descriptor, 1, self._setting, None)
+            self._armed_ns = at_ns
+
+    def expired(self) -> None:
+        self._armed_ns = 0
+        try:
+            os.read(self.descriptor, 8)
+        except BlockingIOError:
+            pass
+
+
+class DelayLine:
+    """All lines of one process and the loop over them."""
+
+    def __init__(self, table: Table, specs: list[LineSpec]) -> None:
+        self._lines = [(PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs]
+        self._by_descriptor = {queue.socket.fileno(): (queue, line) for queue, line in self._lines}
+        self._timer = Timer()
+        self._poll = select.epoll()
+        for descriptor in (*self._by_descriptor, self._timer.descriptor):
+            self._poll.register(descriptor, select.EPOLLIN)
+        self.running = True
+
+    def run(self) -> None:
+        """Until ``running`` is false."""
+        while self.running:
+            next_due = self._release(time.monotonic_ns())
+            if next_due is not None:
+                self._timer.arm(next_due)
+            for descriptor, _ in self._poll.poll(0.5):
+                if descriptor == self._timer.descriptor:
+                    self._timer.expired()
+                else:
+                    _take(*self._by_descriptor[descriptor])
+
+    def _release(self, now_ns: int) -> int | None:
+        earliest = None
+        for queue, line in self._lines:
+            last = line.release(now_ns)
+            if last is not None:
+                queue.accept_up_to(last)
+            due = line.next_due_ns()
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
+
+
+def _take(queue: PacketQueue, line: Line) -> None:
+    """Take what has arrived. The packet's identity is at byte 24: its header is the first attribute."""
+    receive, arrive, now_ns = queue.socket.recv, line.arrive, time.monotonic_ns()
+    for _ in range(_BATCH):
+        try:
+            data = receive(512)
+        except BlockingIOError:
+            return
+        except OSError:  # ENOBUFS: packets were lost between kernel and us, which the fidelity report must say
+            line.cells[Column.OVERFLOWS] += 1
+            return
+        identity = int.from_bytes(data[24:28], "big")
+        if not arrive(identity, now_ns):
+            queue.drop(identity)
+
+
+def main() -> None:
+    """Serve the lines given on standard input until SIGTERM."""
+    given = json.load(sys.stdin)
+    prepare_child(priority=PRIORITY if given["realtime"] else None)
+    table = Table(given["table"], given["rows"])
+    line = DelayLine(table, [LineSpec(**spec) for spec in given["lines"]])
+    signal.signal(signal.SIGTERM, lambda *_: setattr(line, "running", False))
+    gc.disable()  # nothing here makes cycles, and a collection would make packets late
+    print("ready", flush=True)  # noqa: T201 - the parent waits for this word
+    line.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Settings and counters of the delay line, in memory that its processes share.
+
+One row a directed link, one 64-bit integer a column. Whoever replays traces writes the settings, the delay line
+writes the counters, the monitor reads them. A single integer is written at once, so no lock is needed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from enum import IntEnum
+
+PARTS_PER_BILLION = 1_000_000_000
+
+
+class Column(IntEnum):
+    DELAY_NS = 0
+    LOSS_PPB = 1
+    BURST_MILLI = 2
+    PACKETS = 3
+    LOST = 4
+    WAITING = 5
+    LATE_MAX_NS = 6
+    LATE_COUNT = 7  # packets released more than a millisecond late
+    OVERFLOWS = 8  # times that the kernel could not hand packets over
+
+
+_COLUMNS = 16
+
+
+class Table:
+    """``Table(fd, rows)`` maps a file; ``Table.create(rows)`` makes an anonymous one to be inherited by children."""
+
+    def __init__(self, descriptor: int, rows: int) -> None:
+        self.descriptor, self.rows = descriptor, rows
+        self._memory = mmap.mmap(descriptor, max(rows, 1) * _COLUMNS * 8)
+        self._cells = memoryview(self._memory).cast("q")
+
+    @classmethod
+    def create(cls, rows: int) -> Table:
+        descriptor = os.memfd_create("delay-line")
+        os.ftruncate(descriptor, max(rows, 1) * _COLUMNS * 8)
+        return cls(descriptor, rows)
+
+    def get(self, row: int, column: Column) -> int:
+        return self._cells[row * _COLUMNS + column]
+
+    def set(self, row: int, column: Column, value: int) -> None:
+        self._cells[row * _COLUMNS + column] = value
+
+    def row(self, row: int) -> memoryview:
+        """The row's cells, indexed by ``Column``: for the hot path."""
+        return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
+
+    def close(self) -> None:
+        self._cells.release()
+        self._memory.close()
+        os.close(self.descriptor)

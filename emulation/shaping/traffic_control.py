@@ -1,0 +1,143 @@
+"""Queueing disciplines: the ``tc`` lines that build them once, and netlink messages that change and read them live.
+
+Rate: HTB with one class and a ``bfifo`` of the Plan's queue size below it, on the egress port of a gateway, router or
+switch; never on a sending host's own port, where TCP small queues would keep the queue from filling.
+Delay and loss, where the kernel has it: netem on another port further down the path.
+Kernel structures: linux/pkt_sched.h, linux/gen_stats.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulation.netlink import NetlinkSocket, attribute, attributes
+
+FRAME_BYTES = 1514
+QUANTUM_BYTES = 15_000
+LEAF_HANDLE = 0x100000  # "10:"
+ROOT_HANDLE = 0x10000  # "1:"
+CLASS_HANDLE = 0x10001
+ROOT_PARENT = 0xFFFFFFFF
+# HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s
+LOWEST_RATE_BPS = 64_000.0
+
+_NEW_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 38, 40, 42
+_KIND, _OPTIONS, _STATS2 = 1, 2, 7
+_tcmsg = struct.Struct("=BBHiIII")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """Counters of one leaf queue: what left it, what it dropped, what waits."""
+
+    sent_bytes: int = 0
+    sent_packets: int = 0
+    dropped_packets: int = 0
+    backlog_bytes: int = 0
+
+
+def burst_bytes(rate_bps: float) -> int:
+    """What HTB may send at once: 4 ms worth, but two frames at least; above 15 kB only 1 ms worth.
+
+    Smaller bursts lose rate when the timer is late, larger ones show in the delay of slow links.
+    """
+    per_ms = rate_bps / 8e3
+    return int(min(max(4 * per_ms, 2 * FRAME_BYTES), max(15_000.0, per_ms)))
+
+
+def htb_lines(interface: str, rate_bps: float, queue_bytes: int) -> list[str]:
+    """``tc -batch`` lines that shape ``interface``. The queue holds one frame at least."""
+    rate = int(max(rate_bps, LOWEST_RATE_BPS))
+    burst = burst_bytes(rate)
+    return [
+        f"qdisc add dev {interface} root handle 1: htb default 1",
+        f"class add dev {interface} parent 1: classid 1:1 htb rate {rate}bit burst {burst} cburst {burst}"
+        f" quantum {QUANTUM_BYTES}",
+        f"qdisc add dev {interface} parent 1:1 handle 10: bfifo limit {max(queue_bytes, FRAME_BYTES)}",
+    ]
+
+
+def netem_line(interface: str, delay_s: float, loss: str, limit_packets: int) -> str:
+    """``tc`` line that delays on ``interface``; ``loss`` is netem's own text, e.g. ``random 1%``."""
+    loss_text = f" loss {loss}" if loss else ""
+    return f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} delay {delay_s * 1e6:.0f}us{loss_text}"
+
+
+def ticks_per_us() -> float:
+    """The kernel's packet-scheduler clock (/proc/net/psched)."""
+    ticks, per_us = Path("/proc/net/psched").read_text().split()[:2]
+    return int(ticks, 16) / int(per_us, 16)
+
+
+_TICKS_PER_US = ticks_per_us() if Path("/proc/net/psched").exists() else 15.625
+
+
+def change_rate(link: NetlinkSocket, index: int, rate_bps: float) -> None:
+    """Change the rate of the class; its queue and what waits in it stay."""
+    bytes_per_s = int(max(rate_bps, LOWEST_RATE_BPS) / 8)
+    burst_ticks = int(burst_bytes(bytes_per_s * 8) / bytes_per_s * 1e6 * _TICKS_PER_US)
+    # link layer 1 is Ethernet: then the kernel needs no rate table
+    spec = struct.pack("=BBHhHI", 0, 1, 0, -1, 0, min(bytes_per_s, 0xFFFFFFFF))
+    parameters = spec + spec + struct.pack("=IIIII", burst_ticks, burst_ticks, QUANTUM_BYTES, 0, 0)
+    rate64 = struct.pack("=Q", bytes_per_s)
+    options = attribute(1, parameters) + attribute(6, rate64) + attribute(7, rate64)
+    body = _tcmsg.pack(0, 0, 0, index, CLASS_HANDLE, ROOT_HANDLE, 0)
+    link.request(_NEW_CLASS, body + attribute(_KIND, b"htb\0") + attribute(_OPTIONS, options))
+
+
+def read_rate_bps(link: NetlinkSocket, index: int) -> float:
+    """The rate of the class, as the kernel has it. ``LookupError`` without such a class."""
+    for body in link.dump(_GET_CLASS, _tcmsg.pack(0, 0, 0, index, 0, 0, 0)):
+        if _tcmsg.unpack_from(body)[4] == CLASS_HANDLE:
+            options = attributes(attributes(body[_tcmsg.size :])[_OPTIONS])
+            if 6 in options:
+                return float(struct.unpack("=Q", options[6])[0]) * 8
+            return float(struct.unpack_from("=I", options[1], 8)[0]) * 8
+    raise LookupError(f"no HTB class on interface {index}")
+
+
+def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
+    """Statistics of every ``10:`` queue of a namespace, by interface index, in one dump."""
+    found = {}
+    for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
+        _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
+        if handle == LEAF_HANDLE:
+            found[index] = _statistics(attributes(body[_tcmsg.size :])[_STATS2])
+    return found
+
+
+def read_queue_limit(link: NetlinkSocket, index: int) -> int:
+    """Limit in bytes of the ``bfifo`` on an interface. ``LookupError`` without one."""
+    for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
+        _, _, _, at, handle, _, _ = _tcmsg.unpack_from(body)
+        if at == index and handle == LEAF_HANDLE:
+            return int(struct.unpack_from("=I", attributes(body[_tcmsg.size :])[_OPTIONS])[0])
+    raise LookupError(f"no queue on interface {index}")
+
+
+def _statistics(data: bytes) -> QueueStatistics:
+    parts = attributes(data)
+    sent_bytes, sent_packets = struct.unpack_from("=QI", parts[1])
+    _, backlog, drops, *_ = struct.unpack_from("=IIIII", parts[3])
+    return QueueStatistics(sent_bytes, sent_packets, drops, backlog)
+
+
+def change_netem(link: NetlinkSocket, index: int, *, delay_s: float, loss: float, burst: float, limit: int) -> None:
+    """Change delay and loss of the netem queue on an interface. ``burst``: mean length of a loss burst in packets."""
+    latency_ns = int(delay_s * 1e9)
+    simple = int(loss * 0xFFFFFFFF) if burst <= 1 else 0
+    ticks = min(int(latency_ns / 1e3 * _TICKS_PER_US), 0xFFFFFFFF)
+    options = struct.pack("=IIIIII", ticks, limit, simple, 0, 0, 0) + attribute(10, struct.pack("=q", latency_ns))
+    if burst > 1:
+        options += attribute(5, attribute(2, _gilbert(loss, burst)))
+    body = _tcmsg.pack(0, 0, 0, index, ROOT_HANDLE, ROOT_PARENT, 0)
+    link.request(_NEW_QDISC, body + attribute(_KIND, b"netem\0") + attribute(_OPTIONS, options))
+
+
+def _gilbert(loss: float, burst: float) -> bytes:
+    """struct tc_netem_gemodel: p (good to bad), r (bad to good), h and k1 as in the simple Gilbert model."""
+    leave = 1 / burst
+    enter = loss * leave / (1 - loss)
+    return struct.pack("=IIII", *(int(share * 0xFFFFFFFF) for share in (enter, leave, 0.0, 0.0)))

@@ -1,0 +1,82 @@
+"""Small Plans for the tests of emulation: data centres in a star, a triangle or a chain; only the network matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from testbed.plan.model import (
+    Choice,
+    LinkPlan,
+    NetworkPlan,
+    NodePlan,
+    Plan,
+    SitePlan,
+    TechniquePlan,
+    Timeouts,
+    TrainingPlan,
+    TransportPlan,
+)
+
+NONE = Choice(kind="none")
+
+
+def links(pairs: dict[tuple[str, str], dict[str, Any]]) -> tuple[LinkPlan, ...]:
+    """Both directions of each pair, with the same values."""
+    found = []
+    for (a, b), values in pairs.items():
+        settings = {"rate_bps": 20e6, "delay_s": 0.01} | values
+        settings.setdefault("queue_bytes", max(30_000, int(settings["rate_bps"] / 8 * 0.05)))
+        found += [LinkPlan(name=f"{x}>{y}", source=x, target=y, **settings) for x, y in ((a, b), (b, a))]
+    return tuple(found)
+
+
+def plan(
+    pairs: dict[tuple[str, str], dict[str, Any]],
+    *,
+    sites: int = 2,
+    workers: int = 1,
+    routers: tuple[str, ...] = (),
+    routes: dict[str, tuple[str, ...]] | None = None,
+    transport: TransportPlan = TransportPlan(),
+    lan_rate_bps: float = 1e9,
+) -> Plan:
+    """Sites ``dc0``…; routes default to the direct link, or by way of the only router."""
+    names = [f"dc{number}" for number in range(sites)]
+    site_plans = tuple(
+        SitePlan(name=name, index=number, lan_rate_bps=lan_rate_bps, lan_delay_s=1e-4, subnet=f"10.0.{number}.0/24")
+        for number, name in enumerate(names)
+    )
+    nodes = tuple(
+        NodePlan(
+            name=f"{name}/worker{worker}", role="worker", data_center=name, rank=number * workers + worker,
+            address=f"10.0.{number}.{worker + 1}", port=9000,
+        )
+        for number, name in enumerate(names)
+        for worker in range(workers)
+    )  # fmt: skip
+    if routes is None:
+        routes = {f"{a}>{b}": _path(a, b, routers) for a in names for b in names if a != b}
+    network = NetworkPlan(sites=site_plans, routers=routers, links=links(pairs), routes=routes)
+    return Plan(
+        version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network, transport=transport,
+        training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, iterations=1, evaluate_every=1),
+        technique=TechniquePlan(
+            paradigm=NONE, sync_tier1=NONE, sync_tier2=NONE, optimizer=NONE, codec_tier1=NONE, codec_tier2=NONE,
+            order=NONE, overlay_tier1=NONE, overlay_tier2=NONE, shard=NONE,
+        ),
+        timeouts=Timeouts(
+            heartbeat_s=1, suspect_s=1, dead_after_s=1, step_deadline_s=1, run_deadline_s=1, tcp_user_timeout_s=1,
+            rendezvous_s=1,
+        ),
+    )  # fmt: skip
+
+
+def _path(a: str, b: str, routers: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"{a}>{routers[0]}", f"{routers[0]}>{b}") if routers else (f"{a}>{b}",)
+
+
+def with_link(base: Plan, name: str, **values: Any) -> Plan:
+    """``base`` with one directed link changed."""
+    changed = tuple(replace(link, **values) if link.name == name else link for link in base.network.links)
+    return replace(base, network=replace(base.network, links=changed))
