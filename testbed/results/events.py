@@ -26,27 +26,49 @@ error       message, cause                                           anybody
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+import msgspec
 
 
 class EventLog:
-    """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe."""
+    """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe.
 
-    def __init__(self, directory: Path, name: str) -> None:
+    The file is open only while lines are written to it, so that a simulation may have more logs than descriptors.
+    """
+
+    def __init__(self, directory: Path, name: str, buffer_bytes: int = 1 << 16) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = open(log_path(directory, name), "a", buffering=1 << 16, encoding="utf-8")
+        self._path, self._limit_bytes = log_path(directory, name), buffer_bytes
+        self._path.touch()
+        self._lines = bytearray()
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
-        """Append one event. The line reaches the file at ``flush`` or when the buffer is full."""
-        self._file.write(json.dumps({"t": round(t, 6), "kind": kind, **fields}) + "\n")
+        """Append one event. The line reaches the file at ``flush`` or when the buffer is full. NaN becomes ``null``."""
+        _encoder.encode_into({"t": round(t, 6), "kind": kind, **fields}, self._lines, -1)
+        self._lines += b"\n"
+        if len(self._lines) >= self._limit_bytes:
+            self.flush()
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._lines:
+            with open(self._path, "ab", buffering=0) as file:
+                file.write(self._lines)
+            self._lines.clear()
 
     def close(self) -> None:
-        self._file.close()
+        self.flush()
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and torch as Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot stand in an event")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def log_path(directory: Path, name: str) -> Path:

@@ -24,12 +24,13 @@ class _Call:
 
     __slots__ = ("callbacks",)
     _ok = True
+    _value = None
 
     def __init__(self, callback: Callback) -> None:
         self.callbacks: list[Callback] | None = [callback]
 
 
-class Clock(Environment):
+class Clock(Environment):  # type: ignore[misc]
     """SimPy's environment; times are absolute, so that coincident events stay coincident.
 
     ``now + (t - now)`` is not ``t`` in floating point; ``at`` never computes that. Background events (samples, traces,
@@ -43,7 +44,7 @@ class Clock(Environment):
 
     def at(self, time_s: float, callback: Callback, priority: int = NORMAL) -> None:
         """Call ``callback(event)`` at that time; equal times in order of priority, then of this call."""
-        heappush(self._queue, (time_s, priority, next(self._eid), _Call(callback)))  # type: ignore[misc, arg-type]
+        heappush(self._queue, (time_s, priority, next(self._eid), _Call(callback)))
 
     def at_background(self, time_s: float, callback: Callback) -> None:
         """As ``at``, for an event that does not mean that the run advances."""
@@ -59,7 +60,7 @@ class Clock(Environment):
         return len(self._queue) == self._background
 
 
-class VirtualFuture(Event, Generic[T]):
+class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
     """A value that somebody will set once, as ``testbed.world.Future``; a SimPy event, so that processes wait for it.
 
     Errors travel beside SimPy's own failures, which would copy the exception and crash the loop when nobody awaits.
@@ -78,12 +79,6 @@ class VirtualFuture(Event, Generic[T]):
         self.error = error
         self.succeed(None)
 
-    def set_at(self, time_s: float, clock: Clock) -> None:
-        """Make this the end of a sleep: set (to nothing) at that time."""
-        self._ok = True
-        self._value = None
-        heappush(clock._queue, (time_s, NORMAL, next(clock._eid), self))  # type: ignore[misc, arg-type]
-
     def done(self) -> bool:
         return self._value is not PENDING
 
@@ -100,13 +95,15 @@ class VirtualFuture(Event, Generic[T]):
         return self.result()
 
 
-class Sleep(VirtualFuture[None]):
-    """Done at a given time."""
+class Sleep(Event):  # type: ignore[misc]
+    """To be awaited once: until a given time."""
 
     def __init__(self, clock: Clock, until_s: float) -> None:
         super().__init__(clock)
-        self.set_at(until_s, clock)
+        self._ok = True
+        self._value = None
+        heappush(clock._queue, (until_s, NORMAL, next(clock._eid), self))
 
     def __await__(self) -> Generator[Event, Any, None]:
-        if self.callbacks is not None:  # has a value from the start; the time has not come
+        if self.callbacks is not None:  # not yet processed: it has had a value from the start
             yield self

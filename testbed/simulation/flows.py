@@ -40,7 +40,8 @@ class FlowNetwork:
 
     def __init__(self, clock: Clock, capacities: Sequence[float], longest_path: int, compiled: bool = False) -> None:
         self._clock, self._width = clock, longest_path
-        self._flush_kernel, self._take_due = k.compiled() if compiled else (k.flush, k.take_due)
+        kernels: tuple[Any, Any] = k.compiled() if compiled else (k.flush, k.take_due)
+        self._flush_kernel, self._take_due = kernels
         self._store = _Store(len(capacities), longest_path, compiled)
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
@@ -106,6 +107,10 @@ class FlowNetwork:
         if not flow_class.flows:
             return flow_class.delivered
         return flow_class.delivered + flow_class.flows * self._served(flow_class) - flow_class.started
+
+    def left_bytes(self, flow_class: FlowClass) -> float:
+        """What the flow of the class that ends first has still to carry; 0 when none is active."""
+        return flow_class.tags[0][0] - self._served(flow_class) if flow_class.tags else 0.0
 
     def _served(self, flow_class: FlowClass) -> float:
         F, base = self._store.F, flow_class.base  # noqa: N806

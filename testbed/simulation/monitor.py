@@ -1,0 +1,125 @@
+"""What happens beside the roles: traces that change the WAN links, samples of the links, and signs of life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from testbed.plan.model import LinkPlan, Series
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.paths import Paths, WanLink, changes
+from testbed.simulation.recorder import Log, Progress
+from testbed.simulation.tcp import Connection
+
+_STATUS_S = 0.2  # wall time: at most five lines a second
+
+
+class Links:
+    """The WAN links over time. ``add`` tells it of each connection. Writes ``link`` and ``replay`` events to ``log``.
+
+    Bytes are Ethernet frames, as an interface's counters are.
+    """
+
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: Paths, log: Log, sample_interval_s: float) -> None:
+        self._clock, self._network, self._paths, self._log = clock, network, paths, log
+        self._interval_s = sample_interval_s
+        self._connections: dict[int, list[Connection]] = {link.number: [] for link in paths.links}
+        self._flows: dict[int, list[FlowClass]] = {link.number: [] for link in paths.links}
+
+    def add(self, connection: Connection, links: tuple[int, ...]) -> None:
+        """A connection over these links was made."""
+        for number in links:
+            if number in self._connections:
+                self._connections[number].append(connection)
+                self._flows[number].append(connection.flow)
+
+    def start_sampling(self) -> None:
+        """Sample now, and every interval from now on."""
+        if self._clock.stalled is False:
+            self.sample()
+        self._clock.at_background(self._clock.now + self._interval_s, lambda _: self.start_sampling())
+
+    def sample(self) -> None:
+        """One ``link`` event per WAN link."""
+        for link in self._paths.links:
+            self._sample(link)
+
+    def _sample(self, link: WanLink) -> None:
+        payload = sum(self._network.delivered_bytes(flow) for flow in self._flows[link.number])
+        self._log.write(
+            "link", self._clock.now, link=link.plan.name, configured_bps=link.rate_bps,
+            bytes=round(payload / self._paths.goodput), dropped_packets=0, backlog_bytes=0,
+        )  # fmt: skip
+
+    def start_traces(self) -> None:
+        """Training starts: time 0 of all traces is now."""
+        for link in self._paths.links:
+            plan: LinkPlan = link.plan
+            for what, series in (("rate", plan.rate_trace), ("delay", plan.delay_trace), ("loss", plan.loss_trace)):
+                if series is not None:
+                    self._follow(link, what, series)
+
+    def _follow(self, link: WanLink, what: str, series: Series) -> None:
+        steps, start_s = changes(series), self._clock.now
+
+        def apply(planned_s: float, value: float) -> None:
+            self._apply(link, what, planned_s, value)
+            arm()
+
+        def arm() -> None:
+            step = next(steps, None)
+            if step is None:
+                return
+            at_s, value = step
+            if start_s + at_s <= self._clock.now:
+                apply(at_s, value)
+            else:
+                self._clock.at_background(start_s + at_s, lambda _: apply(at_s, value))
+
+        arm()
+
+    def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
+        self._sample(link)  # so that what was carried at the old rate is counted with it
+        self._log.write(
+            "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
+        )
+        if what == "rate":
+            link.rate_bps = value
+            self._network.set_capacity(link.number, self._paths.capacity(value))
+        elif what == "delay":
+            link.delay_s = value
+        else:
+            link.loss = value
+        for path in self._paths.crossing(link):
+            path.refresh()
+        for connection in self._connections[link.number]:
+            connection.path_changed()
+        self._sample(link)
+
+
+class Status:
+    """Signs of life for whoever watches, by wall time."""
+
+    def __init__(self, clock: Clock, progress: Progress, nodes: Callable[[], Iterator[Any]]) -> None:
+        self._clock, self._progress, self._nodes = clock, progress, nodes
+        self._start_s = self._last_s = time.perf_counter()
+        self._last_now = 0.0
+
+    def tick(self) -> None:
+        """Report if it is time to."""
+        wall_s = time.perf_counter()
+        if wall_s - self._last_s < _STATUS_S:
+            return
+        now = self._clock.now
+        rate = (now - self._last_now) / (wall_s - self._last_s)
+        self._progress(
+            {
+                "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "rate": rate,
+                "wall_s": wall_s - self._start_s,
+            }
+        )  # fmt: skip
+        for report in self._nodes():
+            report()
+        self._last_s, self._last_now = wall_s, now

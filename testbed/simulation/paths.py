@@ -1,0 +1,118 @@
+"""The Plan's network as numbered links for the flow network, and the path between any two nodes.
+
+Links: the WAN links in the Plan's order, then an uplink and a downlink of each node (its LAN port). Capacities are
+bytes of TCP payload per second: ``rate_bps / 8 * goodput``. ``lan_delay_s`` is the one-way delay between two nodes of
+one LAN, and between a node and its gateway.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.ids import link_name
+from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+
+
+@dataclass(slots=True)
+class WanLink:
+    """A WAN link's present state; ``number`` is its place in the flow network."""
+
+    number: int
+    plan: LinkPlan
+    rate_bps: float
+    delay_s: float
+    loss: float
+
+
+@dataclass(slots=True)
+class SitePath:
+    """What the connections between two sites (or inside one) have in common; kept up to date by ``refresh``."""
+
+    tier: str  # "lan" or "wan"
+    links: tuple[WanLink, ...]
+    lan_delay_s: float
+    delay_s: float = 0.0
+    loss: float = 0.0
+    queue_bytes: float = math.inf
+
+    def refresh(self) -> None:
+        """Sum up the links anew."""
+        self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
+        self.loss = 1.0 - math.prod(1.0 - link.loss for link in self.links)
+        if self.links:
+            self.queue_bytes = min(self.links, key=lambda link: link.rate_bps).plan.queue_bytes
+
+
+class Paths:
+    """All links, and paths by pair of nodes (made when first asked for)."""
+
+    def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
+        self.goodput = goodput
+        self.links = [
+            WanLink(number, link, link.rate_bps, link.delay_s, link.loss)
+            for number, link in enumerate(plan.network.links)
+        ]
+        self._by_name = {link.plan.name: link for link in self.links}
+        self._routes = plan.network.routes
+        self._sites = {site.name: site for site in plan.network.sites}
+        self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
+        self._between: dict[tuple[str, str], SitePath] = {}
+        self._node_bytes_per_s = node_bytes_per_s
+        self.longest = 2 + max((len(route) for route in self._routes.values()), default=0)
+
+    def capacities(self) -> list[float]:
+        """Capacity of every link in payload bytes per second, as the Plan begins."""
+        wan = [self.capacity(link.rate_bps) for link in self.links]
+        ports = [
+            min(self.capacity(site.lan_rate_bps), self._node_bytes_per_s)
+            for _, site in self._place.values()
+            for _ in range(2)
+        ]
+        return wan + ports
+
+    def capacity(self, rate_bps: float) -> float:
+        """Payload bytes per second of a link of that rate."""
+        return rate_bps / 8 * self.goodput
+
+    def between(self, source: str, target: str) -> tuple[SitePath, tuple[int, ...]]:
+        """The path of a connection: what it shares with its site pair, and its links by number."""
+        (i, here), (j, there) = self._place[source], self._place[target]
+        sites = (here.name, there.name)
+        path = self._between.get(sites)
+        if path is None:
+            path = self._between[sites] = self._site_path(here, there)
+        wan = len(self.links)
+        numbers = (wan + 2 * i, *(link.number for link in path.links), wan + 2 * j + 1)
+        return path, numbers
+
+    def crossing(self, link: WanLink) -> list[SitePath]:
+        """Known paths over ``link``."""
+        return [path for path in self._between.values() if link in path.links]
+
+    def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
+        if here.name == there.name:
+            path = SitePath("lan", (), here.lan_delay_s)
+        else:
+            name = link_name(here.name, there.name)
+            if name not in self._routes:
+                raise ScenarioError(f"the Plan has no route {name}; its nodes cannot talk to each other")
+            links = tuple(self._by_name[link] for link in self._routes[name])
+            path = SitePath("wan", links, here.lan_delay_s + there.lan_delay_s)
+        path.refresh()
+        return path
+
+
+def changes(series: Series) -> Iterator[tuple[float, float]]:
+    """(time, value) of every step of a series, repeated by its period for ever; steps to the same value left out."""
+    last: float | None = None
+    for lap in itertools.count() if series.period_s < math.inf else (0,):
+        for at_s, value in zip(series.times_s, series.values, strict=True):
+            if value != last:
+                yield (at_s if lap == 0 else lap * series.period_s + at_s), value
+            last = value
+        if len(set(series.values)) == 1:
+            return

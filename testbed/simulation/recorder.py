@@ -1,0 +1,70 @@
+"""What one simulated node tells: its event log on disk, and lines of progress for whoever watches the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from testbed.messages import Message
+
+Progress = Callable[[dict[str, Any]], None]
+
+# What a watcher sees one by one; of the others it sees sums in ``status``.
+_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "warning", "error"})
+
+
+class Log(Protocol):
+    """What of ``testbed.results.events.EventLog`` is used."""
+
+    def write(self, kind: str, t: float, **fields: Any) -> None: ...
+
+
+class Recorder:
+    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN."""
+
+    def __init__(self, node: str, log: Log, progress: Progress, on_train: Callable[[], None]) -> None:
+        self.node, self._log, self._progress, self._on_train = node, log, progress, on_train
+        self._activity, self._round = 0, 0
+        self._loss: float | None = None
+        self._up_bytes = self._down_bytes = 0
+
+    def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        """One event at virtual time ``t``."""
+        self._log.write(kind, t, **fields)
+        self._activity += 1
+        if kind in _WATCHED:
+            self._watched(kind, t, fields)
+
+    def _watched(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        if kind == "round":
+            self._round, self._loss = fields["round"], fields.get("loss")
+        elif kind == "train":
+            self._on_train()
+        self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+
+    def sent(self, tier: str, payload_bytes: int) -> None:
+        """A message has been accepted for sending."""
+        if tier == "wan":
+            self._up_bytes += payload_bytes
+
+    def arrived(self, message: Message, header_bytes: int, tier: str, t: float) -> None:
+        """Write the ``transfer`` event of a message that is here whole."""
+        payload_bytes = message.payload_bytes
+        if tier == "wan":
+            self._down_bytes += payload_bytes
+        self._activity += 1
+        self._log.write(
+            "transfer", t, t0=round(message.sent_at_s, 6), source=message.sender, target=self.node,
+            message=message.kind.value, key=message.key, round=message.round,
+            payload_bytes=payload_bytes, header_bytes=header_bytes, tier=tier,
+        )  # fmt: skip
+
+    def status(self, t: float, waits: list[tuple[str, float]]) -> None:
+        """Tell the watcher where this node stands."""
+        self._progress(
+            {
+                "kind": "status", "t": t, "node": self.node, "round": self._round, "loss": self._loss,
+                "wan_up_bytes": self._up_bytes, "wan_down_bytes": self._down_bytes,
+                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self._activity,
+            }
+        )  # fmt: skip

@@ -1,0 +1,221 @@
+"""A Plan in virtual time: builds the network and one world per node, and runs all roles to their end."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from testbed.errors import Interrupted, RunFailed
+from testbed.plan.model import NodePlan, Plan
+from testbed.results.events import EventLog
+from testbed.simulation.clock import Clock
+from testbed.simulation.compute import ComputeModel
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.monitor import Links, Status
+from testbed.simulation.paths import Paths
+from testbed.simulation.recorder import Progress, Recorder
+from testbed.simulation.tcp import Connection, TcpModel
+from testbed.simulation.waits import Deadlock, Waits
+from testbed.simulation.world import Peer, SimulatedWorld
+from testbed.world import Role
+
+_LARGE = 100  # nodes: from here on numba's start-up time pays
+_LOG_MEMORY_BYTES = 64 << 20
+_STATUS_NODES = 64
+_CHECK_EVERY = 64  # events between looks at the wall clock
+
+RoleMaker = Callable[[Plan, NodePlan], Role]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """What the Plan leaves open.
+
+    tcp       ``None``: by the Plan's transport
+    compiled  whether numba solves; ``None``: if it is installed and the run is large. The results are the same
+    """
+
+    tcp: TcpModel | None = None
+    compute: ComputeModel = field(default_factory=ComputeModel)
+    compiled: bool | None = None
+    sample_interval_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExit:
+    """How a node ended: what its role returned, or the error, and when."""
+
+    result: Any
+    error: BaseException | None
+    at_s: float
+
+
+def simulate(
+    plan: Plan,
+    make_role: RoleMaker,
+    run_directory: Path,
+    on_progress: Progress,
+    options: SimulationOptions | None = None,
+) -> dict[str, NodeExit]:
+    """Run every node of ``plan`` in virtual time; event logs go to ``<run_directory>/events``.
+
+    Ends when all roles have ended, when one has failed, when nobody can advance any more, or on Ctrl-C (then the
+    others' errors say so). Equal Plans give equal virtual times, bit for bit. Raises nothing that a role raised.
+    """
+    simulation = Simulation(plan, run_directory, on_progress, options or SimulationOptions())
+    try:
+        simulation.start(make_role)
+        simulation.run()
+    except KeyboardInterrupt:
+        simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
+    finally:
+        simulation.close()
+    return simulation.exits
+
+
+class Simulation:
+    """One run. ``exits`` grows as nodes end."""
+
+    def __init__(self, plan: Plan, run_directory: Path, on_progress: Progress, options: SimulationOptions) -> None:
+        self._plan, self._progress, self._compute = plan, on_progress, options.compute
+        self._tcp = options.tcp or TcpModel.of(plan.transport)
+        self._directory = run_directory / "events"
+        self._buffer_bytes = max(4096, min(1 << 16, _LOG_MEMORY_BYTES // max(1, len(plan.nodes))))
+        self.clock = Clock()
+        self._paths = Paths(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
+        compiled = _may_compile(plan) if options.compiled is None else options.compiled
+        self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled)
+        self._waits = Waits(self.clock)
+        self._log = EventLog(self._directory, "links")
+        self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
+        self._logs: dict[str, EventLog] = {}
+        self._worlds: dict[str, SimulatedWorld] = {}
+        self._reports: list[Callable[[], None]] = []
+        self._status = Status(self.clock, on_progress, self._node_reports)
+        self._stop: BaseException | None = None
+        self._trained = False
+        self.exits: dict[str, NodeExit] = {}
+
+    def start(self, make_role: RoleMaker) -> None:
+        """Make all nodes; their roles begin at time 0, in the Plan's order."""
+        self._log.write("model", 0.0, tcp=asdict(self._tcp), compute=asdict(self._compute))
+        self._warn()
+        for node in self._plan.nodes:
+            self._worlds[node.name] = self._make_world(node)
+        for node in self._plan.nodes:
+            world = self._worlds[node.name]
+            coroutine = cast(Coroutine[Any, Any, Any], make_role(self._plan, node)(world))
+            world.run(coroutine, partial(self._on_end, node.name))
+        self._links.start_sampling()
+
+    def run(self) -> None:
+        """Let time pass until all have ended, one has failed, or nobody can advance."""
+        clock, step, count = self.clock, self.clock.step, 0
+        total = len(self._plan.nodes)
+        while len(self.exits) < total and self._stop is None:
+            if clock.only_background() and not self.network.active:
+                if not self._on_stall():
+                    return
+            elif clock.stalled:
+                clock.stalled, self._waits.graph = False, None
+            step()
+            count += 1
+            if count % _CHECK_EVERY == 0:
+                self._status.tick()
+        if isinstance(self._stop, KeyboardInterrupt):
+            raise self._stop
+        if self._stop is not None:
+            self.stop(RunFailed(f"stopped, because another node failed: {self._stop}"))
+
+    def stop(self, error: BaseException) -> None:
+        """End all nodes that still run with ``error``."""
+        for name in self._worlds:
+            if name not in self.exits:
+                self._finish(name, None, error)
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._links.sample()
+        for log in (self._log, *self._logs.values()):
+            log.close()
+
+    # ---- nodes --------------------------------------------------------------------------------------------------
+
+    def _make_world(self, node: NodePlan) -> SimulatedWorld:
+        log = self._logs[node.name] = EventLog(self._directory, node.name, self._buffer_bytes)
+        recorder = Recorder(node.name, log, self._progress, self._on_train)
+        world = SimulatedWorld(
+            node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
+        )
+        world.on_failure = partial(self._on_failure, node.name)
+        if len(self._reports) < _STATUS_NODES:
+            self._reports.append(lambda: recorder.status(self.clock.now, self._waits.of(node.name)))
+        return world
+
+    def _find(self, source: SimulatedWorld, target: str) -> Peer:
+        path, links = self._paths.between(source.node, target)
+        world = self._worlds[target]
+        connection = Connection(self.clock, self.network, path, links, self._tcp, world.deliver)
+        self._links.add(connection, links)
+        return Peer(connection, world, path.tier)
+
+    def _on_end(self, name: str, result: Any) -> None:
+        self._finish(name, result, None)
+
+    def _on_failure(self, name: str, error: BaseException) -> None:
+        self._stop = error if self._stop is None or isinstance(error, KeyboardInterrupt) else self._stop
+        if not isinstance(error, KeyboardInterrupt):
+            cause = type(error).__name__
+            self._worlds[name].record("error", message=str(error), cause=cause)
+            self._finish(name, None, error)
+
+    def _finish(self, name: str, result: Any, error: BaseException | None) -> None:
+        if name not in self.exits:
+            self.exits[name] = NodeExit(result, error, self.clock.now)
+            self._worlds[name].close()
+
+    def _node_reports(self) -> Iterator[Callable[[], None]]:
+        return iter(self._reports)
+
+    # ---- events of the whole ------------------------------------------------------------------------------------
+
+    def _on_train(self) -> None:
+        if not self._trained:
+            self._trained = True
+            self._links.start_traces()
+
+    def _on_stall(self) -> bool:
+        """Nobody can advance but by a deadline. Remember who waits for what; without any deadline, it is the end."""
+        if not self.clock.stalled:
+            self.clock.stalled = True
+            self._waits.graph = self._waits.describe()
+        if self._waits.earliest_s() < math.inf:
+            return True
+        waits = self._waits.by_node()
+        graph = self._waits.graph or []
+        for name in self._worlds:
+            if name in self.exits:
+                continue
+            error = Deadlock(waits[name], math.inf, graph) if name in waits else RunFailed(f"{name} waits for ever")
+            self._on_failure(name, error)
+        return False
+
+    def _warn(self) -> None:
+        for link in self._plan.network.links:
+            if link.jitter_s > 0:
+                self._warning(f"link {link.name}: jitter has no effect in simulation")
+        if self._tcp.congestion_control not in ("reno", "cubic", "bbr"):
+            self._warning(f"congestion control {self._tcp.congestion_control!r} is simulated as CUBIC")
+
+    def _warning(self, message: str) -> None:
+        self._log.write("warning", self.clock.now, message=message)
+        self._progress({"kind": "warning", "t": self.clock.now, "node": "simulation", "message": message})
+
+
+def _may_compile(plan: Plan) -> bool:
+    return len(plan.nodes) >= _LARGE and importlib.util.find_spec("numba") is not None

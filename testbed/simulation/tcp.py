@@ -1,0 +1,260 @@
+"""A TCP connection over the flow network: set-up, windows, and one message after another.
+
+A connection (one per ordered pair of nodes, as in the real transport) is one flow: it sends its messages one by one,
+larger priority first. With C the path's capacity, δ its one-way delay, RTT = 2δ and M the message:
+
+warm            T = δ + M / r, where r is the max-min share of the connection
+cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k ≥ min(C·RTT, what is left)}
+                (slow start in rounds, W0 = 10 segments: RFC 6928, RFC 5681). In round k the rate is capped to W/RTT.
+window          kept per connection; after a round that sent d bytes it is max(W, 2d): growth only by need
+overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT + queue), not below C·RTT. Of an unpaced
+                burst after idle, no more than queue / (1 - C/access rate) passes in the first round
+idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
+set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
+loss p          r ≤ √1.5·MSS/(RTT·√p) (Mathis et al. 1997), CUBIC the larger of that and RFC 9438's; BBR r ≤ C(1 - p)
+sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
+
+Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC and Reno with queues ≥ 1 BDP and RTTs that
+are alike. Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay
+of small messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+from testbed.plan.model import TransportPlan
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.paths import SitePath
+
+_GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
+_BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpModel:
+    """Constants of the model; printed with every result. ``of`` takes them from the Plan's transport."""
+
+    congestion_control: str = "cubic"
+    slow_start_after_idle: bool = False
+    goodput: float = 1448 / 1514  # payload per byte of Ethernet frame: MTU 1500, TCP timestamps
+    segment_bytes: int = 1448
+    initial_window_bytes: float = 14_480.0
+    window_limit_bytes: float = math.inf
+    setup_round_trips: float = 3.0
+    retransmission_floor_s: float = 0.2  # RTO = RTT + this (Linux)
+    sharing_exponent: float = 0.5
+    window_after_loss: float = 0.7
+    slow_start: bool = True
+
+    @classmethod
+    def of(cls, transport: TransportPlan) -> TcpModel:
+        """The model of this congestion control; one not known here is taken for CUBIC."""
+        control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
+        return cls(
+            congestion_control=transport.congestion_control,
+            slow_start_after_idle=transport.slow_start_after_idle,
+            sharing_exponent=_GAMMA[control],
+            window_after_loss=_BETA[control],
+        )
+
+    @property
+    def loss_based(self) -> bool:
+        """Whether bursts are unpaced and idle windows decay."""
+        return self.congestion_control != "bbr"
+
+    def weight(self, rtt_s: float) -> float:
+        """Share of a bottleneck relative to other connections."""
+        return max(rtt_s, 1e-6) ** -self.sharing_exponent if self.sharing_exponent else 1.0
+
+    def rate_limit(self, rtt_s: float, loss: float, capacity: float) -> float:
+        """Bytes per second that windows and random loss allow."""
+        limit = self.window_limit_bytes / rtt_s if rtt_s > 0 else math.inf
+        if loss <= 0:
+            return limit
+        if self.congestion_control == "bbr":
+            return min(limit, capacity * (1 - loss))
+        rtt_s = max(rtt_s, 1e-4)
+        rate = math.sqrt(1.5) * self.segment_bytes / (rtt_s * math.sqrt(loss))
+        if self.congestion_control == "cubic":
+            rate = max(rate, 1.054 * (rtt_s / loss) ** 0.75 * self.segment_bytes / rtt_s)
+        return min(limit, rate)
+
+
+@dataclass(order=True, slots=True)
+class Queued:
+    """A message on its way through a connection, ordered as it is to leave."""
+
+    order: tuple[float, int]
+    size_bytes: float = field(compare=False)
+    item: Any = field(compare=False)
+    on_start: Callable[[], None] | None = field(default=None, compare=False)
+
+
+class Connection:
+    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived."""
+
+    def __init__(
+        self, clock: Clock, network: FlowNetwork, path: SitePath, links: tuple[int, ...], model: TcpModel,
+        deliver: Callable[[Any], None],
+    ) -> None:  # fmt: skip
+        self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
+        self._links = links
+        self.flow = network.flow_class(links, model.weight(2 * path.delay_s))
+        self._queue: list[Queued] = []
+        self._sequence = 0
+        self._sending: Queued | None = None
+        self._ready = False  # set up
+        self.queued_bytes = 0.0  # not yet begun
+        self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
+        self._arrival_s = 0.0  # of the latest message: TCP keeps the order even when a trace shortens the path
+        self._window = model.initial_window_bytes
+        self._open = False  # the window fills the path
+        self._round_s, self._round_end_s, self._round_base = -math.inf, -math.inf, 0.0
+        self._round_window = self._window
+        self._burst_room = math.inf
+        self._idle_since_s = 0.0
+        self._timer_s = math.inf
+        self.path_changed()
+
+    @property
+    def rtt_s(self) -> float:
+        return 2 * self._path.delay_s
+
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: Callable[[], None] | None = None) -> None:
+        """Queue a message; ``on_start`` is called when its first byte leaves."""
+        if not self._sequence:
+            self._set_up()
+        self._sequence += 1
+        heappush(self._queue, Queued((-priority, self._sequence), size_bytes, item, on_start))
+        self.queued_bytes += size_bytes
+        if self._ready:
+            self._pump()
+            if not self._open:
+                self._review()
+
+    def path_changed(self) -> None:
+        """A trace has changed a link of the path."""
+        capacity = min(map(self._network.capacity, self._links))
+        self._capacity = capacity
+        self._limit = self._model.rate_limit(self.rtt_s, self._path.loss, capacity)
+        self._network.set_cap(self.flow, self._limit)
+        self._open = not self._model.slow_start or self._window >= capacity * self.rtt_s
+        if self._sending is not None and not self._open:
+            self._review()
+
+    def _set_up(self) -> None:
+        setup_s = self._model.setup_round_trips * self.rtt_s
+        if setup_s <= 0:
+            self._ready = True
+        else:
+            self._clock.at(self._clock.now + setup_s, self._on_set_up)
+
+    def _on_set_up(self, _: Any) -> None:
+        self._ready = True
+        self._idle_since_s = self._clock.now
+        self._pump()
+        if not self._open:
+            self._review()
+
+    def _pump(self) -> None:
+        if self._sending is not None or not self._queue:
+            return
+        if self._idle_since_s < self._clock.now:
+            self._after_idle(self._clock.now - self._idle_since_s)
+        following = self._sending = heappop(self._queue)
+        self.queued_bytes -= following.size_bytes
+        self._network.start(self.flow, following.size_bytes, self._on_sent)
+        if following.on_start is not None:
+            following.on_start()
+        if self.on_room is not None:
+            self.on_room()
+
+    def _on_sent(self) -> None:
+        sent, self._sending = self._sending, None
+        assert sent is not None
+        now = self._clock.now
+        self._idle_since_s = now
+        self._arrival_s = max(self._arrival_s, now + self._path.delay_s)
+        self._clock.at(self._arrival_s, lambda _: self._deliver(sent.item))
+        if self._queue:
+            self._pump()
+        elif not self._open:
+            self._grow()
+
+    # ---- the window ---------------------------------------------------------------------------------------------
+
+    def _after_idle(self, idle_s: float) -> None:
+        model, rtt_s = self._model, self.rtt_s
+        if not model.loss_based or not model.slow_start or rtt_s <= 0 or idle_s < rtt_s:
+            return
+        self._burst_room = self._room()
+        if self._burst_room < self._capacity * rtt_s:
+            self._open = False
+        if model.slow_start_after_idle:
+            halvings = min(_HALVINGS, int(idle_s / (rtt_s + model.retransmission_floor_s)))
+            if halvings:
+                self._window = max(min(self._window, model.initial_window_bytes), self._window / 2**halvings)
+                self._open = self._window >= self._capacity * rtt_s
+
+    def _room(self) -> float:
+        """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""
+        access = self._network.capacity(self._links[0])
+        return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
+
+    def _new_round(self, now: float) -> None:
+        self._round_s, self._round_end_s = now, now + self.rtt_s
+        self._round_base = self._network.delivered_bytes(self.flow)
+        self._round_window = min(self._window, self._burst_room)
+        self._burst_room = math.inf
+
+    def _sent_in_round(self) -> float:
+        return self._network.delivered_bytes(self.flow) - self._round_base
+
+    def _left_bytes(self) -> float:
+        """Bytes of the current message and the queue that have not left."""
+        if self._sending is None:
+            return self.queued_bytes
+        rest = self._network.left_bytes(self.flow)
+        return self.queued_bytes + rest
+
+    def _review(self) -> None:
+        """Let the flow run, or cap it for the rest of this round, by what the window has left."""
+        now, rtt_s = self._clock.now, self.rtt_s
+        if self._sending is None or rtt_s <= 0:
+            return
+        if now >= self._round_end_s:
+            self._grow()
+            self._new_round(now)
+        if self._open and self._round_window >= self._window:
+            return
+        self._open = False
+        left = self._round_window - self._sent_in_round()
+        if self._left_bytes() <= left * (1 + 1e-9):
+            self._network.set_cap(self.flow, self._limit)
+            return
+        self._network.set_cap(self.flow, min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
+        if self._timer_s != self._round_end_s:
+            self._timer_s = self._round_end_s
+            self._clock.at(self._round_end_s, self._on_round_end)
+
+    def _on_round_end(self, _: Any) -> None:
+        if self._clock.now == self._timer_s and not self._open:
+            self._review()
+
+    def _grow(self) -> None:
+        """After (a part of) a round: acknowledgements of d bytes grow the window to 2d, if it was smaller."""
+        pipe = self._capacity * self.rtt_s
+        self._window = max(self._window, 2 * self._sent_in_round())
+        most = min(pipe + self._path.queue_bytes, self._model.window_limit_bytes)
+        if self._window > most:
+            self._window = max(self._model.window_after_loss * most, min(pipe, most))
+        self._open = self._window >= min(pipe, most)
+        if self._open:
+            self._network.set_cap(self.flow, self._limit)

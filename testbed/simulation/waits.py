@@ -1,0 +1,130 @@
+"""Who waits for what: deadlines in virtual time, and the wait graph of a run in which nobody can advance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from simpy import Event, Process
+
+from testbed.errors import WaitTimeout
+from testbed.simulation.clock import Clock, VirtualFuture
+
+_LONGEST_GRAPH = 50
+
+
+class Deadlock(WaitTimeout):
+    """A wait that nobody can end: besides ``WaitTimeout``'s fields, ``wait_graph`` says what every node waits for."""
+
+    def __init__(self, wait: Wait, deadline_s: float, wait_graph: list[str]) -> None:
+        super().__init__(wait.node, wait.waiting_for, wait.since_s, deadline_s)
+        self.wait_graph = wait_graph
+        shown = wait_graph[:_LONGEST_GRAPH]
+        if len(wait_graph) > len(shown):
+            shown = [*shown, f"… and {len(wait_graph) - len(shown)} more"]
+        lines = "\n  ".join(shown)
+        since = f"{wait.node} waited for {wait.waiting_for} since t = {wait.since_s:.3f} s"
+        super(WaitTimeout, self).__init__(f"{since}, and no node can advance:\n  {lines}")
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """One named wait of one node."""
+
+    node: str
+    waiting_for: str
+    since_s: float
+    end_s: float
+    future: VirtualFuture[Any]
+    process: Process | None
+    expired: bool = False
+
+    def __await__(self) -> Generator[Event, Any, None]:
+        yield self.future
+
+    def __str__(self) -> str:
+        return f"{self.node} waits for {self.waiting_for} since t = {self.since_s:.3f} s"
+
+
+class Waits:
+    """All waits of a run. One timer, armed for the earliest deadline that it knew when it last fired."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waits: dict[int, Wait] = {}  # in the order in which they began
+        self._count = 0
+        self._armed_s = math.inf
+        self.graph: list[str] | None = None  # set while nobody can advance but by a deadline
+
+    def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> tuple[int, Wait]:
+        """Begin a wait of the running process; await the ``Wait``, then ``leave`` it."""
+        now = self._clock.now
+        end_s = now + deadline_s
+        wait = Wait(node, waiting_for, now, end_s, future, self._clock.active_process)
+        self._count += 1
+        self._waits[self._count] = wait
+        if end_s < self._armed_s:
+            self._arm(end_s)
+        return self._count, wait
+
+    def leave(self, number: int) -> None:
+        """The wait is over."""
+        self._waits.pop(number, None)
+
+    def describe(self) -> list[str]:
+        """The wait graph, as lines, the longest wait first."""
+        return [str(wait) for wait in self._waits.values()]
+
+    def of(self, node: str) -> list[tuple[str, float]]:
+        """What a node waits for and since when, the longest wait first."""
+        return [(wait.waiting_for, wait.since_s) for wait in self._waits.values() if wait.node == node]
+
+    def by_node(self) -> dict[str, Wait]:
+        """The longest wait of every waiting node."""
+        longest: dict[str, Wait] = {}
+        for wait in self._waits.values():
+            longest.setdefault(wait.node, wait)
+        return longest
+
+    def earliest_s(self) -> float:
+        """The earliest deadline; infinite if there is none."""
+        return min((wait.end_s for wait in self._waits.values()), default=math.inf)
+
+    def error(self, wait: Wait) -> WaitTimeout:
+        """What to raise for a wait that passed its deadline, or that nobody will ever end."""
+        deadline_s = wait.end_s - wait.since_s
+        if self.graph is not None:
+            return Deadlock(wait, deadline_s, self.graph)
+        return WaitTimeout(wait.node, wait.waiting_for, wait.since_s, deadline_s)
+
+    def _arm(self, at_s: float) -> None:
+        self._armed_s = at_s
+        self._clock.at_background(at_s, lambda _: self._on_timer(at_s))
+
+    def _on_timer(self, armed_s: float) -> None:
+        if armed_s != self._armed_s:
+            return
+        now = self._clock.now
+        for number in [number for number, wait in self._waits.items() if wait.end_s <= now]:
+            self._expire(number)
+        self._armed_s = math.inf
+        earliest_s = min((w.end_s for w in self._waits.values() if not w.expired), default=math.inf)
+        if earliest_s < math.inf:
+            self._arm(earliest_s)
+
+    def _expire(self, number: int) -> None:
+        """Wake the one process that waits here, and leave the future as it is."""
+        wait = self._waits[number]
+        process, callbacks = wait.process, wait.future.callbacks
+        if wait.expired or wait.future.done() or process is None or callbacks is None:
+            return
+        wait.expired = True
+        callbacks.remove(process._resume)
+
+        def resume(event: Any) -> None:
+            if number in self._waits:  # else its node was closed meanwhile
+                process._resume(event)
+
+        self._clock.at(self._clock.now, resume)

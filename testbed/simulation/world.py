@@ -1,0 +1,271 @@
+"""The virtual world: ``testbed.world.World`` on SimPy's clock, the flow network and the compute model."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from simpy import Process
+
+from testbed.messages import Message, overhead_bytes
+from testbed.plan.model import NodePlan
+from testbed.simulation.clock import Clock, Sleep, VirtualFuture
+from testbed.simulation.compute import ComputeModel
+from testbed.simulation.recorder import Recorder
+from testbed.simulation.tcp import Connection
+from testbed.simulation.waits import Waits
+from testbed.world import Future, Work
+
+T = TypeVar("T")
+
+Connect = Callable[[str, str], Connection]
+QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
+
+
+class Letter:
+    """A message on its way, with its size on the wire."""
+
+    __slots__ = ("header_bytes", "message", "target", "tier")
+
+    def __init__(self, message: Message, header_bytes: int, target: SimulatedWorld, tier: str) -> None:
+        self.message, self.header_bytes, self.target, self.tier = message, header_bytes, target, tier
+
+
+class Peer:
+    """What a node keeps about another that it sends to."""
+
+    __slots__ = ("connection", "held", "tier", "world")
+
+    def __init__(self, connection: Connection, world: SimulatedWorld, tier: str) -> None:
+        self.connection, self.world, self.tier = connection, world, tier
+        self.held: list[VirtualFuture[None]] = []  # senders that wait for room
+
+
+class Task(VirtualFuture[Any]):
+    """The result of a spawned coroutine, which knows whether anybody has asked for it."""
+
+    asked_for = False
+
+    def __await__(self) -> Any:
+        self.asked_for = True
+        return super().__await__()
+
+
+class SimulatedWorld:
+    """See ``testbed.world.World``. ``find`` gives the connection to another node, its world, and the tier."""
+
+    def __init__(
+        self, node: NodePlan, clock: Clock, waits: Waits, recorder: Recorder, compute: ComputeModel,
+        step_deadline_s: float, find: Callable[[SimulatedWorld, str], Peer],
+    ) -> None:  # fmt: skip
+        self.node = node.name
+        self._device, self._clock, self._waits, self._compute = node.device, clock, waits, compute
+        self._recorder, self._step_deadline_s, self._find = recorder, step_deadline_s, find
+        self._peers: dict[str, Peer] = {}
+        self._inbox: deque[Message] = deque()
+        self._receivers: deque[VirtualFuture[Message]] = deque()
+        self._reading_until_s = self._computing_until_s = 0.0
+        self._running: dict[Process, Coroutine[Any, Any, None]] = {}
+        self.ended = False
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+
+    # ---- the clock ----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return float(self._clock.now)
+
+    async def sleep(self, duration_s: float) -> None:
+        await Sleep(self._clock, self._clock.now + max(0.0, duration_s))
+
+    # ---- messages -----------------------------------------------------------------------------------------------
+
+    async def send(self, to: str, message: Message) -> None:
+        peer = self._peers.get(to)
+        if peer is None:
+            peer = self._peers[to] = self._find(self, to)
+        copy = self._copy(message)
+        header_bytes = overhead_bytes(copy)
+        size_bytes = copy.payload_bytes + header_bytes
+        self._recorder.sent(peer.tier, size_bytes - header_bytes)
+        letter = Letter(copy, header_bytes, peer.world, peer.tier)
+        connection = peer.connection
+        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
+            connection.send(size_bytes, copy.priority, letter)
+            return
+        await self._send_when_accepted(peer, size_bytes, letter)
+
+    async def _send_when_accepted(self, peer: Peer, size_bytes: float, letter: Letter) -> None:
+        """Queue it at once, but hold its sender until the queue has room or the message has left it."""
+        accepted: VirtualFuture[None] = VirtualFuture(self._clock)
+
+        def started() -> None:
+            if not accepted.done():
+                accepted.set_result(None)
+
+        peer.connection.on_room = lambda: self._release(peer)
+        peer.connection.send(size_bytes, letter.message.priority, letter, started)
+        if peer.connection.queued_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
+            peer.held.append(accepted)
+            await accepted
+
+    def _release(self, peer: Peer) -> None:
+        if peer.connection.queued_bytes <= QUEUE_LIMIT_BYTES:
+            for accepted in peer.held:
+                if not accepted.done():
+                    accepted.set_result(None)
+            peer.held.clear()
+
+    def _copy(self, message: Message) -> Message:
+        """What the wire would make of it: the receiver gets bytes of its own, stamped with sender and time."""
+        parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
+        return Message(
+            message.kind, message.key, message.round, dict(message.meta), parts,
+            message.priority, message.channel, self.node, self.now(),
+        )  # fmt: skip
+
+    def deliver(self, letter: Letter) -> None:
+        """The last byte is here; the message is handed over when this node has looked at those before it."""
+        cost_s = self._compute.message_cost_s
+        if cost_s <= 0:
+            self._hand_over(letter)
+            return
+        now = self._clock.now
+        ready_s = (now if now > self._reading_until_s else self._reading_until_s) + cost_s
+        self._reading_until_s = ready_s
+        self._clock.at(ready_s, lambda _: self._hand_over(letter))
+
+    def _hand_over(self, letter: Letter) -> None:
+        if self.ended:
+            return
+        message = letter.message
+        self._recorder.arrived(message, letter.header_bytes, letter.tier, self._clock.now)
+        while self._receivers:
+            receiver = self._receivers.popleft()
+            if not receiver.done():
+                receiver.set_result(message)
+                return
+        self._inbox.append(message)
+
+    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
+        if self._inbox and not self._receivers:
+            return self._inbox.popleft()
+        arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
+        self._receivers.append(arrival)
+        try:
+            return await self.wait(arrival, waiting_for, deadline_s)
+        finally:
+            if not arrival.done():
+                self._receivers.remove(arrival)
+
+    # ---- waits and tasks ----------------------------------------------------------------------------------------
+
+    async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
+        assert isinstance(future, VirtualFuture), "a world awaits only what it made itself"
+        if isinstance(future, Task):
+            future.asked_for = True
+        if not future.done():
+            await self._named_wait(future, waiting_for, self._step_deadline_s if deadline_s is None else deadline_s)
+        result: T = future.result()
+        return result
+
+    async def _named_wait(self, future: VirtualFuture[Any], waiting_for: str, deadline_s: float) -> None:
+        number, wait = self._waits.enter(self.node, waiting_for, max(0.0, deadline_s), future)
+        try:
+            await wait
+        finally:
+            self._waits.leave(number)
+        if wait.expired:
+            raise self._waits.error(wait)
+        now = self._clock.now
+        if now > wait.since_s:
+            self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
+
+    def future(self) -> VirtualFuture[Any]:
+        return VirtualFuture(self._clock)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
+        task = Task(self._clock)
+        self._start(self._guard(coroutine, task.set_result, lambda error: self._task_failed(task, error)))
+        return task
+
+    def run(self, coroutine: Coroutine[Any, Any, Any], on_end: Callable[[Any], None]) -> None:
+        """Run the node's role; ``on_end(result)`` when it returns, ``on_failure`` when it (or a task) raises."""
+        self._start(self._guard(coroutine, on_end, self.fail))
+
+    def fail(self, error: BaseException) -> None:
+        """End this node with ``error``, unless another came first."""
+        if not self.ended:
+            self.on_failure(error)
+
+    async def _guard(
+        self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[T], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        """SimPy would copy exceptions and end the whole run with them; so none reaches it."""
+        try:
+            result = await coroutine
+        except (Exception, KeyboardInterrupt) as error:
+            on_error(error)
+        else:
+            on_end(result)
+
+    def _task_failed(self, task: Task, error: BaseException) -> None:
+        if task.asked_for and not isinstance(error, KeyboardInterrupt):
+            task.set_exception(error)
+        else:
+            self.fail(error)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        process = self._clock.process(coroutine)
+        self._running[process] = coroutine
+        process.callbacks.append(self._forget)
+
+    def _forget(self, process: Any) -> None:
+        self._running.pop(process, None)
+
+    def close(self) -> None:
+        """The node is gone: what still runs is stopped, what still arrives is dropped."""
+        self.ended = True
+        for process, coroutine in self._running.items():
+            target = process.target
+            if target is not None and target.callbacks and process._resume in target.callbacks:
+                target.callbacks.remove(process._resume)
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED:
+                coroutine.close()
+        self._running.clear()
+        self._inbox.clear()
+
+    # ---- computation --------------------------------------------------------------------------------------------
+
+    async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        if self._computing_until_s > self._clock.now:  # one device: pieces of work take turns
+            await self._turn()
+        start_s = self._clock.now
+        duration_s = self._compute.duration_s(work, self._device)
+        self._computing_until_s = start_s + duration_s
+        result = function()
+        await Sleep(self._clock, self._computing_until_s)
+        fields = {
+            "t0": round(start_s, 6), "work": work.kind, "round": work.round,
+            "modelled_s": duration_s, "real_s": duration_s, "overrun": False,
+        }  # fmt: skip
+        self._recorder.write("compute", self._clock.now, fields)
+        return result
+
+    async def _turn(self) -> None:
+        while self._computing_until_s > self._clock.now:
+            await Sleep(self._clock, self._computing_until_s)
+
+    def aside(self, function: Callable[[], T]) -> Future[T]:
+        future: VirtualFuture[T] = VirtualFuture(self._clock)
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self._recorder.write(kind, self._clock.now, fields)

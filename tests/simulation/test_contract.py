@@ -1,0 +1,44 @@
+"""The virtual world keeps the contract of all worlds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.simulation.run import simulate
+from tests.contract.tiny import tiny_plan
+from tests.contract.world import Program, RunWorlds, WorldContract
+
+
+class VirtualWorlds:
+    """Runs programs by ``simulate`` and reads their logs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._runs = directory, 0
+
+    def __call__(self, programs: Mapping[str, Program]) -> dict[str, Any]:
+        self._runs += 1
+        plan = tiny_plan(programs)
+        exits = simulate(plan, lambda plan, node: programs[node.name], self._run, lambda event: None)
+        for exit_ in exits.values():
+            if exit_.error is not None:
+                raise exit_.error
+        return {name: exit_.result for name, exit_ in exits.items()}
+
+    def events(self, node: str) -> list[dict[str, Any]]:
+        path = self._run / "events" / (node.replace("/", ".") + ".jsonl")
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    @property
+    def _run(self) -> Path:
+        return self._directory / str(self._runs)
+
+
+class TestVirtualWorld(WorldContract):
+    @pytest.fixture
+    def run_worlds(self, tmp_path: Path) -> RunWorlds:
+        return VirtualWorlds(tmp_path)
