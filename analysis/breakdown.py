@@ -15,8 +15,8 @@ between the same nodes:
     worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
            LAN               waiting  WAN              waiting       WAN              LAN
 
-**A server** has no rounds of its own: over the span of training it *computes*, otherwise has a *WAN* transfer to or
-from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
+**A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise has a *WAN* transfer to
+or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
@@ -88,6 +88,15 @@ def per_node(frames: Frames) -> pd.DataFrame:
     return nodes[["node", "data_center", "role", "rounds", *columns]]
 
 
+def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows of ``per_node`` by data centre as in the Plan, and in each global servers, servers, workers."""
+    sites = [site["name"] for site in plan["network"]["sites"]]
+    roles = ["global_server", "server", "worker"]
+    places = split.assign(_site=split["data_center"].map(sites.index), _role=split["role"].map(roles.index))
+    ordered = places.sort_values(["_site", "_role", "node"], ignore_index=True)
+    return ordered.drop(columns=["_site", "_role"])
+
+
 def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], list[Hop]]:
     """The pushes from the worker upwards, and the values back down to it, each in the order of time."""
     up: list[Hop] = []
@@ -126,7 +135,8 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
         pieces = _during(index.computing.get(at), a, b) if part == "waiting" else [(a, b)]
         seconds["compute" if part == "waiting" else part] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
     busy = seconds["compute"] + seconds["lan"] + seconds["wan"]
-    return seconds["compute"], seconds["lan"], seconds["wan"], max(0.0, end - begin - busy)
+    waiting = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
+    return seconds["compute"], seconds["lan"], seconds["wan"], waiting
 
 
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[tuple[str, str, float, float]]:
@@ -176,17 +186,17 @@ def _servers(frames: Frames) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     rounds, transfers, nodes = frames["rounds"], frames["transfers"], frames["nodes"]
-    begin, end = float(rounds["t0_s"].min()), float(rounds["t_s"].max())
+    training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
     computing = _computing(frames["computes"])
     roles = dict(zip(nodes["node"].tolist(), nodes["role"].tolist(), strict=True))
     for server in (name for name, role in roles.items() if role in ("server", "global_server")):
         mine = transfers[(transfers["source"] == server) | (transfers["target"] == server)]
         tiers = {tier: union(group[["t0_s", "t_s"]].to_numpy()) for tier, group in mine.groupby("tier")}
-        compute = computing.get(server, union([])).within(begin, end)
-        wan = tiers.get("wan", union([])).within(begin, end).minus(compute)
-        lan = tiers.get("lan", union([])).within(begin, end).minus(compute).minus(wan)
+        compute = computing.get(server, union([])).intersection(training)
+        wan = tiers.get("wan", union([])).intersection(training).minus(compute)
+        lan = tiers.get("lan", union([])).intersection(training).minus(compute).minus(wan)
         busy = [each.total() for each in (compute, lan, wan)]
-        means = [seconds / count for seconds in (*busy, end - begin - sum(busy))]
+        means = [seconds / count for seconds in (*busy, training.total() - sum(busy))]
         row = {**dict(zip([f"{part}_s" for part in PARTS], means, strict=True)), "rounds": count, "role": roles[server]}
         yield pd.DataFrame([row], index=[server])

@@ -5,7 +5,7 @@ every figure. Colours: Okabe and Ito's palette, told apart with any colour visio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -17,6 +17,7 @@ class Identity:
     color: str
     marker: str = "o"
     line: str = "-"
+    hollow: bool = False  # markers of predictions are hollow
 
 
 TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
@@ -40,7 +41,7 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
 
 BACK_ENDS: dict[str, Identity] = {
     "emulate": Identity("emulated", "#333333", line="-"),
-    "simulate": Identity("simulated", "#333333", line="--"),
+    "simulate": Identity("simulated", "#333333", line="--", hollow=True),
     "local": Identity("local", "#333333", line=":"),
 }
 
@@ -93,13 +94,14 @@ def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
     looks = [(technique_of(plan), str(plan["back_end"])) for plan in plans]
     if len(set(looks)) == len(looks):
         return [_of_pair(name, back_end) for name, back_end in looks]
-    return [
-        Identity(f"{_of_pair(*look).label}, {number + 1}", series(number).color, series(number).marker,
-                 BACK_ENDS[look[1]].line)
-        for number, look in enumerate(looks)
-    ]  # fmt: skip
+    return [_numbered(_of_pair(*look), number) for number, look in enumerate(looks)]
+
+
+def _numbered(look: Identity, number: int) -> Identity:
+    place = series(number)
+    return replace(look, label=f"{look.label}, {number + 1}", color=place.color, marker=place.marker)
 
 
 def _of_pair(name: str, back_end: str) -> Identity:
     known, where = technique(name), BACK_ENDS[back_end]
-    return Identity(f"{known.label}, {where.label}", known.color, known.marker, where.line)
+    return Identity(f"{known.label}, {where.label}", known.color, known.marker, where.line, where.hollow)

@@ -49,6 +49,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file of that name is one of ours on its way."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def sweep(directory: Path) -> list[Path]:
     """Remove the temporary files that dead processes left anywhere below ``directory``; returns what was removed."""
     removed = []

@@ -104,10 +104,10 @@ TABLES: dict[str, Table] = {
         _T,
         Column("link", "link", TEXT, "", "directed WAN link, if it is one link"),
         Column("path", "path", TEXT, "", "pair of data centres, if it is a path"),
-        Column("what", "what", TEXT, "", "rate_bps, round_trip_s, …"),
+        Column("what", "what", TEXT, "", "rate (bit/s) or rtt (s)"),
         Column("planned", "planned", FLOAT, "as what", "by the Plan"),
         Column("measured", "measured", FLOAT, "as what", "before training"),
-        Column("tolerance", "tolerance", FLOAT, "1", "allowed relative difference"),
+        Column("tolerance", "tolerance", FLOAT, "as what", "allowed difference, either way"),
         Column("ok", "ok", FLAG, "", "within tolerance"),
     )),
     "replay": Table(("replay",), (

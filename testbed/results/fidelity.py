@@ -71,9 +71,10 @@ def _measured(measured: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _mismatch(row: Mapping[str, Any]) -> str:
     where = row["link"] or row["path"]
+    found = "not measurable" if row["measured"] is None else f"{row['measured']:.6g}"
     return (
-        f"{where}: {row['what']} was {row['measured']:.6g} before training, planned {row['planned']:.6g} "
-        f"(tolerance {row['tolerance']:.0%})"
+        f"{where}: {row['what']} was {found} before training, planned {row['planned']:.6g} "
+        f"(tolerance {row['tolerance']:.3g})"
     )
 
 

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from testbed import __version__
+
 SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "pyroute2", "scikit-learn")
 _ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
@@ -25,7 +27,7 @@ def describe(*, seed: int, argv: list[str], capabilities: Mapping[str, Any], now
         "started": now.astimezone(UTC).isoformat(timespec="seconds"),
         "argv": argv,
         "seed": seed,
-        "testbed": {"version": version_of("testbed"), **_git(Path(__file__).parent)},
+        "testbed": {"version": __version__, **_git(Path(__file__).parent)},
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in _PACKAGES},
         "machine": _machine(),

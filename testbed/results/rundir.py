@@ -4,7 +4,7 @@
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
     plan.json        what the back end executes      result.json          the answer; see testbed.results.summary
     manifest.json    versions, machine, seeds        fidelity.json        how far the answer can be trusted
-    status.json      state and owner                 summary.txt  figure.png  log
+    status.json      state and owner                 summary.txt  figure.png  log  host.log
 
 ``status`` goes pending → running → done | degraded | failed | interrupted. A running one whose owner is dead is a
 crashed run: it is never mistaken for a live one, because the owner is known by boot, process id and start time.
@@ -29,7 +29,7 @@ from testbed.results.owner import Owner
 
 FINISHED = ("done", "degraded", "failed", "interrupted")
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
-            "result.json", "fidelity.json", "summary.txt", "figure.png", "log")  # fmt: skip
+            "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ def _state_of_result(run: RunDirectory) -> str | None:
 
 
 def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
-    strangers = sorted(entry.name for entry in run.path.iterdir() if not _is_ours(entry.name))
-    if strangers:
+    held = sorted(entry.name for entry in run.path.iterdir() if not atomic.is_temporary(entry.name))
+    if held and not is_run(run.path):
         raise ScenarioError(
-            f"{run.path}: is not empty and not a run directory (it holds {strangers[0]!r}); give another --out"
+            f"{run.path}: is not empty and not a run directory (it holds {held[0]!r}); give another --out"
         )
     status = run.status()
     if status.state in ("pending", "running") and status.owner:
@@ -167,16 +167,14 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
         )
 
 
-def _is_ours(name: str) -> bool:
-    return name in _ENTRIES or (name.startswith(".") and name.endswith(".tmp"))
-
-
 def _clear(run: RunDirectory) -> None:
-    for entry in run.path.iterdir():
+    """Remove what runs write; whatever else somebody keeps there stays."""
+    for entry in map(run.file, _ENTRIES):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
-            entry.unlink()
+            entry.unlink(missing_ok=True)
+    atomic.sweep(run.path)
 
 
 @contextmanager

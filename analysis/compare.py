@@ -1,0 +1,83 @@
+"""Several runs side by side: rows for a table, a CSV file, a figure."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from analysis import identity
+from analysis.breakdown import per_node
+from analysis.figures.compare import draw
+from analysis.load import Run
+from analysis.metrics import speed_up, time_to_accuracy, waiting_share
+from testbed.errors import ScenarioError
+from testbed.results import atomic
+
+UNITS = {"iteration_time_s": "s", "time_to_target_s": "s", "wan_bytes": "B", "accuracy": "1", "waiting_share": "1"}
+
+
+def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, Any]]:
+    """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
+
+    Where either run never reached the target (or there is none), it is the speed-up in iteration time, and
+    ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
+    """
+    _refuse_unfinished(runs)
+    target = target if target is not None else runs[0].plan["training"]["target_accuracy"]
+    looks = identity.of_runs([run.plan for run in runs])
+    rows = [_row(run, look.label, target) for run, look in zip(runs, looks, strict=True)]
+    return [{**row, **_speed_up(rows[0], row)} for row in rows]
+
+
+def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """``comparison.csv`` and ``comparison.png`` in ``folder``; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, picture = folder / "comparison.csv", folder / "comparison.png"
+    with atomic.replacing(table) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    with atomic.replacing(picture) as temporary:
+        draw(runs, rows[0]["target"]).savefig(temporary, format="png")
+    return [table, picture]
+
+
+def _refuse_unfinished(runs: list[Run]) -> None:
+    problems = [
+        f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
+    ]
+    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["iterations"]]
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
+    result = run.result
+    assert result is not None
+    nodes = per_node(run.tables)
+    waiting = waiting_share(nodes[nodes["role"] == "worker"])
+    return {
+        "run": run.name,
+        "label": label,
+        "technique": identity.technique_of(run.plan),
+        "back_end": result["back_end"],
+        "seed": result["seed"],
+        "status": result["status"],
+        "iterations": result["iterations"],
+        "accuracy": result["accuracy"],
+        "iteration_time_s": result["iteration_time_s"],
+        "target": target,
+        "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
+        "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
+        "waiting_share": float(waiting.mean()),
+        "fidelity": result["fidelity"]["status"],
+    }
+
+
+def _speed_up(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    for measure in ("time_to_target_s", "iteration_time_s"):
+        factor = speed_up(base[measure], row[measure])
+        if factor is not None:
+            return {"speed_up": factor, "speed_up_of": measure}
+    return {"speed_up": None, "speed_up_of": None}

@@ -1,0 +1,67 @@
+"""The picture of several runs: accuracy over time and over WAN bytes, and where the time of an iteration goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis import identity
+from analysis.breakdown import PARTS, per_round
+from analysis.figures import panels
+from analysis.identity import Identity
+from analysis.load import Run
+from analysis.metrics import accuracy_curve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
+
+
+def draw(runs: list[Run], target: float | None) -> Figure:
+    """One line and one bar per run that has completed rounds."""
+    shown = [run for run in runs if len(run.tables["rounds"])]
+    looks = identity.of_runs([run.plan for run in shown])
+    with panels.style():
+        height = _HEIGHT_IN + 0.22 * max(0, len(shown) - 6)
+        figure = Figure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
+        over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
+        _accuracy(over_time, over_bytes, shown, looks, target)
+        _time(time, shown, looks)
+        handles, labels = over_time.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5))
+        return figure
+
+
+def _accuracy(
+    over_time: Axes, over_bytes: Axes, runs: list[Run], looks: list[Identity], target: float | None
+) -> None:  # fmt: skip
+    curves = [accuracy_curve(run) for run in runs]
+    for scores, look in zip(curves, looks, strict=True):
+        panels.curve(over_time, scores["time_s"], scores["accuracy"], look)
+        panels.curve(over_bytes, scores["wan_bytes"] / 1e6, scores["accuracy"], look)
+    for axes in (over_time, over_bytes):
+        panels.accuracy_axis(axes, target)
+    over_bytes.set_ylabel("")
+    over_time.set_title("Accuracy over time")
+    panels.time_axis(over_time, 1.03 * max((scores["time_s"].max() for scores in curves if len(scores)), default=1.0))
+    over_bytes.set_title("Accuracy over WAN traffic")
+    over_bytes.set_xlabel("tensors sent over the WAN (MB)")
+    over_bytes.set_xlim(left=0)
+
+
+def _time(axes: Axes, runs: list[Run], looks: list[Identity]) -> None:
+    axes.set_title("Where an iteration's time goes")
+    panels.stacked_time(axes, [look.label for look in looks], iteration_split(runs))
+    axes.set_xlabel(axes.get_xlabel() + ", workers")
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, -0.34), ncols=4, handlelength=1, columnspacing=1.1)
+
+
+def iteration_split(runs: list[Run]) -> pd.DataFrame:
+    """One row per run: mean seconds per round of all its workers, by part."""
+    import pandas as pd
+
+    columns = [f"{part}_s" for part in PARTS]
+    return pd.DataFrame([per_round(run.tables)[columns].mean() for run in runs])

@@ -1,0 +1,79 @@
+"""Panels that several figures share: style, axes in readable units, accuracy curves, stacked time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from analysis.identity import PARTS, Identity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STYLE = Path(__file__).parent.parent / "style.mplstyle"
+MUTED = "#555B66"
+_LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures."""
+    with mpl.rc_context(fname=str(STYLE)):
+        yield
+
+
+def accuracy_axis(axes: Axes, target: float | None) -> None:
+    """Per cent on the y axis, from 0 to 100, with the target as a thin line."""
+    axes.set_ylabel("test accuracy (%)")
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.0f}"))
+    if target is not None:
+        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=f"target {target:.0%}")
+
+
+def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) -> None:
+    """One line with markers that do not crowd."""
+    every = max(1, len(x) // 15)
+    axes.plot(x, y, color=look.color, linestyle=look.line, marker=look.marker, markevery=every,
+              markeredgecolor=look.color if look.hollow else "white", markeredgewidth=0.9 if look.hollow else 0.6,
+              markerfacecolor="white" if look.hollow else look.color, label=label or look.label)  # fmt: skip
+
+
+def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
+    """A horizontal bar per name, one segment per part of the time, in ms or s; the first name on top."""
+    factor, unit = _time_unit(float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max()))
+    places = range(len(names))
+    left = [0.0] * len(names)
+    widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max()) * factor
+    for part, look in PARTS.items():
+        widths = (split[f"{part}_s"] * factor).tolist()
+        bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
+        texts = [f"{width:.3g}" if width > _LABELLED_SHARE * widest else "" for width in widths]
+        axes.bar_label(bars, texts, label_type="center", fontsize=7, color="black" if part != "wan" else "white")
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, widest * 1.02)
+    axes.set_xlabel(f"mean time per round ({unit})")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def time_axis(axes: Axes, end_s: float) -> None:
+    """Training time in seconds, or in minutes for long runs."""
+    if end_s > 600:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 60:.0f}"))
+    axes.set_xlabel(f"training time ({'min' if end_s > 600 else 's'})")
+    axes.set_xlim(0, end_s)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+
+
+def _time_unit(longest_s: float) -> tuple[float, str]:
+    return (1000.0, "ms") if longest_s < 2 else (1.0, "s")

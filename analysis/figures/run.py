@@ -1,0 +1,181 @@
+"""The picture of one run: accuracy over time, where each round's time went, and what every WAN link carried."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from analysis import identity
+from analysis.breakdown import in_plan_order, per_node
+from analysis.figures import panels
+from analysis.load import Run
+from analysis.metrics import accuracy_curve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LINKS_SHOWN = 12
+NODES_SHOWN = 24
+COLUMNS = 3
+_WIDTH_IN, _TOP_IN, _HEADER_IN = 11.0, 2.9, 0.75
+_ROW_IN = 1.55
+_CONFIGURED, _ACHIEVED = "#20242C", "#56B4E9"
+_VERDICT = {"ok": "#00795A", "degraded": "#B34700"}
+
+
+def draw(run: Run) -> Figure:
+    """The figure of a run that has completed at least one round."""
+    with panels.style():
+        links = _busiest(run.tables["links"])
+        rows = max(1, math.ceil(len(links) / _columns(len(links))))
+        split = _nodes(run)
+        top = max(_TOP_IN, 0.9 + 0.2 * len(split))
+        heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
+        figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
+        parts: Any = figure.subfigures(3, 1, height_ratios=heights)
+        header, upper, lower = parts
+        _header(header, run)
+        accuracy, time = upper.subplots(1, 2, width_ratios=(1, 1))
+        _accuracy(accuracy, run)
+        _time(time, split)
+        _links(lower, run, links, rows)
+        return figure
+
+
+def _header(figure: SubFigure, run: Run) -> None:
+    plan = run.plan
+    where = identity.BACK_ENDS[plan["back_end"]].label
+    technique = identity.technique(identity.technique_of(plan)).label
+    sites = len(plan["network"]["sites"])
+    workers = sum(node["role"] == "worker" for node in plan["nodes"])
+    figure.text(0.012, 0.84, plan["name"], fontsize=15, fontweight="bold", va="top")
+    about = f"{technique}, {where}: {sites} data centres, {workers} workers, seed {plan['seed']}"
+    figure.text(0.012, 0.36, about, fontsize=9, color=panels.MUTED, va="top")
+    if run.result is not None:
+        _verdict(figure, run)
+
+
+def _verdict(figure: SubFigure, run: Run) -> None:
+    result = run.result
+    assert result is not None
+    fidelity = result["fidelity"]["status"]
+    count = len(result["fidelity"]["warnings"])
+    told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
+    figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
+    commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
+    numbers = f"{result['iterations']} rounds of {result['iteration_time_s'] or 0:.3g} s" + (
+        f", {commit}" if commit else ""
+    )
+    figure.text(0.988, 0.36, numbers, fontsize=9, color=panels.MUTED, ha="right", va="top")
+
+
+def _accuracy(axes: Axes, run: Run) -> None:
+    axes.set_title("Accuracy over time")
+    scores, target = accuracy_curve(run), run.plan["training"]["target_accuracy"]
+    panels.accuracy_axis(axes, target)
+    panels.time_axis(axes, _end_s(run))
+    if scores.empty:
+        _say(axes, "no evaluation in this run")
+        return
+    panels.curve(
+        axes, scores["time_s"], scores["accuracy"], identity.technique(identity.technique_of(run.plan)), "test accuracy"
+    )
+    reached = scores[scores["accuracy"] >= target] if target is not None else scores[:0]
+    if len(reached):
+        _mark(axes, float(reached["time_s"].iloc[0]), float(reached["accuracy"].iloc[0]))
+    axes.legend(loc="lower right")
+
+
+def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
+    """Where the target was reached."""
+    axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
+    left = time_s > axes.get_xlim()[1] / 2
+    axes.annotate(f"{time_s:.3g} s", (time_s, 0.0), (-4 if left else 4, 4), textcoords="offset points",
+                  ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
+
+
+def _time(axes: Axes, split: pd.DataFrame) -> None:
+    axes.set_title("Time of a round")
+    panels.stacked_time(axes, split["node"].tolist(), split)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
+                borderaxespad=0.2)  # fmt: skip
+
+
+def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
+    figure.suptitle("WAN links: configured and achieved rate", x=0.012, ha="left", fontsize=9.5, fontweight="bold")
+    if not links:
+        axes = figure.subplots(1, 1)
+        axes.set_axis_off()
+        _say(axes, _no_links(run))
+        return
+    grid = figure.subplots(rows, _columns(len(links)), sharex=True, sharey=True, squeeze=False)
+    samples, end_s = run.tables["links"], _end_s(run)
+    factor, unit = _rate_unit(float(samples[samples["link"].isin(links)]["configured_bps"].max()))
+    for place, axes in enumerate(grid.flat):
+        if place < len(links):
+            _link(axes, samples[samples["link"] == links[place]], run.start_s, factor)
+            axes.set_title(links[place].replace(">", " → "), fontsize=8.5, fontweight="normal", pad=3)
+        else:
+            axes.set_axis_off()
+        panels.time_axis(axes, end_s)
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=place + grid.shape[1] >= len(links))
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 2.5, 5, 10)))
+    grid[0, 0].set_ylim(bottom=0)
+    figure.supxlabel("training time (s)" if end_s <= 600 else "training time (min)", fontsize=8.5, color="#333333")
+    figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
+    handles = [Line2D([], [], color=_CONFIGURED, label="configured"), Patch(color=_ACHIEVED, label="achieved")]
+    figure.legend(handles=handles, loc="upper right", ncols=2, bbox_to_anchor=(0.99, 1.0), borderaxespad=0.1)
+
+
+def _link(axes: Axes, samples: pd.DataFrame, start_s: float, factor: float) -> None:
+    time_s = (samples["t_s"] - start_s).to_numpy()
+    achieved = samples["achieved_bps"].fillna(0).to_numpy() * factor
+    # a sample holds for the interval that ends with it
+    axes.fill_between(time_s, achieved, step="pre", color=_ACHIEVED, linewidth=0, alpha=0.85)
+    axes.step(time_s, samples["configured_bps"].to_numpy() * factor, where="pre", color=_CONFIGURED, linewidth=1.2)
+
+
+def _busiest(links: pd.DataFrame) -> list[str]:
+    """Names of the links to show: those that carried most; both directions of a pair stand below each other."""
+    carried = links.groupby("link")["bytes"].max().sort_values(ascending=False)
+    names = sorted(carried.head(LINKS_SHOWN).index)
+    pairs = sorted({tuple(sorted(name.split(">"))) for name in names})
+    if len(names) != 2 * len(pairs):
+        return names
+    blocks = [pairs[at : at + COLUMNS] for at in range(0, len(pairs), COLUMNS)]
+    return [name for block in blocks for way in (1, -1) for name in (">".join(pair[::way]) for pair in block)]
+
+
+def _columns(links: int) -> int:
+    """Two pairs make a square; otherwise three columns."""
+    return 2 if links in (2, 4) else COLUMNS
+
+
+def _no_links(run: Run) -> str:
+    if run.plan["back_end"] == "local":
+        return "Local run: nodes talk over loopback, without WAN links."
+    return "No WAN link was sampled in this run."
+
+
+def _nodes(run: Run) -> pd.DataFrame:
+    """The time split of the first nodes, in the Plan's order."""
+    return in_plan_order(per_node(run.tables), run.plan).head(NODES_SHOWN)
+
+
+def _end_s(run: Run) -> float:
+    return max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
+
+
+def _rate_unit(highest_bps: float) -> tuple[float, str]:
+    return (1e-9, "Gbit/s") if highest_bps >= 2e9 else (1e-6, "Mbit/s") if highest_bps >= 2e6 else (1e-3, "kbit/s")
+
+
+def _say(axes: Axes, text: str, **options: Any) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=panels.MUTED, **options)

@@ -1,0 +1,64 @@
+"""Compare runs: one table, a CSV file and a figure; and the simulator's error where a scenario ran in both worlds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HELP = "compare runs: table, CSV, figure, simulated against emulated"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
+    parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR",
+                        help="where comparison.csv and comparison.png go; default: comparison/")  # fmt: skip
+    parser.add_argument("--target", type=float, metavar="ACCURACY",
+                        help="for the time to accuracy; default: the first run's target")  # fmt: skip
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from analysis.compare import comparison, write
+    from analysis.load import load
+    from analysis.metrics import simulation_errors
+
+    runs = load(arguments.runs)
+    rows, errors = comparison(runs, arguments.target), simulation_errors(runs)
+    files = write(runs, rows, arguments.out)
+    if arguments.json:
+        paths = [str(path) for path in files]
+        print(json.dumps({"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}))
+        return 0
+    _print(rows, errors, files)
+    return 0
+
+
+def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_table(rows))
+    for error in errors:
+        console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
+                      f"per iteration: {error['error']:+.1%}")  # fmt: skip
+    console.print("written: " + ", ".join(str(path) for path in files), markup=False)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from testbed.cli import look
+
+    target = look.share(rows[0]["target"], 0) if rows[0]["target"] else "target"
+    shown = look.table("", "run", ">rounds", ">accuracy", ">iteration", f">to {target}", ">speed-up", ">WAN bytes",
+                       ">waiting", "fidelity")  # fmt: skip
+    for row in rows:
+        speed_up = look.number(row["speed_up"], ".2f")
+        shown.add_row(
+            f"{row['label']}\n{row['run']}", str(row["iterations"]), look.number(row["accuracy"]),
+            look.seconds(row["iteration_time_s"]), look.seconds(row["time_to_target_s"]), speed_up,
+            look.size(row["wan_bytes"]), look.share(row["waiting_share"]), row["fidelity"],
+        )  # fmt: skip
+    return shown

@@ -1,0 +1,96 @@
+"""Before and after a run: lays the run directory out, and afterwards makes tables, reports and the figure of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.plan.model import Plan, to_json
+from testbed.results import atomic, fidelity, manifest, rundir, summary, tables
+from testbed.results.rundir import RunDirectory
+from testbed.results.summary import Ending
+
+
+class Ended(Protocol):
+    """How a session ended; see ``testbed.run.session.Outcome``."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+
+
+def run_path(plan: Plan, out: Path | None, now: datetime) -> Path:
+    """Where the run goes: ``out``, or a new place below ``runs/``."""
+    return out or rundir.new_path(plan.name, now, secrets.token_hex(2))
+
+
+def prepare(
+    path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
+) -> RunDirectory:
+    """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
+    text = to_json(plan)
+    sha256 = summary.sha256_of(json.loads(text))
+    run = rundir.claim(path, sha256, again)
+    about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=datetime.now(UTC))
+    atomic.write_bytes(run.file("scenario.yaml"), scenario)
+    atomic.write_text(run.file("resolved.yaml"), resolved)
+    atomic.write_bytes(run.file("plan.json"), text)
+    atomic.write_json(run.file("manifest.json"), about)
+    run.set_status("running", sha256)
+    return run
+
+
+def add_capabilities(run: RunDirectory, capabilities: Mapping[str, Any]) -> None:
+    """Record what the probe found and the back end chose, as soon as that is known."""
+    about = json.loads(run.file("manifest.json").read_text())
+    about["capabilities"].update(capabilities)
+    atomic.write_json(run.file("manifest.json"), about)
+
+
+def finish(
+    run: RunDirectory, plan: Plan, outcome: Ended, *, started: str, duration_s: float,
+    hurry: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:  # fmt: skip
+    """Everything that follows from the events; returns the content of ``result.json``.
+
+    The order is that of dependence, each file appears whole, and the final status is written last.
+    With ``hurry()`` the figure is left out: it can be drawn again by ``testbed show RUN --figure``.
+    """
+    tables.write(run.tables, tables.build(run.events))
+    frames = tables.read(run.path)
+    content = json.loads(to_json(plan))
+    capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
+    report = fidelity.assess(frames, content, capabilities)
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    ending = Ending(outcome.status, outcome.message, started, ended, duration_s)
+    result = summary.summarise(frames, content, report, ending)
+    atomic.write_json(run.file("fidelity.json"), report)
+    atomic.write_json(run.file("result.json"), result)
+    _write_summary(run)
+    if result["iterations"] and not hurry():
+        draw(run)
+    run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+    return result
+
+
+def draw(run: RunDirectory) -> Path:
+    """``figure.png`` of a run that has completed rounds."""
+    from analysis.figures.run import draw as draw_figure
+    from analysis.load import load_run
+
+    with atomic.replacing(run.file("figure.png")) as temporary:
+        draw_figure(load_run(run.path)).savefig(temporary, format="png")
+    return run.file("figure.png")
+
+
+def _write_summary(run: RunDirectory) -> None:
+    from analysis.load import load_run
+    from testbed.cli.report import as_text, summary_of
+
+    atomic.write_text(run.file("summary.txt"), as_text(summary_of(load_run(run.path))))

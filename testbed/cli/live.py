@@ -1,0 +1,178 @@
+"""What is shown while a run goes on: a live table on a terminal, plain lines elsewhere, JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+from testbed.cli import look, state
+from testbed.plan.model import Plan
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Event = Mapping[str, Any]
+Clock = Callable[[], float]
+LINE_EVERY_S = 2.0
+_ALWAYS = ("stage", "warning", "error")
+
+
+class Display(Protocol):
+    """Takes progress events between ``__enter__`` and ``__exit__``."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: Any) -> None: ...
+    def show(self, event: Event) -> None: ...
+
+
+class Quiet:
+    """Shows nothing; the base of the others."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, event: Event) -> None: ...
+
+
+class JsonLines(Quiet):
+    """Every event as one line of JSON."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, event: Event) -> None:
+        print(json.dumps(dict(event)), file=self._out, flush=True)
+
+
+class PlainLines(Quiet):
+    """Stages and warnings as they come, and the state every two seconds."""
+
+    def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
+        self._state, self._out, self._clock = state.initial(plan), out, clock
+        self._start_s = self._last_s = clock()
+
+    def show(self, event: Event) -> None:
+        before = self._state.completed
+        self._state.take(event)
+        now = self._clock()
+        if event["kind"] in _ALWAYS:
+            self._print(now, describe(event))
+        elif now - self._last_s >= LINE_EVERY_S or before < self._state.completed == self._state.total:
+            self._print(now, one_line(self._state, now - self._start_s))
+
+    def _print(self, now: float, text: str) -> None:
+        self._last_s = now
+        print(f"[{now - self._start_s:6.1f} s] {text}", file=self._out, flush=True)
+
+
+class LiveTable(Quiet):
+    """One row per data centre, a line for the stage, and a progress bar with an estimate."""
+
+    def __init__(self, plan: Plan) -> None:
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        self._state = state.initial(plan)
+        self._title = f"{plan.name} on {plan.back_end}"
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn("rounds,"),
+            TimeElapsedColumn(), TextColumn("gone, at most"), Remaining(), TextColumn("to go"),
+        )  # fmt: skip
+        self._task = self._progress.add_task("starting", total=self._state.total)
+        self._live = Live(get_renderable=self._render, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._live.stop()
+
+    def show(self, event: Event) -> None:
+        self._state.take(event)
+        self._progress.update(self._task, completed=self._state.completed, description=self._state.stage)
+        if event["kind"] in ("warning", "error"):
+            self._live.console.print(describe(event), style="yellow", markup=False)
+
+    def _render(self) -> Any:
+        from rich.console import Group
+
+        return Group(centres(self._state, self._title), self._progress)
+
+
+class Logged(Quiet):
+    """Any display, and beside it ``log`` in the run directory: what happened, line by line."""
+
+    def __init__(self, inner: Display, path: Path, clock: Clock) -> None:
+        self._inner, self._clock, self._start_s = inner, clock, clock()
+        self._file = open(path, "a", encoding="utf-8", buffering=1)
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._inner.__exit__(*error)
+        self._file.close()
+
+    def show(self, event: Event) -> None:
+        if event["kind"] not in ("status", "round"):
+            print(f"[{self._clock() - self._start_s:8.2f} s] {describe(event)}", file=self._file)
+        self._inner.show(event)
+
+
+def choose(plan: Plan, *, as_json: bool, quiet: bool, clock: Clock) -> Display:
+    """The display that fits where standard output goes."""
+    if as_json:
+        return JsonLines(sys.stdout)
+    if quiet:
+        return Quiet()
+    return LiveTable(plan) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
+
+
+def describe(event: Event) -> str:
+    """One event as a line of text."""
+    match event["kind"]:
+        case "stage":
+            rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
+            return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
+        case "warning" | "error":
+            return f"{event['kind']}: {event.get('message', '')}"
+        case kind:
+            return " ".join([str(kind), *(f"{key}={value}" for key, value in event.items() if key != "kind")])
+
+
+def one_line(known: state.RunState, elapsed_s: float) -> str:
+    """The state of the whole run as a line of text."""
+    up, down = known.wan_bytes()
+    parts = [
+        f"round {known.completed}/{known.total}", f"loss {look.number(known.loss)}",
+        f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
+    ]  # fmt: skip
+    if known.simulated_rate:
+        parts.append(f"virtual time {look.seconds(known.t)}, {known.simulated_rate:.3g} times real time")
+    left = state.remaining_s(known, elapsed_s)
+    return "  ".join(parts if left is None else [*parts, f"at most {look.seconds(left)} to go"])
+
+
+def centres(known: state.RunState, title: str) -> Table:
+    """One row per data centre."""
+    clock = f", virtual time {look.seconds(known.t)}" if known.simulated_rate else ""
+    shown = look.table(
+        title + clock, "data centre", ">round", ">loss", ">accuracy", ">WAN up", ">WAN down", "waits for"
+    )
+    for name, row in known.rows.items():
+        shown.add_row(
+            name, f"{row.completed}", look.number(row.loss), look.number(known.accuracy),
+            look.size(sum(row.up_bytes.values())), look.size(sum(row.down_bytes.values())), row.waits,
+        )  # fmt: skip
+    return shown

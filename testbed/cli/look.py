@@ -1,0 +1,50 @@
+"""How tables and numbers look on the terminal, once for all verbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NONE = "-"
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table with a title; a column whose name starts with ``>`` is set to the right."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+                  show_header=any(column.lstrip(">") for column in columns))  # fmt: skip
+    for column in columns:
+        shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    return shown
+
+
+def seconds(value: float | None) -> str:
+    """Three significant digits, in the unit that reads best."""
+    if value is None:
+        return NONE
+    if value and abs(value) < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
+
+
+def size(value: float | None) -> str:
+    """Bytes with a decimal prefix."""
+    if value is None:
+        return NONE
+    for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {prefix}B" if value / factor < 100 else f"{value / factor:.0f} {prefix}B"
+    return f"{value:.0f} B"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """Per cent."""
+    return NONE if value is None else f"{value * 100:.{digits}f} %"
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    return NONE if value is None else format(value, form)

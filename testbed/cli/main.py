@@ -1,0 +1,82 @@
+"""``testbed``: reads the command line, hands over to the verb, and turns every error into one clean message."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from testbed import __version__
+from testbed.cli import clean, compare, doctor, new, plan, run, schema, show, validate
+from testbed.errors import TestbedError
+
+VERBS = (run, validate, plan, show, compare, doctor, clean, schema, new)
+
+DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
+EXIT_CODES = """\
+exit codes:
+    0  done
+    1  an error of this program
+    2  the scenario or the command line is wrong; nothing was created
+    3  this machine cannot do what was asked; `testbed doctor` says what would help
+    4  a node failed; the message names node, step and cause
+    5  a wait passed its deadline, or nobody could advance any more
+    6  the emulated links do not do what the plan says
+  130  interrupted (143 by SIGTERM); the results so far are kept
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return int(arguments.execute(arguments))
+    except TestbedError as error:
+        return _report(arguments, str(error), error.exit_code, error)
+    except KeyboardInterrupt as error:
+        return _report(arguments, "interrupted", 130, error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
+        return 0
+    except Exception as error:
+        text = f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)"
+        return _report(arguments, text, 1, error)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="testbed",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"testbed {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    common.add_argument("--json", action="store_true", help="JSON on standard output, for scripts")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in VERBS:
+        name = verb.__name__.rpartition(".")[2]
+        described = verbs.add_parser(name, help=verb.HELP, description=verb.__doc__, parents=[common])
+        verb.add_arguments(described)
+        described.set_defaults(execute=verb.execute)
+    return parser
+
+
+def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseException) -> int:
+    if arguments.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if arguments.json:
+        print(json.dumps({"kind": "error", "message": message, "exit_code": code}))
+    lines = message.splitlines() or [type(error).__name__]
+    print("testbed: " + "\n         ".join(lines), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

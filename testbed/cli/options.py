@@ -1,0 +1,38 @@
+"""Arguments that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testbed.plan.model import Plan
+    from testbed.scenario.schema import Scenario
+
+BACK_ENDS = ("emulate", "simulate", "local")
+
+
+def add_scenario(parser: argparse.ArgumentParser) -> None:
+    """The scenario file, and what may be changed without editing it."""
+    parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
+    parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
+                        help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip
+    parser.add_argument("--seed", type=int, help="short for --set seed=SEED")
+
+
+def read_scenario(arguments: argparse.Namespace) -> Scenario:
+    """Load and validate, with the overrides applied."""
+    from testbed.scenario.load import load
+
+    seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
+    return load(arguments.scenario, [*arguments.overrides, *seed])
+
+
+def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
+    """The scenario and the Plan that it makes on the chosen back end."""
+    from testbed.plan.build import build_plan
+
+    scenario = read_scenario(arguments)
+    return scenario, build_plan(scenario, arguments.on)

@@ -1,0 +1,60 @@
+"""Print the Plan that a scenario expands to: every node, address, link, trace and timeout. Creates nothing."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from testbed.cli.options import add_scenario
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from testbed.plan.model import Plan
+
+HELP = "print the Plan that a scenario expands to"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scenario(parser)
+    parser.add_argument("--table", action="store_true", help="nodes and links as tables, instead of JSON")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from testbed.cli.options import read_plan
+    from testbed.plan.model import to_json
+
+    _, plan = read_plan(arguments)
+    if not arguments.table:
+        print(to_json(plan).decode())
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    console.print(_nodes(plan), _links(plan))
+    for warning in plan.warnings:
+        console.print(f"warning: {warning}", markup=False)
+    return 0
+
+
+def _nodes(plan: Plan) -> Table:
+    from testbed.cli.look import table
+
+    shown = table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address")
+    for node in plan.nodes:
+        address = f"{node.address}:{node.port}" if node.address else "-"
+        shown.add_row(node.name, node.role, ", ".join(node.parents) or "-", address)
+    return shown
+
+
+def _links(plan: Plan) -> Table:
+    from testbed.cli.look import table
+    from testbed.units import format_duration, format_rate, format_share, format_size
+
+    shown = table("WAN links", "link", ">rate", ">one-way delay", ">queue", ">loss", "rate trace")
+    for link in plan.network.links:
+        trace = link.rate_trace
+        points = f"{len(trace.values)} points, {trace.source}" if trace else "-"
+        shown.add_row(link.name, format_rate(link.rate_bps), format_duration(link.delay_s),
+                      format_size(link.queue_bytes), format_share(link.loss), points)  # fmt: skip
+    return shown

@@ -1,0 +1,94 @@
+"""The summary of one run, as tables for the terminal and for ``summary.txt``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from testbed.cli import look
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from analysis.load import Run
+
+TEXT_WIDTH = 110
+
+
+def summary_of(run: Run) -> list[RenderableType]:
+    """What a reader wants first: the answer, the traffic, the time, and whether to believe it."""
+    from rich.text import Text
+
+    if run.result is None:
+        return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
+    shown: list[RenderableType] = [answer(run), traffic(run)]
+    if run.result["iterations"]:
+        shown.append(time_split(run))
+    return [*shown, *(Text(line) for line in trust(run))]
+
+
+def answer(run: Run) -> Table:
+    result = run.result
+    assert result is not None
+    title = f"{result['name']} on {result['back_end']}: {result['status']}"
+    shown = look.table(title, "", ">value", "")
+    target = run.plan["training"]["target_accuracy"]
+    for row in (
+        ("iterations", str(result["iterations"]), f"of at most {run.plan['training']['iterations']}"),
+        ("accuracy", look.number(result["accuracy"]), "test set"),
+        ("iteration time", look.seconds(result["iteration_time_s"]), "mean; evaluation left out"),
+        (f"time to {look.share(target, 0)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
+         "" if target else "no target accuracy"),
+        ("training", look.seconds(result["training_s"]), "on the run's clock"),
+        ("whole command", look.seconds(result["duration_s"]), "on the wall clock"),
+        ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _agreement(result)),
+    ):  # fmt: skip
+        shown.add_row(*row)
+    return shown
+
+
+def traffic(run: Run) -> Table:
+    """WAN bytes per data centre."""
+    assert run.result is not None
+    shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down")
+    payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
+    for site, moved in payload.items():
+        head = headers[site]
+        shown.add_row(site, *(look.size(count) for count in (moved["up"], moved["down"], head["up"], head["down"])))
+    return shown
+
+
+def time_split(run: Run) -> Table:
+    """Mean time per round and node; see ``analysis.breakdown``."""
+    from analysis.breakdown import PARTS, in_plan_order, per_node
+    from analysis.identity import PARTS as NAMES
+
+    shown = look.table("time per round", "node", *(f">{NAMES[part].label}" for part in PARTS))
+    split = in_plan_order(per_node(run.tables), run.plan)
+    columns = [split[name].tolist() for name in ("node", *(f"{part}_s" for part in PARTS))]
+    for node, *parts in zip(*columns, strict=True):
+        shown.add_row(node, *(look.seconds(value) for value in parts))
+    return shown
+
+
+def trust(run: Run) -> list[str]:
+    """The fidelity report in lines."""
+    assert run.result is not None
+    verdict = run.result["fidelity"]
+    lines = [f"fidelity: {verdict['status']}", *(f"  - {warning}" for warning in verdict["warnings"])]
+    return lines if not run.result["message"] else [run.result["message"], *lines]
+
+
+def as_text(parts: Iterable[RenderableType]) -> str:
+    """The same without colours."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    Console(file=stream, width=TEXT_WIDTH, no_color=True, highlight=False).print(*parts, sep="\n")
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _agreement(result: dict[str, Any]) -> str:
+    return {True: "the same at every holder", False: "holders differ", None: ""}[result["parameters_agree"]]

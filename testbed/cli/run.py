@@ -1,0 +1,168 @@
+"""Run a scenario: bring its network up, train, and leave a run directory that explains itself.
+
+Ctrl-C ends the run and keeps the results so far; a second one skips what can be made later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from testbed.cli.options import add_scenario, read_plan
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.cli.live import Display
+    from testbed.plan.model import Plan
+    from testbed.results.rundir import RunDirectory
+    from testbed.run.session import Outcome
+
+HELP = "run a scenario, and leave a run directory"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scenario(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default: a new one below runs/")
+    parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
+    parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from testbed.results.rundir import AlreadyDone
+
+    begin_s = time.monotonic()
+    scenario, plan = read_plan(arguments)
+    try:
+        run = _prepare(arguments, scenario, plan)
+    except AlreadyDone as done:
+        return _already_done(Path(str(done)), arguments.json)
+    with _interrupts() as interrupts:
+        outcome = _train(arguments, plan, run)
+        interrupts.deaf = True
+        _finish(run, plan, outcome, begin_s, interrupts)
+    _show(run, outcome, arguments.json)
+    return 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
+
+
+def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
+    from testbed.cli.finish import prepare, run_path
+    from testbed.scenario.write import resolved_yaml
+
+    return prepare(
+        run_path(plan, arguments.out, datetime.now()),
+        plan,
+        scenario=arguments.scenario.read_bytes(),
+        resolved=resolved_yaml(scenario),
+        capabilities=_capabilities(plan),
+        again=arguments.again,
+    )
+
+
+def _capabilities(plan: Plan) -> dict[str, Any]:
+    """What the probe finds, if the back end depends on it. Raises ``CapabilityError`` before anything is made."""
+    if plan.back_end != "emulate":
+        return {}
+    from emulation.probe import probe
+
+    found = probe()
+    return {"delay_method": found.delay_method(), **found.to_dict()}
+
+
+def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outcome:
+    """The session, with its progress shown. Whatever ends it becomes an outcome, so that results are always made."""
+    from testbed.cli.live import Logged, choose
+    from testbed.run import session
+
+    display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
+    try:
+        with Logged(display, run.file("log"), time.monotonic) as shown:
+            return session.run(plan, run.path, lambda event: _take(event, shown, run))
+    except KeyboardInterrupt:
+        return session.Outcome("interrupted", "interrupted; the results so far are kept", 130)
+    except TestbedError as error:
+        return session.Outcome("failed", str(error), error.exit_code)
+
+
+def _take(event: Mapping[str, Any], display: Display, run: RunDirectory) -> None:
+    from testbed.cli.finish import add_capabilities
+
+    if event["kind"] == "capabilities":
+        add_capabilities(run, {key: value for key, value in event.items() if key not in ("kind", "t")})
+    display.show(event)
+
+
+def _finish(run: RunDirectory, plan: Plan, outcome: Outcome, begin_s: float, interrupts: Interrupts) -> None:
+    from testbed.cli.finish import finish
+
+    started = datetime.fromtimestamp(time.time() - (time.monotonic() - begin_s), UTC).isoformat(timespec="seconds")
+    duration_s = time.monotonic() - begin_s
+    finish(run, plan, outcome, started=started, duration_s=duration_s, hurry=lambda: interrupts.count > 1)
+
+
+def _show(run: RunDirectory, outcome: Outcome, as_json: bool) -> None:
+    """The summary, or the result as the last line of JSON; the reason of a failure goes to standard error too."""
+    if outcome.status not in ("done", "degraded"):
+        print(f"testbed: {outcome.message}", file=sys.stderr)
+    if as_json:
+        result = json.loads(run.file("result.json").read_text())
+        print(json.dumps({"kind": "result", "run": str(run.path), "exit_code": outcome.exit_code, "result": result}))
+        return
+    _print_summary(run.path)
+
+
+def _print_summary(path: Path) -> None:
+    from rich.console import Console
+
+    from analysis.load import load_run
+    from testbed.cli.report import summary_of
+
+    Console(highlight=False).print(*summary_of(load_run(path)), sep="\n")
+    made = [name for name in ("figure.png", "result.json", "fidelity.json") if (path / name).is_file()]
+    print(f"run directory: {path} ({', '.join(made)})")
+
+
+def _already_done(path: Path, as_json: bool) -> int:
+    if as_json:
+        result = json.loads((path / "result.json").read_text())
+        print(json.dumps({"kind": "result", "run": str(path), "exit_code": 0, "already_done": True, "result": result}))
+        return 0
+    print(f"{path}: this very plan has been run already; nothing to do (--again runs it anew)")
+    _print_summary(path)
+    return 0
+
+
+@dataclass(slots=True)
+class Interrupts:
+    """Ctrl-C and SIGTERM so far. While ``deaf`` they are only counted: results are being written."""
+
+    count: int = 0
+    terminated: bool = False
+    deaf: bool = False
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.count += 1
+        self.terminated |= number == signal.SIGTERM
+        if not self.deaf:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts() -> Iterator[Interrupts]:
+    taken = Interrupts()
+    before = {number: signal.signal(number, taken.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield taken
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
