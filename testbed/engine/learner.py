@@ -22,3 +22,8 @@ def make_learner(plan: Plan, node: NodePlan) -> Learner:
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     return Trainer(model, dataset, Batches(share, training.batch_size, plan.seed, rank))
+
+
+def warm_up(plan: Plan) -> None:
+    """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
+    make_learner(plan, plan.with_role("worker")[0])

@@ -44,6 +44,7 @@ class Launch:
     enter       called first thing in each child: into its network namespace. Then addresses and ports are the Plan's
                 and each child binds its own; without it, the nodes meet on 127.0.0.1, on ports that the kernel chooses
     cores       how many training steps may really compute at one time
+    epoch_ns    the run's start on CLOCK_MONOTONIC, from which all times count; default: when ``run`` is called
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -51,6 +52,7 @@ class Launch:
     enter: Callable[[NodePlan], None] | None = None
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     limits: Limits = field(default_factory=Limits)
+    epoch_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -133,7 +135,7 @@ class Fleet:
             node.name: listeners[node.name].getsockname() if listeners else (node.address or "", node.port)
             for node in self._plan.nodes
         }
-        credentials, epoch_ns = new_credentials(), time.monotonic_ns()
+        credentials, epoch_ns = new_credentials(), self._launch.epoch_ns or time.monotonic_ns()
 
         def make(node: NodePlan) -> NodeSetup:
             listener = listeners[node.name] if listeners else listen(addresses[node.name])

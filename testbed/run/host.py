@@ -1,0 +1,86 @@
+"""The host process of a run: brings the back end up, runs the nodes, tells the launcher.
+
+``python -m testbed.run.host DIRECTORY`` runs the Plan in DIRECTORY/plan.json. Progress goes to standard output as JSON
+lines, the last of which is the outcome. A line on standard input asks it to stop; its end means that the launcher is
+gone, and so is the host then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import Interrupted, TestbedError
+from testbed.plan.model import Plan, from_json
+from testbed.run import emulate, local, simulate
+
+LAUNCHER_GONE = 9
+
+Tell = Callable[[dict[str, Any]], None]
+BackEnd = Callable[[Plan, Path, Tell], None]
+
+BACK_ENDS: dict[str, BackEnd] = {"local": local.run, "emulate": emulate.run, "simulate": simulate.run}
+
+
+def main(directory: Path) -> int:
+    """Run to the end; returns the exit code."""
+    tell = _teller()
+    _listen_to_launcher()
+    plan = from_json((directory / "plan.json").read_bytes())
+    try:
+        BACK_ENDS[plan.back_end](plan, directory, tell)
+    except (Interrupted, KeyboardInterrupt):
+        return _end(tell, "interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
+    except TestbedError as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        return _end(tell, "failed", f"{error}\n{notes}".strip(), error.exit_code)
+    except Exception as error:
+        traceback.print_exc()
+        return _end(tell, "failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
+    return _end(tell, "done", "", 0)
+
+
+def _end(tell: Tell, status: str, message: str, exit_code: int) -> int:
+    tell({"kind": "outcome", "status": status, "message": message, "exit_code": exit_code})
+    return exit_code
+
+
+def _teller() -> Tell:
+    # Standard output carries the protocol alone; what a library prints goes to the log.
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(event: dict[str, Any]) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    return tell
+
+
+def _listen_to_launcher() -> None:
+    # A signal instead of a thread: the nodes are forked from this process, which must not have threads then.
+    signal.signal(signal.SIGIO, _on_launcher)
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    _on_launcher()
+
+
+def _on_launcher(*_: object) -> None:
+    try:
+        word = os.read(0, 64)
+    except BlockingIOError:
+        return
+    if not word:
+        os._exit(LAUNCHER_GONE)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
