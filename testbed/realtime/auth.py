@@ -13,6 +13,7 @@ identity is part of what is proven, hence a process left over from another run i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 import socket
@@ -141,9 +142,11 @@ async def _accept(
     await loop.sock_sendall(sock, _ANSWER.pack(Verdict.WELCOME, PROTOCOL, nonce, proof))
     known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", said))
     verdict = judge(hello) if known else Verdict.WRONG_SECRET
-    await loop.sock_sendall(sock, bytes([verdict]))
     if verdict != Verdict.WELCOME:
+        with contextlib.suppress(OSError):  # it may have refused us, and be gone
+            await loop.sock_sendall(sock, bytes([verdict]))
         raise Refused(verdict, f"it says that it is {hello.initiator[:40]!r}")
+    await loop.sock_sendall(sock, bytes([verdict]))
     return hello, Keys(_mac(credentials, "from acceptor", said), _mac(credentials, "from initiator", said))
 
 
@@ -152,11 +155,11 @@ async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[by
     magic, protocol, length = _START.unpack(start)
     if magic != _MAGIC:
         raise ConnectionError("not one of our handshakes")
-    if protocol != PROTOCOL:
-        raise await _refusal(sock, Verdict.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}")
     if length > MAX_HELLO_BYTES:
         raise ConnectionError(f"a hello of {length} bytes")
     data = await _read(sock, length)
+    if protocol != PROTOCOL:
+        raise await _refusal(sock, Verdict.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}")
     try:
         hello = msgspec.msgpack.decode(data, type=Hello)
     except msgspec.DecodeError as error:

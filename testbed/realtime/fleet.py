@@ -247,9 +247,9 @@ class Fleet:
         code = os.waitstatus_to_exitcode(status)
         end = NodeExit(child.node, code, self._ending, **words, wait=tuple(wait) if wait else None)
         self.exits.append(end)
+        self._standing.end(end)
         if end.failed:
             self._end_all(_CAUSE_GRACE_S)
-        self._standing.forget(child.node)
         self._selector.unregister(child.descriptor)
         os.close(child.descriptor)
         os.close(child.progress)

@@ -74,9 +74,13 @@ class Standing:
             self.advanced_at_s = now_s
         self._last[status["node"]] = status
 
-    def forget(self, node: str) -> None:
-        """That node has ended."""
-        self._last.pop(node, None)
+    def end(self, end: NodeExit) -> None:
+        """That node has ended: forget it, unless a wait was its end."""
+        if end.wait is not None:
+            _, what, since_s, _ = end.wait
+            self._last[end.node] = {"waits": [[what, since_s]]}
+        else:
+            self._last.pop(end.node, None)
 
     def wait_graph(self) -> str:
         """One line per node and wait, the longest wait first."""

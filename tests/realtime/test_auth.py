@@ -1,0 +1,136 @@
+"""The handshake: two that share the secret come together; everybody else is told, or timed out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from testbed.realtime import auth
+from testbed.realtime.auth import Credentials, Hello, Refused, Verdict, accept, initiate, new_credentials
+
+GOOD = Credentials("run", b"s" * 32)
+
+
+def welcome(hello: Hello) -> Verdict:
+    return Verdict.WELCOME if hello.target == "t" else Verdict.STRANGER
+
+
+def meet(
+    mine: Credentials, theirs: Credentials, judge: Callable[[Hello], Verdict] = welcome, target: str = "t"
+) -> list[Any]:
+    return talk(lambda sock: initiate(sock, mine, "me", target, "data"), lambda sock: accept(sock, theirs, judge))
+
+
+def talk(*ends: Callable[[socket.socket], Coroutine[Any, Any, Any]]) -> list[Any]:
+    async def run() -> list[Any]:
+        sockets = socket.socketpair()
+        for sock in sockets:
+            sock.setblocking(False)
+
+        async def one(end: Callable[[socket.socket], Coroutine[Any, Any, Any]], sock: socket.socket) -> Any:
+            with sock:
+                return await end(sock)
+
+        return await asyncio.gather(
+            *(one(end, sock) for end, sock in zip(ends, sockets, strict=True)), return_exceptions=True
+        )
+
+    return asyncio.run(run())
+
+
+def test_both_ends_agree_on_two_different_keys() -> None:
+    keys, (hello, other) = meet(GOOD, GOOD)
+    assert (hello.initiator, hello.target, hello.purpose) == ("me", "t", "data")
+    assert (keys.outgoing, keys.incoming) == (other.incoming, other.outgoing)
+    assert keys.outgoing != keys.incoming
+    again, _ = meet(GOOD, GOOD)
+    assert again.outgoing != keys.outgoing, "keys must be fresh for every connection"
+
+
+@pytest.mark.parametrize(
+    "bad", [Credentials("run", b"x" * 32), Credentials("old run", b"s" * 32)], ids=["secret", "run"]
+)
+def test_a_wrong_secret_or_run_is_named_at_both_ends(bad: Credentials) -> None:
+    for outcome in meet(bad, GOOD):
+        assert isinstance(outcome, Refused)
+        assert "wrong secret or wrong run" in str(outcome)
+
+
+def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def newer(sock: socket.socket) -> Any:
+        return await initiate(sock, GOOD, "me", "t", "data")
+
+    real = auth._START
+
+    class Newer:
+        size = real.size
+        unpack = staticmethod(real.unpack)
+        pack = staticmethod(lambda magic, protocol, length: real.pack(magic, protocol + 1, length))
+
+    monkeypatch.setattr(auth, "_START", Newer)
+    mine, theirs = talk(newer, lambda sock: accept(sock, GOOD, welcome))
+    assert "version skew" in str(mine)
+    assert "version skew: peer speaks protocol 2, this is 1" in str(theirs)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DUPLICATE, Verdict.STRANGER])
+def test_the_judgement_reaches_both_ends(verdict: Verdict) -> None:
+    for outcome in meet(GOOD, GOOD, lambda hello: verdict):
+        assert isinstance(outcome, Refused)
+        assert outcome.verdict == verdict
+
+
+def test_only_who_knows_the_secret_is_judged() -> None:
+    asked = []
+    meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or Verdict.WELCOME)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"TBH1\x00\x01\xff\xff", b"TBH1\x00\x01\x00\x04junk", b""], ids=repr
+)
+def test_garbage_ends_the_handshake(garbage: bytes) -> None:
+    async def hostile(sock: socket.socket) -> None:
+        await asyncio.get_running_loop().sock_sendall(sock, garbage)
+
+    _, outcome = talk(hostile, lambda sock: accept(sock, GOOD, welcome))
+    assert isinstance(outcome, ConnectionError)
+
+
+def test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "HANDSHAKE_LIMIT_S", 0.05)
+    taken = []
+
+    async def silent(sock: socket.socket) -> None:
+        await asyncio.sleep(0.2)
+
+    async def flood(sock: socket.socket) -> None:
+        start = auth._START.pack(b"TBH1", 1, auth.MAX_HELLO_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        taken.append(sock.send(start + b"\xc1" * 100_000))
+        await asyncio.sleep(0.2)
+
+    async def listen(sock: socket.socket) -> int:
+        try:
+            await accept(sock, GOOD, welcome)
+        except ConnectionError:
+            await asyncio.sleep(0.01)
+            return len(sock.recv(1 << 20))
+        raise AssertionError("it was let in")
+
+    assert isinstance(talk(silent, lambda sock: accept(sock, GOOD, welcome))[1], TimeoutError)
+    left = talk(flood, listen)[1]
+    assert taken[0] - left <= 1100
+
+
+def test_the_secret_shows_nowhere() -> None:
+    credentials = new_credentials()
+    assert credentials.secret != new_credentials().secret
+    assert len(credentials.secret) == 32
+    assert "secret" not in repr(credentials)
+    keys, _ = meet(credentials, credentials)
+    assert repr(keys) == "Keys()"

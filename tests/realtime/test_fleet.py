@@ -1,0 +1,231 @@
+"""The fleet: processes that end together, for a reason that is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from testbed.errors import Interrupted, RunFailed, WaitTimeout
+from testbed.messages import Kind, Message
+from testbed.plan.model import NodePlan
+from testbed.realtime.fleet import Fleet
+from testbed.realtime.world import RealWorld
+from testbed.world import Work
+from tests.contract.tiny import REMOTE, WORKER, tiny_plan
+from tests.contract.world import idle, receiving, sending
+from tests.realtime.processes import Processes
+
+ROOT = Path(__file__).parents[2]
+
+
+async def wait_long(world: RealWorld) -> None:
+    await world.receive("something that never comes", deadline_s=60.0)
+
+
+async def wait_dead(world: RealWorld) -> None:
+    time.sleep(60)  # a role that does not come back to its loop
+
+
+def fleet(tmp_path: Path, programs: dict[str, Any], **deadlines: float) -> Fleet:
+    return Fleet(tiny_plan(programs, **deadlines), Processes(tmp_path).launch(programs))
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Any:
+    before, descriptors = set(children()), open_descriptors()
+    yield
+    assert set(children()) <= before
+    assert open_descriptors() == descriptors
+
+
+def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
+    async def late(world: RealWorld) -> None:
+        await world.sleep(0.3)
+
+    exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: idle, REMOTE: late}).run()
+    assert [end.node for end in exits] == [WORKER, REMOTE, "a/scheduler"], "the monitor leaves last"
+    assert not any(end.failed for end in exits)
+
+
+@pytest.mark.parametrize("victim", [WORKER, "a/scheduler"])
+def test_kill_minus_9_of_a_node_ends_the_run_and_names_it(tmp_path: Path, victim: str) -> None:
+    async def suicide(world: RealWorld) -> None:
+        await world.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    programs: dict[str, Any] = {"a/scheduler": wait_long, WORKER: wait_long, REMOTE: wait_long}
+    start_s = time.monotonic()
+    under_test = fleet(tmp_path, {**programs, victim: suicide})
+    with pytest.raises(RunFailed, match=f"{victim} was killed by signal 9, SIGKILL"):
+        under_test.run()
+    assert time.monotonic() - start_s < 3
+    assert len(under_test.exits) == 3
+
+
+def test_an_exception_is_told_with_node_and_traceback(tmp_path: Path) -> None:
+    async def broken(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        raise ValueError("loss is nan")
+
+    with pytest.raises(RunFailed, match=f"^{WORKER}: ValueError: loss is nan") as caught:
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: broken}).run()
+    assert "in broken" in caught.value.__notes__[0]
+    (event,) = [event for event in Processes(tmp_path).events(WORKER) if event["kind"] == "error"]
+    assert (event["message"], event["cause"]) == ("loss is nan", "ValueError")
+
+
+def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> None:
+    async def impatient(world: RealWorld) -> None:
+        await world.receive("the value of key 3", deadline_s=1.0)
+
+    with pytest.raises(WaitTimeout, match=f"{WORKER} waited 1 s for the value of key 3") as caught:
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: impatient}).run()
+    assert caught.value.exit_code == 5
+    (graph,) = caught.value.__notes__
+    assert f"{WORKER} waits for the value of key 3 since" in graph
+    assert f"{REMOTE} waits for something that never comes since" in graph
+
+
+def test_a_run_in_which_nobody_advances_is_ended_by_the_watchdog(tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    with pytest.raises(WaitTimeout, match="something that never comes") as caught:
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}, step_deadline_s=0.5).run()
+    assert time.monotonic() - start_s < 6
+    assert len(caught.value.__notes__[0].splitlines()) == 2
+
+
+def test_a_run_that_advances_is_left_alone(tmp_path: Path) -> None:
+    async def steady(world: RealWorld) -> None:
+        for number in range(30):
+            await world.compute(Work("step", number), lambda: None)
+            await world.sleep(0.05)
+
+    fleet(tmp_path, {WORKER: steady}, step_deadline_s=0.5).run()
+
+
+def test_a_node_that_does_not_heed_sigterm_is_killed(tmp_path: Path) -> None:
+    async def broken(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        raise ValueError("x")
+
+    under_test = fleet(tmp_path, {REMOTE: wait_dead, WORKER: broken})
+    with pytest.raises(RunFailed, match="ValueError"):
+        under_test.run()
+    assert {end.node: end.code for end in under_test.exits}[REMOTE] == -signal.SIGKILL
+
+
+def test_stop_ends_all_and_keeps_their_records(tmp_path: Path) -> None:
+    under_test = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long})
+    timer = threading.Timer(0.4, under_test.stop, ["the test says so"])
+    timer.start()
+    with pytest.raises(Interrupted, match="the test says so"):
+        under_test.run()
+    timer.join()
+    assert {end.code for end in under_test.exits} == {130}
+    assert "stopped before its end" in (tmp_path / "west.worker0.jsonl").read_text()
+
+
+def test_ctrl_c_ends_all(tmp_path: Path) -> None:
+    under_test = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long})
+    timer = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(Interrupted, match="Ctrl-C"):
+        under_test.run()
+    timer.join()
+
+
+def test_an_error_of_the_watcher_leaves_nothing_behind(tmp_path: Path) -> None:
+    def crash(line: dict[str, Any]) -> None:
+        raise KeyError("in the table")
+
+    with pytest.raises(KeyError):
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}).run(crash)
+
+
+def test_a_stopped_node_is_found_dead(tmp_path: Path) -> None:
+    async def freeze(world: RealWorld) -> None:
+        await world.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with pytest.raises(RunFailed, match=f"{REMOTE} lost {WORKER}: no sign of life for 0.6 s"):
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: freeze}, dead_after_s=0.6).run()
+
+
+def test_enter_is_called_first_in_the_child_and_addresses_are_the_plans(tmp_path: Path) -> None:
+    def enter(node: NodePlan) -> None:
+        (tmp_path / f"{node.rank}.pid").write_text(str(os.getpid()))
+
+    programs = {WORKER: sending(REMOTE, Message(Kind.PUSH)), REMOTE: receiving(1)}
+    plan = tiny_plan(programs)
+    nodes = tuple(dataclasses.replace(node, address=f"127.0.7.{node.rank + 1}", port=5600) for node in plan.nodes)
+    launch = Processes(tmp_path).launch(programs, enter=enter)
+    Fleet(dataclasses.replace(plan, nodes=nodes), launch).run()
+    pids = [int((tmp_path / f"{rank}.pid").read_text()) for rank in (0, 1)]
+    assert os.getpid() not in pids
+
+
+def test_children_are_what_they_should_be(tmp_path: Path) -> None:
+    async def look(world: RealWorld) -> dict[str, Any]:
+        return {
+            "threads": torch.get_num_threads(),
+            "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
+            "nice": os.nice(0),
+            "listeners": [c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"],
+        }
+
+    niceness = os.nice(0)
+    results = Processes(tmp_path)({WORKER: look, REMOTE: look})
+    assert results[WORKER]["threads"] == results[REMOTE]["threads"] == 1
+    assert results[WORKER]["core"] == 0
+    assert results[WORKER]["nice"] == min(19, niceness + 5)
+    assert results[REMOTE]["nice"] == niceness
+    assert len(results[WORKER]["listeners"]) == 1, "a child must not keep its siblings' listeners open"
+
+
+def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib\n"
+        "from tests.realtime.test_fleet import fleet, wait_long\n"
+        "names = ['a/scheduler', 'a/worker0', 'b/server0', 'b/global0']\n"
+        "fleet(pathlib.Path(sys.argv[1]), dict.fromkeys(names, wait_long)).run(lambda line: print(line, flush=True))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    nodes = psutil.Process(parent.pid).children()
+    assert len(nodes) == 4
+    parent.kill()
+    parent.wait(5)
+    _, alive = psutil.wait_procs(nodes, timeout=2)
+    parent.stdout.close()
+    assert alive == []
+
+
+def test_twelve_nodes_all_greet_their_scheduler(tmp_path: Path) -> None:
+    names = ["a/scheduler", *(f"{site}/worker{n}" for site in "abc" for n in range(3)), "a/server0", "b/server0"]
+    programs: dict[str, Any] = {name: sending("a/scheduler", Message(Kind.REGISTER)) for name in names[1:]}
+    programs["a/scheduler"] = receiving(11)
+    start_s = time.monotonic()
+    results = Processes(tmp_path)(programs)
+    assert {message.sender for message in results["a/scheduler"]} == set(names[1:])
+    assert time.monotonic() - start_s < 6

@@ -1,0 +1,151 @@
+"""Frames: what is sent is what arrives, in any portions; everything else is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.errors import ScenarioError
+from testbed.messages import MAX_HEADER_BYTES, Kind, Message, encode_header, overhead_bytes
+from testbed.realtime.frames import (
+    GOODBYE,
+    HEARTBEAT,
+    PIECE_BYTES,
+    Arrival,
+    BadFrame,
+    FrameReader,
+    frame_pieces,
+    memory_of,
+    new_mac,
+)
+
+KEY = b"k" * 32
+
+
+def frame(message: Message | bytes, sequence: int = 0, key: bytes = KEY) -> bytes:
+    header, parts = (message, ()) if isinstance(message, bytes) else (encode_header(message), message.parts)
+    return b"".join(frame_pieces(header, parts, sequence, new_mac("hmac-sha256", key)))
+
+
+def reader(max_body_bytes: int = 1 << 30) -> FrameReader:
+    return FrameReader(new_mac("hmac-sha256", KEY), max_body_bytes)
+
+
+def feed(target: FrameReader, data: bytes, portion: int = 1 << 30) -> list[Arrival | bytes]:
+    """Hand ``data`` to the reader, at most ``portion`` bytes at a time."""
+    frames, offset = [], 0
+    while offset < len(data):
+        count = min(len(target.buffer()), portion, len(data) - offset)
+        target.buffer()[:count] = data[offset : offset + count]
+        if (result := target.received(count)) is not None:
+            frames.append(result)
+        offset += count
+    return frames
+
+
+def push(size: int = 1000) -> Message:
+    return Message(Kind.PUSH, key=1, round=2, parts=(torch.arange(size, dtype=torch.float32),), sender="a/worker0")
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(0, 70_000), max_size=4), portion=st.integers(1, 200_000), meta=st.integers(-9, 9))
+def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int, meta: int) -> None:
+    parts = tuple(torch.randint(-99, 99, (size,), dtype=torch.int16) for size in sizes)
+    sent = Message(Kind.VALUE, meta={"m": meta}, parts=parts, sender="a/b")
+    data = frame(sent, 0) + frame(HEARTBEAT, 1) + frame(sent, 2) + frame(GOODBYE, 3)
+    if portion < 50:
+        data = frame(HEARTBEAT, 0) + frame(GOODBYE, 1)
+        assert feed(reader(), data, portion) == [HEARTBEAT, GOODBYE]
+        return
+    first, beat, second, goodbye = feed(reader(), data, portion)
+    assert (beat, goodbye) == (HEARTBEAT, GOODBYE)
+    for got in (first, second):
+        assert isinstance(got, Arrival)
+        assert got.message.meta == {"m": meta}
+        assert got.overhead_bytes == overhead_bytes(sent)
+        assert all(torch.equal(a, b) for a, b in zip(got.message.parts, parts, strict=True))
+
+
+def test_tensors_are_sent_from_and_received_into_their_own_memory() -> None:
+    tensor = torch.zeros(10, 3, dtype=torch.bfloat16)
+    memory_of(tensor)[0:2] = b"\x80\x3f"  # 1.0
+    assert tensor[0, 0] == 1
+    message = Message(Kind.PUSH, parts=(tensor,))
+    pieces = list(frame_pieces(encode_header(message), message.parts, 0, new_mac("hmac-sha256", KEY)))
+    tensor[0, 0] = 2
+    assert bytes(pieces[1][:2]) == b"\x00\x40"
+
+
+def test_a_long_body_goes_in_bounded_pieces() -> None:
+    message = push(PIECE_BYTES)
+    pieces = list(frame_pieces(encode_header(message), message.parts, 0, new_mac("hmac-sha256", KEY)))
+    assert len(pieces) == 6
+    assert max(map(len, pieces)) == PIECE_BYTES
+
+
+def test_every_altered_byte_is_noticed() -> None:
+    good = frame(push(5))
+    for index in range(len(good)):
+        bad = bytearray(good)
+        bad[index] ^= 1
+        try:
+            assert feed(reader(1000), bytes(bad) + bytes(2000)) == [], index
+        except BadFrame:
+            continue
+        raise AssertionError(f"byte {index} may be altered")
+
+
+@pytest.mark.parametrize(("sequences", "accepted"), [((0, 1, 1), 2), ((0, 2, 1), 1), ((1,), 0), ((0, 0), 1)], ids=str)
+def test_replayed_reordered_and_dropped_frames_are_refused(sequences: tuple[int, ...], accepted: int) -> None:
+    target, got = reader(), []
+    with pytest.raises(BadFrame, match="was due"):
+        for sequence in sequences:
+            got += feed(target, frame(push(), sequence))
+    assert len(got) == accepted
+
+
+def test_a_frame_of_another_connection_or_direction_is_refused() -> None:
+    with pytest.raises(BadFrame, match="authentication"):
+        feed(reader(), frame(push(), key=b"x" * 32))
+
+
+def test_a_cut_frame_is_no_frame() -> None:
+    data = frame(push())
+    assert feed(reader(), data[:-1]) == []
+
+
+def test_a_body_beyond_the_limit_is_refused_before_memory_is_taken() -> None:
+    with pytest.raises(BadFrame, match="a body of 4000 bytes; the limit is 3999"):
+        feed(reader(3999), frame(push(1000)))
+
+
+def test_a_header_beyond_the_limit_is_refused() -> None:
+    with pytest.raises(BadFrame, match="header"):
+        feed(reader(), frame(b"x" * (MAX_HEADER_BYTES + 1)))
+
+
+def test_a_header_that_is_no_message_is_refused() -> None:
+    with pytest.raises(BadFrame, match="header"):
+        feed(reader(), frame(b"\x93\x01\x02\x03"))
+
+
+def test_garbage_is_refused_at_its_first_24_bytes() -> None:
+    for seed in range(200):
+        target = reader()
+        with pytest.raises(BadFrame):
+            feed(target, random.Random(seed).randbytes(24))
+
+
+def test_crc_notices_accidents_and_unknown_codes_are_named() -> None:
+    mac = new_mac("crc32", KEY)
+    data = bytearray(b"".join(frame_pieces(encode_header(push()), push().parts, 0, mac.copy())))
+    assert len(feed(FrameReader(mac, 1 << 20), bytes(data))) == 1
+    data[-500] ^= 4
+    with pytest.raises(BadFrame, match="authentication"):
+        feed(FrameReader(mac, 1 << 20), bytes(data))
+    with pytest.raises(ScenarioError, match=r"transport\.mac.*'md5'"):
+        new_mac("md5", KEY)

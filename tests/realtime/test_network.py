@@ -1,0 +1,264 @@
+"""Nodes that meet over real sockets while others disturb them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import random
+import socket
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.errors import CapabilityError, RunFailed
+from testbed.messages import Kind, Message, encode_header
+from testbed.realtime.auth import Credentials, new_credentials
+from testbed.realtime.frames import PIECE_BYTES
+from testbed.realtime.heartbeat import PeerLost
+from testbed.realtime.network import BEAT, DATA, Limits
+from testbed.realtime.world import RealWorld
+from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
+from tests.contract.world import idle, receiving, sending
+from tests.realtime.in_process import InProcess
+
+ONE_MEGABYTE = 250_000  # float32
+
+
+def warnings(worlds: InProcess, node: str) -> list[str]:
+    return [event["message"] for event in worlds.events(node) if event["kind"] == "warning"]
+
+
+async def raw_call(address: tuple[str, int], data: bytes) -> None:
+    """Be a stranger: connect, say ``data``, listen until thrown out."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(-1), 5)
+    writer.close()
+
+
+def test_hostile_connections_do_not_disturb_a_session() -> None:
+    worlds = InProcess()
+    noise = random.Random(1)
+
+    async def attacked(world: RealWorld) -> float:
+        shouts = [b"GET / HTTP/1.1\r\n\r\n", b"", *(noise.randbytes(noise.randrange(3000)) for _ in range(300))]
+        calls = [raw_call(worlds.addresses[REMOTE], shout) for shout in shouts]
+        storm = asyncio.gather(*calls, return_exceptions=True)
+        total = 0.0
+        for _ in range(50):
+            message = await world.receive("an honest message")
+            total += float(message.parts[0].sum())
+        await storm
+        return total
+
+    async def honest(world: RealWorld) -> None:
+        for _ in range(50):
+            await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.ones(1000),)))
+            await world.sleep(0.005)
+
+    assert worlds({REMOTE: attacked, WORKER: honest})[REMOTE] == 50_000
+    told = warnings(worlds, REMOTE)
+    assert any("not one of our handshakes" in text for text in told)
+    assert len(told) < 60, "a flood must not fill the log"
+
+
+def test_silent_strangers_hold_only_so_many_places() -> None:
+    worlds = InProcess(Limits(handshakes=3))
+
+    async def besieged(world: RealWorld) -> int:
+        sockets = [socket.create_connection(worlds.addresses[REMOTE]) for _ in range(10)]
+        await world.sleep(0.1)
+        thrown_out = 0
+        for sock in sockets:
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                thrown_out += sock.recv(1) == b""
+            sock.close()
+        return thrown_out
+
+    assert worlds({REMOTE: besieged})[REMOTE] == 7
+    assert any("too many at a time" in text for text in warnings(worlds, REMOTE))
+
+
+def test_a_node_with_the_wrong_secret_fails_within_two_seconds_and_says_so() -> None:
+    worlds = InProcess()
+    worlds.credentials[WORKER] = Credentials("another run", b"x" * 32)
+
+    async def waiting(world: RealWorld) -> None:
+        await world.receive("nothing", deadline_s=30.0)
+
+    start_s = time.monotonic()
+    with pytest.raises(RunFailed, match=rf"{WORKER}: {REMOTE} \(127\.0\.0\.1:\d+\): wrong secret or wrong run"):
+        worlds({REMOTE: waiting, WORKER: sending(REMOTE, Message(Kind.PUSH))})
+    assert time.monotonic() - start_s < 2
+    assert any(f"wrong secret or wrong run: it says that it is '{WORKER}'" in text for text in warnings(worlds, REMOTE))
+
+
+def test_a_second_node_of_the_same_name_is_refused() -> None:
+    worlds = InProcess()
+
+    async def twice(world: RealWorld) -> str:
+        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.sleep(0.1)
+        with pytest.raises(RunFailed) as caught:
+            await world.network._call(REMOTE, DATA)
+        await world.send(REMOTE, Message(Kind.DONE))
+        return str(caught.value)
+
+    assert "duplicate registration" in worlds({WORKER: twice, REMOTE: receiving(2)})[WORKER]
+
+
+def test_a_peer_that_is_never_there_is_named() -> None:
+    worlds = InProcess()
+    plan = tiny_plan([REMOTE, WORKER])
+    plan = dataclasses.replace(plan, timeouts=dataclasses.replace(plan.timeouts, rendezvous_s=0.3))
+
+    async def alone(world: RealWorld) -> None:
+        del world
+        await asyncio.sleep(30)
+
+    async def shut(world: RealWorld) -> None:
+        world.network._listener.close()
+        await asyncio.sleep(30)
+
+    with pytest.raises(RunFailed, match=rf"could not reach {REMOTE}|lost {WORKER}: it did not come within 0\.3 s"):
+        worlds({REMOTE: shut, WORKER: alone}, plan)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "flipped", "in another's name"])
+def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> None:
+    async def liar(world: RealWorld) -> None:
+        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.sleep(0.1)
+        connection = world.network._outgoing[REMOTE]
+        if damage == "garbage":
+            os.write(connection._sock.fileno(), b"x" * 100)
+        elif damage == "flipped":
+            connection._mac.update(b"!")
+            await world.send(REMOTE, Message(Kind.PUSH))
+        else:
+            connection.queue.post(encode_header(Message(Kind.PUSH, sender=NEIGHBOUR)))
+            connection.wake()
+        await world.sleep(30)
+
+    text = {
+        "garbage": "not a frame", "flipped": "wrong authentication code", "in another's name": "in the name of",
+    }[damage]  # fmt: skip
+    with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: .*{text}"):
+        InProcess()({REMOTE: receiving(2), WORKER: liar})
+
+
+def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
+    worlds, times = InProcess(), {}
+
+    async def vanish(world: RealWorld) -> None:
+        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.sleep(0.1)
+        times["at"] = time.monotonic()
+        for connection in world.network._connections():
+            connection.close()  # as the kernel does for a process that was killed
+        await world.sleep(30)
+
+    with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: it closed the connection without a goodbye"):
+        worlds({REMOTE: receiving(2), WORKER: vanish})
+    assert time.monotonic() - times["at"] < 0.2
+
+
+def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:
+    plan = tiny_plan([REMOTE, WORKER], dead_after_s=0.5)
+
+    async def mute(world: RealWorld) -> None:
+        await world.sleep(0.3)
+        for connection in world.network._beats.values():
+            connection.wake = lambda: None  # type: ignore[method-assign]
+        await world.sleep(30)
+
+    async def listening(world: RealWorld) -> None:
+        await world.sleep(30)
+
+    with pytest.raises(PeerLost, match=f"lost ({WORKER}|{REMOTE}): no sign of life for 0.5 s"):
+        InProcess()({REMOTE: listening, WORKER: mute}, plan)
+
+
+def test_heartbeats_have_a_connection_of_their_own() -> None:
+    async def look(world: RealWorld) -> set[tuple[str, str]]:
+        await world.receive("a message")
+        return set(world.network._incoming)
+
+    async def send(world: RealWorld) -> None:
+        await world.sleep(0.2)
+        await world.send(REMOTE, Message(Kind.PUSH))
+
+    assert InProcess()({REMOTE: look, WORKER: send})[REMOTE] == {(WORKER, BEAT), (WORKER, DATA)}
+
+
+def test_send_waits_while_the_receiver_takes_nothing() -> None:
+    limits = Limits(queue_bytes=4_000_000, inbox_bytes=2_000_000)
+
+    async def flood(world: RealWorld) -> float:
+        for key in range(60):
+            await world.send(REMOTE, Message(Kind.PUSH, key=key, parts=(torch.ones(ONE_MEGABYTE),)))
+            assert world.network._queues[REMOTE].queued_bytes <= 6_000_000
+        return world.now()
+
+    async def slow(world: RealWorld) -> tuple[float, list[int], int]:
+        await world.sleep(0.5)
+        started_s, held = world.now(), world._inbox_bytes
+        keys = [(await world.receive("a megabyte")).key for _ in range(60)]
+        return started_s, keys, held
+
+    results = InProcess(limits)({WORKER: flood, REMOTE: slow})
+    started_s, keys, held = results[REMOTE]
+    assert keys == list(range(60))
+    assert held <= 3_000_000 + 8 * PIECE_BYTES
+    assert results[WORKER] > started_s, "60 MB were accepted although nobody had taken them"
+
+
+def test_a_message_to_a_node_that_has_ended_is_dropped_with_a_warning() -> None:
+    worlds = InProcess()
+
+    async def late(world: RealWorld) -> None:
+        await world.send(NEIGHBOUR, Message(Kind.PUSH))
+        await world.sleep(0.3)
+        await world.send(NEIGHBOUR, Message(Kind.PUSH))
+
+    worlds({WORKER: late, NEIGHBOUR: receiving(1), REMOTE: idle})
+    assert warnings(worlds, WORKER) == [f"push for {NEIGHBOUR} dropped: it has ended"]
+
+
+def test_a_congestion_control_that_is_not_there_ends_the_run() -> None:
+    plan = tiny_plan([WORKER])
+    plan = dataclasses.replace(plan, transport=dataclasses.replace(plan.transport, congestion_control="warp"))
+    with pytest.raises(CapabilityError, match="'warp'"):
+        InProcess()({WORKER: idle}, plan)
+
+
+def test_the_watcher_sees_status_lines() -> None:
+    worlds = InProcess()
+
+    async def busy(world: RealWorld) -> None:
+        world.record("round", t0=0.0, round=3, loss=0.25, samples=1)
+        await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.ones(1000),)))
+        await world.receive("a long time", deadline_s=5.0)
+
+    async def answer(world: RealWorld) -> None:
+        await world.receive("the push")
+        await world.sleep(0.8)
+        await world.send(WORKER, Message(Kind.VALUE, parts=(torch.ones(10),)))
+
+    worlds({WORKER: busy, REMOTE: answer})
+    lines = [line for line in worlds.progress if line["kind"] == "status" and line["node"] == WORKER]
+    first: dict[str, Any] = lines[0]
+    assert (first["round"], first["loss"], first["waiting_for"]) == (3, 0.25, "a long time")
+    assert (first["wan_up_bytes"], first["wan_down_bytes"]) == (4000, 0)
+    assert lines[-1]["wan_down_bytes"] == 40
+    assert [line["round"] for line in worlds.progress if line["kind"] == "round"] == [3]
+
+
+def test_credentials_differ_from_run_to_run() -> None:
+    assert new_credentials().run_id != new_credentials().run_id
