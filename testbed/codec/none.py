@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from testbed.codec.dense import Dense
 from testbed.codec.options import NoneOptions
 
 
@@ -11,24 +12,21 @@ class NoneCodec:
     """Sends the tensor itself."""
 
     def __init__(self, options: NoneOptions) -> None:
-        pass
+        self._dense = Dense()
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         pass
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return (tensor.contiguous(),)
+        return self._dense.encode(tensor)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        (tensor,) = parts
-        if tensor.numel() != size:
-            raise ValueError(f"expected {size} elements, got {tensor.numel()}")
-        return tensor.reshape(size)
+        return self._dense.decode(parts, size)
 
     encode_value = encode
     decode_value = decode
 
     def encoded_bytes(self, size: int) -> int:
-        return 4 * size
+        return self._dense.bytes(size)
 
     value_bytes = encoded_bytes

@@ -1,8 +1,15 @@
-"""The codecs that a scenario may name, and their options; free of torch, so that reading a scenario stays quick."""
+"""The codecs that a scenario may name, and their options; free of torch, so that reading a scenario stays quick.
+
+Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the scenario validates and explains.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+PULLS = ("difference", "sparse-sum", "dense")
+# half of the elements: from there on, pairs of value and index would be larger than the tensor itself
+_RATIO = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,4 +17,101 @@ class NoneOptions:
     """float32 as it is."""
 
 
-CODECS = {"none": NoneOptions}
+@dataclass(frozen=True, slots=True)
+class Fp16Options:
+    """float16 on the wire, both ways; sums in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBitOptions:
+    """Two bits an element up, with a residual; dense down."""
+
+    threshold: float = field(default=0.5, metadata={"help": "what one code stands for", "above": 0, "max": 1e30})
+
+
+@dataclass(frozen=True, slots=True)
+class SparseOptions:
+    """What all sparse codecs share. Keys below ``bound`` elements travel dense and exact.
+
+    ``pull`` is the way down. ``difference``: for parameters, with the optimizer on the servers or MixedSync; the
+    server remembers what the child holds and sends the largest differences, so that nothing is lost, only late.
+    ``sparse-sum``: for sums of gradients, with the optimizer on the workers, as in GeoMX; the non-zero elements,
+    exactly. ``dense``: everything.
+    """
+
+    ratio: float = field(default=0.01, metadata=_RATIO)
+    bound: int = field(default=1000, metadata={"help": "elements from which a key is sent sparse", "min": 2})
+    pull: str = field(default="difference", metadata={"help": "the way down", "choices": PULLS})
+    pull_ratio: float = field(
+        default=0.01, metadata={**_RATIO, "help": "share of the elements sent down with pull: difference"}
+    )
+    padded: bool = field(
+        default=False, metadata={"help": "fill payloads to GeoMX's fixed size, to compare byte counts with it"}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BiSparseOptions(SparseOptions):
+    """Bi-Sparse: momentum-corrected top-k up, sparse down (GeoMX; DGC, Lin et al., 2018)."""
+
+    momentum: float = field(default=0.9, metadata={"help": "of the momentum correction; 0: none", "min": 0, "max": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class DgcOptions(BiSparseOptions):
+    """Deep Gradient Compression: Bi-Sparse's way up, with a warm-up of the ratio and clipping of local gradients.
+
+    In warm-up stage s of S the ratio is ratio^((s+1)/(S+1)): 25, 6.3, 1.6, 0.4 % on the way to 0.1 %, as in the
+    authors' code. A gradient with a norm above clip_norm/√contributors is scaled down to it, key by key.
+    """
+
+    ratio: float = field(default=0.001, metadata=_RATIO)
+    warmup_stages: int = field(default=4, metadata={"help": "stages of the warm-up; 0: none", "min": 0, "max": 20})
+    stage_rounds: int = field(default=50, metadata={"help": "rounds in one stage (the paper: an epoch)", "min": 1})
+    clip_norm: float = field(
+        default=0.0, metadata={"help": "largest norm of the sum over all contributors; 0: no clipping", "min": 0}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MpqOptions(BiSparseOptions):
+    """Mixed precision: small keys float16 on both tiers, large ones float32 on tier 1 and Bi-Sparse on tier 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopKOptions(SparseOptions):
+    """The largest elements, with error feedback, without momentum correction."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomKOptions(SparseOptions):
+    """Random elements, with error feedback: the baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class MsTopKOptions(SparseOptions):
+    """Top-k with error feedback, by MSTopK (Shi et al., 2021), exact by bisection on bits or as published."""
+
+    selector: str = field(
+        default="repaired",
+        metadata={
+            "help": "published: threshold between mean and maximum, random where it fails",
+            "choices": ("repaired", "published"),
+        },
+    )
+    samplings: int = field(
+        default=30, metadata={"help": "counts that the published search makes", "min": 1, "max": 100}
+    )
+
+
+CODECS = {
+    "none": NoneOptions,
+    "fp16": Fp16Options,
+    "twobit": TwoBitOptions,
+    "bisparse": BiSparseOptions,
+    "dgc": DgcOptions,
+    "mpq": MpqOptions,
+    "mstopk": MsTopKOptions,
+    "topk": TopKOptions,
+    "randomk": RandomKOptions,
+}

@@ -6,12 +6,31 @@ from collections.abc import Callable
 from typing import Any
 
 from testbed.codec.base import Codec
+from testbed.codec.bisparse import BiSparseCodec
+from testbed.codec.dgc import DgcCodec
+from testbed.codec.fp16 import Fp16Codec
+from testbed.codec.mpq import MpqCodec
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import CODECS
+from testbed.codec.place import Place
+from testbed.codec.topk import MsTopKCodec, RandomKCodec, TopKCodec
+from testbed.codec.twobit import TwoBitCodec
 
-_MAKERS: dict[str, Callable[[Any], Codec]] = {"none": NoneCodec}
+_MAKERS: dict[str, Callable[[Any, Place], Codec]] = {
+    "none": lambda options, at: NoneCodec(options),
+    "fp16": lambda options, at: Fp16Codec(options),
+    "twobit": lambda options, at: TwoBitCodec(options),
+    "bisparse": BiSparseCodec,
+    "dgc": DgcCodec,
+    "mpq": MpqCodec,
+    "mstopk": MsTopKCodec,
+    "topk": TopKCodec,
+    "randomk": RandomKCodec,
+}
 
 
-def make_codec(kind: str, options: dict[str, Any]) -> Codec:
-    """A new codec with its own memory."""
-    return _MAKERS[kind](CODECS[kind](**options))
+def make_codec(
+    kind: str, options: dict[str, Any], tier: int = 2, contributors: int | None = None, seed: int = 0
+) -> Codec:
+    """A new codec with its own memory, for one connection of ``tier`` (see ``Place`` for the rest)."""
+    return _MAKERS[kind](CODECS[kind](**options), Place(tier, contributors, seed))

@@ -1,0 +1,42 @@
+"""Numbers that a codec must not let through: they would stay in a residual, and so in the model, for ever."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from testbed.errors import RunFailed
+
+
+class NonFiniteNumbers(RunFailed):
+    """``count`` of ``size`` elements of key ``key`` are NaN or infinite."""
+
+    def __init__(self, key: int, count: int, size: int, what: str) -> None:
+        self.key, self.count, self.size = key, count, size
+        super().__init__(
+            f"{count} of {size} elements of the {what} of key {key} are NaN or infinite; the training has diverged: "
+            f"lower the learning rate, or clip gradients (nothing of it was sent)"
+        )
+
+
+class OutsideHalfPrecision(RunFailed):
+    """``count`` elements of key ``key`` are too large for float16."""
+
+    def __init__(self, key: int, count: int, largest: float) -> None:
+        self.key, self.count, self.largest = key, count, largest
+        super().__init__(
+            f"{count} elements of key {key} are outside the range of float16 (largest magnitude {largest:g}, "
+            f"limit 65504); use the codec 'none' for this model, or lower the learning rate"
+        )
+
+
+def check_finite(key: int, tensor: Tensor, what: str = "gradient") -> None:
+    """Raise ``NonFiniteNumbers`` if any element is NaN or infinite. One reading pass; shapes alone pass."""
+    # A sum with a NaN or an infinity in it is never finite. The sum of finite numbers may overflow: hence the count.
+    if tensor.is_meta or math.isfinite(float(tensor.sum())):
+        return
+    count = tensor.numel() - int(torch.isfinite(tensor).sum())
+    if count:
+        raise NonFiniteNumbers(key, count, tensor.numel(), what)

@@ -1,0 +1,53 @@
+"""float16 on the wire, both ways; every sum stays in float32. Half the bytes of ``none``.
+
+GeoMX casts in the application and sums in float16 on both tiers; here only the transport is narrow.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from testbed.codec import dense
+from testbed.codec.errors import OutsideHalfPrecision, check_finite
+from testbed.codec.options import Fp16Options
+
+ROUNDS_TO_INFINITY = 65_520.0  # the first magnitude that float16 rounds to infinity; its largest number is 65504
+
+
+class Fp16Codec:
+    """Casts to the nearest float16 and back."""
+
+    def __init__(self, options: Fp16Options) -> None:
+        pass
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        pass
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        """Raises ``NonFiniteNumbers`` or ``OutsideHalfPrecision`` rather than send an infinity."""
+        _check_range(wire_key, tensor)
+        return (torch.empty(tensor.shape, dtype=torch.float16, device=tensor.device).copy_(tensor),)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        half = dense.part(parts, torch.float16, size)
+        return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
+
+    encode_value = encode
+    decode_value = decode
+
+    def encoded_bytes(self, size: int) -> int:
+        return 2 * size
+
+    value_bytes = encoded_bytes
+
+
+def _check_range(wire_key: int, tensor: Tensor) -> None:
+    if tensor.is_meta or not tensor.numel():
+        return
+    low, high = (float(bound) for bound in torch.aminmax(tensor))  # NaN comes through as NaN
+    if low > -ROUNDS_TO_INFINITY and high < ROUNDS_TO_INFINITY:
+        return
+    check_finite(wire_key, tensor, "tensor")
+    outside = int((tensor.abs() >= ROUNDS_TO_INFINITY).sum())
+    raise OutsideHalfPrecision(wire_key, outside, max(-low, high))

@@ -1,0 +1,62 @@
+"""Sparse payloads: values (float32) and their indices (int32, strictly increasing), in two parts of equal length.
+
+GeoMX sends indices as float32, wrong from 2²⁴ elements on, and fills unused slots with −65530 and −1. Here they are
+integers, and a payload is as long as there are entries. ``words`` asks for the original's fixed length instead: a
+third part fills it up to so many 32-bit words, so that byte counts equal the original's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MAX_SIZE = 2**31 - 1
+
+
+def pack(indices: Tensor, values: Tensor, words: int | None = None) -> tuple[Tensor, ...]:
+    """Payload of ``values`` at ``indices`` (ascending)."""
+    parts = (values, indices.to(torch.int32))
+    return parts if words is None else (*parts, torch.zeros(words - 2 * values.numel(), dtype=torch.int32))
+
+
+def shapes(count: int, words: int | None = None) -> tuple[Tensor, ...]:
+    """A payload of ``count`` entries without numbers, for runs that only count bytes."""
+    parts = (torch.empty(count, device="meta"), torch.empty(count, dtype=torch.int32, device="meta"))
+    return parts if words is None else (*parts, torch.empty(words - 2 * count, dtype=torch.int32, device="meta"))
+
+
+def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = None) -> tuple[Tensor, Tensor]:
+    """Indices and values. Raises ``ValueError`` unless they are at most ``most`` entries of ``size`` elements."""
+    if len(parts) != (2 if words is None else 3):
+        raise ValueError(f"expected {2 if words is None else 3} parts, got {len(parts)}")
+    values, indices = parts[0], parts[1]
+    if values.dtype != torch.float32 or indices.dtype != torch.int32:
+        raise ValueError(f"expected float32 values and int32 indices, got {values.dtype} and {indices.dtype}")
+    if values.dim() != 1 or values.shape != indices.shape:
+        raise ValueError(f"values {tuple(values.shape)} and indices {tuple(indices.shape)} are not one list each")
+    if values.numel() > most:
+        raise ValueError(f"{values.numel()} entries, at most {most} were expected")
+    if words is not None:
+        _check_filler(parts[2], words - 2 * values.numel())
+    _check_indices(indices, size)
+    return indices, values
+
+
+def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
+    """A dense tensor with ``values`` at ``indices`` and zeros elsewhere."""
+    tensor = torch.zeros(size, device=values.device)
+    return tensor if values.is_meta else tensor.index_copy_(0, indices, values)
+
+
+def _check_filler(filler: Tensor, length: int) -> None:
+    if filler.dtype != torch.int32 or tuple(filler.shape) != (length,):
+        raise ValueError(f"expected {length} words of filler, got {filler.dtype} {tuple(filler.shape)}")
+
+
+def _check_indices(indices: Tensor, size: int) -> None:
+    if indices.is_meta or not indices.numel():
+        return
+    if int(indices[0]) < 0 or int(indices[-1]) >= size:
+        raise ValueError(f"indices from {int(indices[0])} to {int(indices[-1])} are outside of {size} elements")
+    if not bool((indices[1:] > indices[:-1]).all()):
+        raise ValueError("indices do not increase strictly")

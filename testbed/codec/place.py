@@ -1,0 +1,19 @@
+"""Where in a run a codec stands: what it must know beyond its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The connection that a codec serves.
+
+    tier          1: workers to their server (LAN); 2: local servers to the global servers (WAN)
+    contributors  children whose contributions make up a value, where that is known; it bounds ``sparse-sum``
+    seed          of everything that is drawn by chance
+    """
+
+    tier: int = 2
+    contributors: int | None = None
+    seed: int = 0

@@ -1,0 +1,151 @@
+"""The ways down of sparse codecs: the largest differences, the non-zero elements, or everything."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from testbed.codec import pairs
+from testbed.codec.dense import Dense
+from testbed.codec.errors import NonFiniteNumbers, check_finite
+from testbed.codec.memory import Select, numbers_of
+from testbed.codec.options import SparseOptions
+from testbed.codec.place import Place
+from testbed.codec.schedule import entries, words
+from testbed.codec.selectors.bits import NonFinite
+from testbed.codec.selectors.sources import Difference
+from testbed.codec.selectors.sweep import SampleAndSweep
+
+
+class Pull(Protocol):
+    """Values of large keys, from server to child. An object is one end of it."""
+
+    def begin(self, wire_key: int, value: Tensor) -> None: ...
+    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]: ...
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor: ...
+    def bytes(self, size: int) -> int: ...
+
+
+def make_pull(options: SparseOptions, highest_ratio: float, at: Place) -> Pull:
+    """The way down that ``options.pull`` names; ``highest_ratio`` is that of the way up."""
+    if options.pull == "difference":
+        return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
+    if options.pull == "sparse-sum":
+        return SparseSumPull(highest_ratio, at.contributors, options.padded)
+    return DensePull()
+
+
+class DensePull:
+    """float32 as it is."""
+
+    def __init__(self) -> None:
+        self._dense = Dense()
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        pass
+
+    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._dense.encode(value)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._dense.decode(parts, size)
+
+    def bytes(self, size: int) -> int:
+        return self._dense.bytes(size)
+
+
+class SparseSumPull(DensePull):
+    """The non-zero elements, exactly; or the dense tensor, where that is not larger. Nothing is ever left out.
+
+    A sum of P sparse contributions of k entries has at most P·k of them. GeoMX's reply has ⌊2ρnP⌋ words (``padded``).
+    """
+
+    def __init__(self, ratio: float, contributors: int | None, padded: bool = False) -> None:
+        super().__init__()
+        self._ratio, self._contributors, self._padded = ratio, contributors, padded
+
+    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        size = value.numel()
+        if value.is_meta:
+            return self._dense.encode(value) if self._dense_at_most(size) else self._shapes(size)
+        indices = np.flatnonzero(numbers_of(value))
+        room = self._words(size)
+        if 2 * indices.size >= size or (room is not None and 2 * indices.size > room):
+            return self._dense.encode(value)
+        positions = torch.from_numpy(indices)
+        return pairs.pack(positions, value.cpu()[positions], room)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        if len(parts) == 1:
+            return self._dense.decode(parts, size)
+        return pairs.scatter(*pairs.unpack(parts, size, size // 2, self._words(size)), size)
+
+    def bytes(self, size: int) -> int:
+        """An upper bound where the value is a sum of one contribution of each contributor."""
+        return 4 * size if self._dense_at_most(size) else 4 * (self._words(size) or 2 * self._most(size))
+
+    def _shapes(self, size: int) -> tuple[Tensor, ...]:
+        return pairs.shapes(self._most(size), self._words(size))
+
+    def _most(self, size: int) -> int:
+        return size if self._contributors is None else self._contributors * entries(size, self._ratio)
+
+    def _dense_at_most(self, size: int) -> bool:
+        return max(2 * self._most(size), self._words(size) or 0) >= size
+
+    def _words(self, size: int) -> int | None:
+        if not self._padded or self._contributors is None:
+            return None
+        room = max(2 * self._most(size), words(size, self._ratio * self._contributors))
+        return room if room < size else None
+
+
+class DifferencePull:
+    """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
+
+    The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
+    """
+
+    def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
+        self._ratio, self._select, self._padded = ratio, select, padded
+        self._mirrors: dict[int, Tensor] = {}
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._mirrors[wire_key] = value.detach().clone()
+
+    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        size = value.numel()
+        count, room = entries(size, self._ratio), self._words(size)
+        if value.is_meta:
+            return pairs.shapes(count, room)
+        check_finite(wire_key, value, "value")
+        mirror = self._mirrors[wire_key]
+        try:
+            chosen = self._select(Difference(numbers_of(value), numbers_of(mirror)), count)
+        except NonFinite as error:
+            raise NonFiniteNumbers(wire_key, error.count, size, "change of the value") from error
+        indices = torch.from_numpy(chosen)
+        values = value.cpu()[indices]
+        mirror[indices] = values.to(mirror.device)
+        return pairs.pack(indices, values, room)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        """Raises ``ValueError`` too if this key has no first value yet."""
+        indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
+        mirror = self._mirrors.get(wire_key)
+        if mirror is None or mirror.numel() != size:
+            raise ValueError(f"differences of key {wire_key} came before its first value")
+        if values.is_meta:
+            return torch.empty(size, device="meta")
+        value = mirror.index_copy(0, indices.long(), values)  # a new tensor: earlier values stay as they were
+        self._mirrors[wire_key] = value
+        return value
+
+    def bytes(self, size: int) -> int:
+        return 4 * (self._words(size) or 2 * entries(size, self._ratio))
+
+    def _words(self, size: int) -> int | None:
+        return words(size, self._ratio) if self._padded else None

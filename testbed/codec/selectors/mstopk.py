@@ -1,0 +1,65 @@
+"""MSTopK as published (Shi et al., "Towards scalable distributed training of deep learning on public cloud clusters",
+MLSys 2021): N counts of a threshold between mean |x| and max |x|, then all above it and a random contiguous run.
+
+Kept as it is, to compare with. Where the k-th largest magnitude lies below the mean (one large layer, one outlier) it
+returns a random run for up to all of k, and for a constant tensor everything. The repair is ``bisection.Bisection``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.codec.selectors.bits import Floats, Indices, check_finite, check_k, magnitude_bits
+from testbed.codec.selectors.sources import Source
+
+SAMPLINGS = 30  # of the paper
+
+
+@dataclass(slots=True)
+class _Thresholds:
+    """The best threshold from above (too few elements reach it) and from below (too many do)."""
+
+    upper: float = 0.0
+    upper_count: int = 0
+    lower: float = 0.0
+    lower_count: int = 0
+
+
+class PublishedMsTopk:
+    """About the k largest, k in number for most tensors. ``seed`` draws where the random run begins."""
+
+    def __init__(self, seed: int = 0, samplings: int = SAMPLINGS) -> None:
+        self._random, self._samplings = np.random.default_rng(seed), samplings
+
+    def __call__(self, source: Source, k: int) -> Indices:
+        """Ascending positions. More than k, up to all, where the published algorithm does that (constant tensors)."""
+        check_k(k, source.size)
+        numbers = source.update(slice(0, source.size))
+        check_finite(magnitude_bits(numbers))
+        magnitudes = np.abs(numbers)
+        found = self._search(magnitudes, k)
+        sure = np.flatnonzero(magnitudes >= found.upper)
+        between = np.flatnonzero((magnitudes >= found.lower) & (magnitudes < found.upper))
+        missing = max(0, k - found.upper_count)
+        start = int(self._random.integers(0, max(0, between.size - missing) + 1))
+        return np.sort(np.concatenate([sure, between[start : start + missing]]))
+
+    def _search(self, magnitudes: Floats, k: int) -> _Thresholds:
+        best = _Thresholds(lower_count=magnitudes.size)
+        mean, largest = float(magnitudes.mean()), float(magnitudes.max(initial=0.0))
+        left, right = 0.0, 1.0
+        for _ in range(self._samplings):
+            share = (left + right) / 2
+            threshold = mean + share * (largest - mean)
+            count = int(np.count_nonzero(magnitudes >= threshold))
+            if count <= k:
+                right = share
+                if count > best.upper_count:
+                    best.upper, best.upper_count = threshold, count
+            else:
+                left = share
+                if count < best.lower_count:
+                    best.lower, best.lower_count = threshold, count
+        return best

@@ -1,0 +1,33 @@
+"""Selectors to compare with: a full sort, which defines what is right, and ``torch.topk``."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from testbed.codec.selectors.bits import SMALLEST_BITS, Indices, check_finite, check_k, magnitude_bits
+from testbed.codec.selectors.sources import Source
+
+
+class FullSort:
+    """Exact by construction: sort by magnitude, equal ones by position, and take the first k that are not zero."""
+
+    def __call__(self, source: Source, k: int) -> Indices:
+        check_k(k, source.size)
+        bits = magnitude_bits(source.update(slice(0, source.size)))
+        check_finite(bits)
+        first = np.lexsort((np.arange(bits.size), -bits.astype(np.int64)))[:k]
+        return np.sort(first[bits[first] >= SMALLEST_BITS])
+
+
+class TorchTopk:
+    """``torch.topk`` of |x|. Exact in magnitudes; which of equal ones it takes is torch's choice."""
+
+    def __call__(self, source: Source, k: int) -> Indices:
+        check_k(k, source.size)
+        numbers = source.update(slice(0, source.size))
+        check_finite(magnitude_bits(numbers))
+        magnitudes, positions = torch.topk(torch.from_numpy(numbers).abs(), k, sorted=False)
+        chosen: Indices = positions[magnitudes > 0].numpy()
+        chosen.sort()
+        return chosen

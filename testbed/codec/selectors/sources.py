@@ -1,0 +1,95 @@
+"""What a selector chooses from: numbers as they are, or numbers that come about while it sweeps over them.
+
+Error feedback adds the gradient to a residual and then chooses from the residual. Done as one sweep, in blocks that
+stay in the cache, this reads and writes the memory once: 12 bytes an element, where separate steps need 28 and more.
+So a selector is given a ``Source``, which it must ``update`` exactly once everywhere, block by block.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from testbed.codec.selectors.bits import Floats, Indices
+
+
+class Source(Protocol):
+    """``size`` numbers. Arrays are flat float32; what a method returns is for reading only."""
+
+    size: int
+
+    def peek(self, at: Indices) -> Floats:
+        """Before the update: the numbers that will stand at these positions (to the last bits or so)."""
+
+    def update(self, part: slice) -> Floats:
+        """Bring ``part`` up to date; returns its numbers, valid until the next call."""
+
+    def read(self, at: slice | Indices) -> Floats:
+        """After the update: the numbers there."""
+
+
+class Numbers:
+    """Numbers that do not change."""
+
+    def __init__(self, numbers: Floats) -> None:
+        self._numbers, self.size = numbers, numbers.size
+
+    def peek(self, at: Indices) -> Floats:
+        return self._numbers[at]
+
+    def update(self, part: slice) -> Floats:
+        return self._numbers[part]
+
+    def read(self, at: slice | Indices) -> Floats:
+        return self._numbers[at]
+
+
+class Feedback:
+    """Error feedback (Seide et al., 2014): residual ← residual + gradient."""
+
+    def __init__(self, residual: Floats, gradient: Floats) -> None:
+        self._residual, self._gradient, self.size = residual, gradient, residual.size
+
+    def peek(self, at: Indices) -> Floats:
+        return self._residual[at] + self._gradient[at]
+
+    def update(self, part: slice) -> Floats:
+        block = self._residual[part]
+        return np.add(block, self._gradient[part], out=block)
+
+    def read(self, at: slice | Indices) -> Floats:
+        return self._residual[at]
+
+
+class Momentum:
+    """Momentum correction (DGC, Lin et al., 2018): velocity ← m·velocity + gradient; total ← total + velocity."""
+
+    def __init__(self, velocity: Floats, total: Floats, gradient: Floats, momentum: float) -> None:
+        self._velocity, self._total, self._gradient = velocity, total, gradient
+        self._momentum, self.size = np.float32(momentum), total.size
+
+    def peek(self, at: Indices) -> Floats:
+        return self._total[at] + (self._velocity[at] * self._momentum + self._gradient[at])
+
+    def update(self, part: slice) -> Floats:
+        velocity, total = self._velocity[part], self._total[part]
+        np.multiply(velocity, self._momentum, out=velocity)
+        np.add(velocity, self._gradient[part], out=velocity)
+        return np.add(total, velocity, out=total)
+
+    def read(self, at: slice | Indices) -> Floats:
+        return self._total[at]
+
+
+class Difference:
+    """How far ``value`` is from what the other end holds."""
+
+    def __init__(self, value: Floats, mirror: Floats) -> None:
+        self._value, self._mirror, self.size = value, mirror, value.size
+
+    def read(self, at: slice | Indices) -> Floats:
+        return np.subtract(self._value[at], self._mirror[at])
+
+    peek = read
+    update = read
