@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from testbed.plan.model import LinkPlan, Series
 from testbed.simulation.clock import Clock
@@ -102,8 +101,8 @@ class Links:
 class Status:
     """Signs of life for whoever watches, by wall time."""
 
-    def __init__(self, clock: Clock, progress: Progress, nodes: Callable[[], Iterator[Any]]) -> None:
-        self._clock, self._progress, self._nodes = clock, progress, nodes
+    def __init__(self, clock: Clock, progress: Progress, report_nodes: Callable[[], None]) -> None:
+        self._clock, self._progress, self._report_nodes = clock, progress, report_nodes
         self._start_s = self._last_s = time.perf_counter()
         self._last_now = 0.0
 
@@ -120,6 +119,5 @@ class Status:
                 "wall_s": wall_s - self._start_s,
             }
         )  # fmt: skip
-        for report in self._nodes():
-            report()
+        self._report_nodes()
         self._last_s, self._last_now = wall_s, now

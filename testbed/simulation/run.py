@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -95,8 +95,8 @@ class Simulation:
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
         self._logs: dict[str, EventLog] = {}
         self._worlds: dict[str, SimulatedWorld] = {}
-        self._reports: list[Callable[[], None]] = []
-        self._status = Status(self.clock, on_progress, self._node_reports)
+        self._recorders: list[Recorder] = []  # of the nodes whose status is reported
+        self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._trained = False
         self.exits: dict[str, NodeExit] = {}
@@ -153,8 +153,8 @@ class Simulation:
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
-        if len(self._reports) < _STATUS_NODES:
-            self._reports.append(lambda: recorder.status(self.clock.now, self._waits.of(node.name)))
+        if len(self._recorders) < _STATUS_NODES:
+            self._recorders.append(recorder)
         return world
 
     def _find(self, source: SimulatedWorld, target: str) -> Peer:
@@ -179,8 +179,12 @@ class Simulation:
             self.exits[name] = NodeExit(result, error, self.clock.now)
             self._worlds[name].close()
 
-    def _node_reports(self) -> Iterator[Callable[[], None]]:
-        return iter(self._reports)
+    def _report_nodes(self) -> None:
+        waits = self._waits.by_node()
+        for recorder in self._recorders:
+            if recorder.node not in self.exits:
+                mine = [(wait.waiting_for, wait.since_s) for wait in waits.get(recorder.node, ())]
+                recorder.status(self.clock.now, mine)
 
     # ---- events of the whole ------------------------------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class Simulation:
         for name in self._worlds:
             if name in self.exits:
                 continue
-            error = Deadlock(waits[name], math.inf, graph) if name in waits else RunFailed(f"{name} waits for ever")
+            error = Deadlock(waits[name][0], math.inf, graph) if name in waits else RunFailed(f"{name} waits for ever")
             self._on_failure(name, error)
         return False
 

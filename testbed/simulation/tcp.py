@@ -6,7 +6,9 @@ larger priority first. With C the path's capacity, δ its one-way delay, RTT = 2
 warm            T = δ + M / r, where r is the max-min share of the connection
 cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k ≥ min(C·RTT, what is left)}
                 (slow start in rounds, W0 = 10 segments: RFC 6928, RFC 5681). In round k the rate is capped to W/RTT.
-window          kept per connection; after a round that sent d bytes it is max(W, 2d): growth only by need
+window          kept per connection; after a round that sent d bytes it is max(W, 2d): growth only by need. A round
+                that sent less than W although there was more is limited by the network: no cap until the next idle, and
+                the window grows by what is sent
 overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT + queue), not below C·RTT. Of an unpaced
                 burst after idle, no more than queue / (1 - C/access rate) passes in the first round
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
@@ -35,6 +37,7 @@ from testbed.simulation.paths import SitePath
 _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
 _HALVINGS = 60
+_FULL = 0.95  # a round that sent this share of its window was limited by the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,7 @@ class Connection:
         self._arrival_s = 0.0  # of the latest message: TCP keeps the order even when a trace shortens the path
         self._window = model.initial_window_bytes
         self._open = False  # the window fills the path
+        self._cruising = False  # limited by the network, not by the window, since this burst's last round
         self._round_s, self._round_end_s, self._round_base = -math.inf, -math.inf, 0.0
         self._round_window = self._window
         self._burst_room = math.inf
@@ -136,7 +140,7 @@ class Connection:
         self.queued_bytes += size_bytes
         if self._ready:
             self._pump()
-            if not self._open:
+            if not self._open and not self._cruising:
                 self._review()
 
     def path_changed(self) -> None:
@@ -185,8 +189,9 @@ class Connection:
         self._clock.at(self._arrival_s, lambda _: self._deliver(sent.item))
         if self._queue:
             self._pump()
-        elif not self._open:
+        else:
             self._grow()
+            self._cruising = False
 
     # ---- the window ---------------------------------------------------------------------------------------------
 
@@ -231,12 +236,13 @@ class Connection:
             return
         if now >= self._round_end_s:
             self._grow()
+            self._cruising = self._sent_in_round() < _FULL * self._round_window and self._timer_s == self._round_end_s
             self._new_round(now)
         if self._open and self._round_window >= self._window:
             return
         self._open = False
         left = self._round_window - self._sent_in_round()
-        if self._left_bytes() <= left * (1 + 1e-9):
+        if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
             self._network.set_cap(self.flow, self._limit)
             return
         self._network.set_cap(self.flow, min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
@@ -250,8 +256,11 @@ class Connection:
 
     def _grow(self) -> None:
         """After (a part of) a round: acknowledgements of d bytes grow the window to 2d, if it was smaller."""
+        if self._open:
+            return
         pipe = self._capacity * self.rtt_s
-        self._window = max(self._window, 2 * self._sent_in_round())
+        sent = self._sent_in_round()
+        self._window = self._window + sent if self._cruising else max(self._window, 2 * sent)
         most = min(pipe + self._path.queue_bytes, self._model.window_limit_bytes)
         if self._window > most:
             self._window = max(self._model.window_after_loss * most, min(pipe, most))

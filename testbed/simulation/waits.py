@@ -77,16 +77,12 @@ class Waits:
         """The wait graph, as lines, the longest wait first."""
         return [str(wait) for wait in self._waits.values()]
 
-    def of(self, node: str) -> list[tuple[str, float]]:
-        """What a node waits for and since when, the longest wait first."""
-        return [(wait.waiting_for, wait.since_s) for wait in self._waits.values() if wait.node == node]
-
-    def by_node(self) -> dict[str, Wait]:
-        """The longest wait of every waiting node."""
-        longest: dict[str, Wait] = {}
+    def by_node(self) -> dict[str, list[Wait]]:
+        """The waits of every waiting node, the longest first."""
+        waits: dict[str, list[Wait]] = {}
         for wait in self._waits.values():
-            longest.setdefault(wait.node, wait)
-        return longest
+            waits.setdefault(wait.node, []).append(wait)
+        return waits
 
     def earliest_s(self) -> float:
         """The earliest deadline; infinite if there is none."""
