@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from testbed.scenario import quantities
 from testbed.scenario.document import Scalar
+from testbed.scenario.rules import Found, raise_found
 from testbed.scenario.suggest import suggestion
 
 TIERS = ("tier1", "tier2")
@@ -47,6 +48,12 @@ class Technique(Section):
     """One value on one axis, with its options."""
 
     kind: str
+
+    _entry: ClassVar[type[Any]]
+
+    def trait(self, name: str) -> Any:
+        """A class constant of the options dataclass, such as which data a model takes; ``None`` without one."""
+        return getattr(self._entry, name, None)
 
     def options(self) -> dict[str, Any]:
         """The options in SI units, defaults included."""
@@ -85,6 +92,10 @@ def axis(name: str, table: Mapping[str, type[Any]]) -> Shape:
         value = {"kind": value} if isinstance(value, Scalar | str) else value
         if isinstance(value, dict):
             _check_kind(value, tuple(table))
+        elif not isinstance(value, Technique):
+            raise quantities.refuse(
+                "expected a word, or a mapping with 'kind', got a list", f"one of {', '.join(table)}"
+            )
         return value
 
     short = {"enum": list(table)}
@@ -140,10 +151,10 @@ def _tag(value: Any) -> str | None:
 
 def _check_kind(value: dict[str, Any], kinds: tuple[str, ...]) -> None:
     if "kind" not in value:
-        raise quantities.refuse("required key 'kind' is missing", f"one of {', '.join(kinds)}")
+        raise_found([Found(("kind",), "required key is missing", f"one of {', '.join(kinds)}")])
     kind = quantities.text_of(value["kind"])
     if kind not in kinds:
-        raise quantities.refuse(f"'{kind}' is not one of {', '.join(kinds)}", suggestion(kind, kinds))
+        raise_found([Found(("kind",), f"'{kind}' is not one of {', '.join(kinds)}", suggestion(kind, kinds))])
 
 
 def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
@@ -157,7 +168,9 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
         hint: Any = hints[option.name]
         fields[option.name] = (Annotated[hint, leaf(hint, option.metadata)], Field(default, description=description))
     documentation = (options.__doc__ or "").strip()
-    return create_model(f"{axis_name}_{kind}", __base__=Technique, __doc__=documentation, **fields)
+    model = create_model(f"{axis_name}_{kind}", __base__=Technique, __doc__=documentation, **fields)
+    model._entry = options
+    return model
 
 
 def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.Leaf:

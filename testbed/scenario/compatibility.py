@@ -42,6 +42,12 @@ REFUSED: tuple[Refused, ...] = (
         "write 'real', or run it with 'on: simulate'",
     ),
     Refused(
+        ("training", "compute"),
+        lambda scenario: scenario.training.compute == "real" and scenario.training.model.trait("takes") == "none",
+        "'real' needs a model with values, and this one has only shapes",
+        "write 'modelled', and run it with 'on: simulate'",
+    ),
+    Refused(
         ("training", "target_accuracy"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None,
         "has no effect when training.compute is 'modelled'",

@@ -96,11 +96,11 @@ def parse(text: str | bytes, source: str) -> Node:
 
 
 def plain(node: Node) -> Any:
-    """The tree as nested ``dict`` and ``tuple``, with ``Scalar`` leaves: what the schema validates."""
+    """The tree as nested ``dict`` and ``list``, with ``Scalar`` leaves: what the schema validates."""
     if isinstance(node, Mapping):
         return {key: plain(value) for key, value in node.entries.items()}
     if isinstance(node, Sequence):
-        return tuple(plain(item) for item in node.items)
+        return [plain(item) for item in node.items]
     return node
 
 
@@ -156,6 +156,8 @@ class _Composer:
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
                 raise self._refusal(event, "expected a key, got a list or mapping")
+            if key.text == "<<" and not key.quoted:
+                raise self._refusal(event, "YAML merge keys (<<) are not allowed")
             if key.text in mapping.keys:
                 first = mapping.keys[key.text].line
                 raise self._refusal(event, f"{key.text}: duplicate key (first at line {first})")

@@ -13,6 +13,7 @@ from testbed.scenario import overrides as override_language
 from testbed.scenario.document import MAX_BYTES, Node, Where, parse, plain
 from testbed.scenario.keys import keys_at, keys_of
 from testbed.scenario.problems import Problem, lines_of, place, problems_of
+from testbed.scenario.quantities import UNKNOWN
 from testbed.scenario.schema import Scenario
 
 
@@ -41,36 +42,43 @@ def loads(
 
 def _read(text: str | bytes, name: str, overrides: Sequence[str], folder: Path | None) -> Scenario:
     root = parse(text, name)
-    override_language.apply(root, overrides, _sections())
+    mistakes = override_language.apply(root, overrides, _sections())
     context = {"folder": folder}
     try:
         scenario = Scenario.model_validate(plain(root), context=context)
     except ValidationError as error:
-        problems = problems_of(error, root, Scenario)
-        raise ScenarioError(lines_of(problems + _behind(error, root, context))) from None
+        problems = problems_of(error, root, Scenario) + _behind(error, root, context)
+        raise ScenarioError(mistakes + lines_of(problems)) from None
+    if mistakes:
+        raise ScenarioError(mistakes)
     scenario._places = _Places(root)
     return scenario
 
 
 def _behind(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
-    """What unknown keys hide: rules over a section run only when nothing else is wrong in it."""
-    unknown = [detail["loc"] for detail in error.errors() if detail["type"] == "extra_forbidden"]
+    """What other mistakes hide: rules over a section run only when every value in it is good.
+
+    So they are looked at again without the unknown keys, and with samples for what was refused or is missing.
+    """
     data = plain(root)
-    for path in unknown:
-        _remove(data, path)
+    for detail in error.errors(include_url=False):
+        if detail["loc"]:
+            _replace(data, detail["loc"], remove=detail["type"] == "extra_forbidden")
     try:
         Scenario.model_validate(data, context=context)
     except ValidationError as second:
-        return problems_of(second, root, Scenario)
+        return problems_of(second, root, Scenario, only="rules")
     return []
 
 
-def _remove(data: Any, path: tuple[str | int, ...]) -> None:
+def _replace(data: Any, path: tuple[str | int, ...], remove: bool) -> None:
     for element in path[:-1]:
-        if isinstance(data, tuple) or element in data:  # else a mark of a kind, or a short form
-            data = data[element]
-    if isinstance(data, dict):
+        if (isinstance(data, dict) and element in data) or (isinstance(data, list) and isinstance(element, int)):
+            data = data[element]  # else a mark of a kind, or a short form
+    if remove and isinstance(data, dict):
         data.pop(path[-1], None)
+    elif isinstance(data, dict) or (isinstance(data, list) and isinstance(path[-1], int)):
+        data[path[-1]] = UNKNOWN
 
 
 def _sections() -> dict[str, tuple[str, ...]]:

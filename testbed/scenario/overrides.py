@@ -18,16 +18,15 @@ _STEP = re.compile(r"([a-z][a-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
 _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
 
 
-def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> None:
-    """Change ``root`` in place. ``sections``: the keys of each section. Raises ``ScenarioError`` with all mistakes."""
-    problems = []
+def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> list[str]:
+    """Change ``root`` in place; the mistakes found. ``sections``: the keys of each section."""
+    problems: list[str] = []
     for override in overrides:
         try:
             _apply(root, override, sections)
         except ScenarioError as error:
             problems += error.problems
-    if problems:
-        raise ScenarioError(problems)
+    return problems
 
 
 def _apply(root: Node, override: str, sections: dict[str, tuple[str, ...]]) -> None:

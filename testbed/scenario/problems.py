@@ -15,6 +15,7 @@ from testbed.scenario.quantities import shown
 from testbed.scenario.suggest import suggestion
 
 MAX_SHOWN = 20
+UNKNOWN_KEY = "unknown key"
 Path = tuple[str | int, ...]
 
 
@@ -26,6 +27,16 @@ class Problem:
     path: str
     text: str
     hint: str = ""
+
+    @property
+    def parent(self) -> str:
+        """The path of the section that holds the key."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def key(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2]
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.path or 'document'}: {self.text}"
@@ -39,9 +50,12 @@ def lines_of(problems: list[Problem]) -> list[str]:
     return [*lines, f"… and {len(ordered) - MAX_SHOWN} more"] if len(ordered) > MAX_SHOWN else lines
 
 
-def problems_of(error: ValidationError, root: Node, model: type[BaseModel]) -> list[Problem]:
-    """Every error of pydantic as a problem. ``model`` is what the document was validated against."""
-    return [problem for detail in error.errors(include_url=False) for problem in _problems(detail, root, model)]
+def problems_of(error: ValidationError, root: Node, model: type[BaseModel], only: str | None = None) -> list[Problem]:
+    """Every error of pydantic (or those of type ``only``) as a problem; ``model`` is what was validated against."""
+    details = [detail for detail in error.errors(include_url=False) if only in (None, detail["type"])]
+    problems = [problem for detail in details for problem in _problems(detail, root, model)]
+    meant = {(problem.parent, problem.hint) for problem in problems if problem.text == UNKNOWN_KEY}
+    return [problem for problem in problems if (problem.parent, f"did you mean '{problem.key}'?") not in meant]
 
 
 def place(root: Node, path: Path) -> tuple[Where, str]:
@@ -53,18 +67,26 @@ def place(root: Node, path: Path) -> tuple[Where, str]:
             continue
         child, key_where = _child(node, element)
         if child is None:
-            if element in TIERS or (element == "points" and isinstance(node, Sequence)):
-                continue  # the short form: one value for both tiers, a bare list of points
+            if _is_short_form(node, element):
+                continue
             written = _join(written, element)
             break
         node, where, written = child, key_where, _join(written, element)
     return where, written
 
 
+def _is_short_form(node: Node, element: str | int) -> bool:
+    """Whether ``element`` was left out: one value for both tiers, a bare word or a bare list of points."""
+    if isinstance(node, Mapping):
+        return element in TIERS and "kind" in node.entries
+    return element in ("kind", "points", *TIERS)
+
+
 def _child(node: Node, element: str | int) -> tuple[Node | None, Where]:
     if isinstance(node, Mapping) and element in node.entries:
         child = node.entries[str(element)]
-        return child, child.where if isinstance(child, Scalar) else node.keys[str(element)]
+        points_at_value = isinstance(child, Scalar) and (child.text or child.quoted)
+        return child, child.where if points_at_value else node.keys[str(element)]
     if isinstance(node, Sequence) and isinstance(element, int) and element < len(node.items):
         return node.items[element], node.items[element].where
     return None, node.where
@@ -102,8 +124,8 @@ def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
     where, written = place(root, path)
     if isinstance(parent, Mapping) and key in parent.keys:
         where = parent.keys[key]
-    known = keys_at(model, path[:-1])
-    return Problem(where, written, "unknown key", suggestion(key, known) or f"allowed: {', '.join(known)}")
+    known = [key for key in keys_at(model, path[:-1]) if key != "kind"] or ["no options"]
+    return Problem(where, written, UNKNOWN_KEY, suggestion(key, known) or f"allowed: {', '.join(known)}")
 
 
 def _native(kind: str, detail: Any) -> str:

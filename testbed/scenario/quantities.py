@@ -23,6 +23,9 @@ from testbed.scenario.suggest import suggestion
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
 
+UNKNOWN = object()  # a value that was refused, or is missing
+
+
 @dataclass(frozen=True)
 class Leaf:
     """How one value is read, and how it is written again; goes into ``Annotated[float, leaf]``."""
@@ -30,11 +33,14 @@ class Leaf:
     read: Callable[[Any], Any]
     json_schema: dict[str, Any] = field(default_factory=dict)
     write: Callable[[Any], Any] | None = None
+    sample: Any = None  # stands in for a value that was refused, while rules over other values are looked at
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         may_be_none = NoneType in get_args(source)
 
         def read(value: Any) -> Any:
+            if value is UNKNOWN and self.sample is not None:
+                return self.sample
             return None if may_be_none and is_null(value) else self.read(value)
 
         writer = self.write and core_schema.plain_serializer_function_ser_schema(
@@ -70,7 +76,7 @@ def shown(value: Any) -> str:
     return repr(value) if isinstance(value, Scalar) else f"'{value}'"
 
 
-def integer(low: int, high: int) -> Leaf:
+def integer(low: int, high: int, sample: int | None = None) -> Leaf:
     """A whole number in ``[low, high]``."""
 
     def read(value: Any) -> int:
@@ -82,7 +88,7 @@ def integer(low: int, high: int) -> Leaf:
         number_read: int = _bounded(int(text), low, high, text)
         return number_read
 
-    return Leaf(read, {"type": "integer", "minimum": low, "maximum": high})
+    return Leaf(read, {"type": "integer", "minimum": low, "maximum": high}, sample=sample or max(low, 1))
 
 
 def number(low: float, high: float, above: bool = False) -> Leaf:
@@ -94,7 +100,18 @@ def number(low: float, high: float, above: bool = False) -> Leaf:
         _bounded(exact, low, high, text, above=above)
         return float(exact)
 
-    return Leaf(read, {"type": "number", "minimum": low, "maximum": high})
+    return Leaf(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)
+
+
+def exactly(wanted: int, hint: str) -> Leaf:
+    """One number and no other."""
+
+    def read(value: Any) -> int:
+        if text_of(value) != str(wanted):
+            raise refuse(f"{shown(value)} is not {wanted}", hint)
+        return wanted
+
+    return Leaf(read, {"const": wanted}, sample=wanted)
 
 
 def one_of(*choices: str) -> Leaf:
@@ -145,10 +162,11 @@ def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str,
         text = text_of(value)
         result = _understood(parse, text)
         if not least <= result <= most:
-            raise refuse(f"{text} is outside [{low}, {high}]")
+            percent = f"write '{text} %'" if parse is units.parse_share and "%" not in text and result > most else ""
+            raise refuse(f"{text} is outside [{low}, {high}]", percent)
         return result
 
-    return Leaf(read, {"type": ["string", "number"], "examples": [example]}, write)
+    return Leaf(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
 
 
 def _understood(parse: Callable[[str], Any], text: str) -> Any:
@@ -160,7 +178,8 @@ def _understood(parse: Callable[[str], Any], text: str) -> Any:
 
 def _bounded(value: Any, low: float, high: float, text: str, *, above: bool = False) -> Any:
     if not low <= value <= high or (above and value == low):
-        raise refuse(f"{text} is outside {'(' if above else '['}{low:g}, {high:g}]")
+        least, most = (bound if isinstance(bound, int) else f"{bound:g}" for bound in (low, high))
+        raise refuse(f"{text} is outside {'(' if above else '['}{least}, {most}]")
     return value
 
 

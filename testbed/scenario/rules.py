@@ -183,7 +183,11 @@ def _unreachable(topology: Topology) -> Iterator[Found]:
 
 
 def check_training(training: Training) -> Training:
-    """The accuracy is measured at least once when it decides about the end."""
+    """Model and data fit together, and the accuracy is measured at least once when it decides about the end."""
+    takes, gives = training.model.trait("takes"), training.data.trait("gives")
+    if takes != gives:
+        problem = f"'{training.data.kind}' gives {gives}, but the model '{training.model.kind}' takes {takes}"
+        raise_found([Found(("data",), problem, "choose another model or data")])
     if training.target_accuracy is not None and training.evaluate_every > training.iterations:
         problem = f"{training.evaluate_every} is more than training.iterations ({training.iterations})"
         raise_found([Found(("evaluate_every",), problem, "target_accuracy would never be looked at")])

@@ -18,7 +18,7 @@ from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier, s
 from testbed.scenario.compatibility import PARADIGMS, technique_problems
 from testbed.scenario.document import Where
 from testbed.scenario.network import Device, Topology
-from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, integer, one_of
+from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, exactly, integer, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 
@@ -43,7 +43,7 @@ class Training(Section):
     """How the data is cut over the workers."""
     batch: Annotated[int, integer(1, 65_536)] = 32
     """Samples of one step of one worker."""
-    iterations: Annotated[int, integer(1, 10_000_000)]
+    iterations: Annotated[int, integer(1, 10_000_000, sample=10_000_000)]
     """Rounds after which the run ends."""
     target_accuracy: Annotated[float | None, ACCURACY] = None
     """Test accuracy at which the run ends earlier."""
@@ -90,7 +90,7 @@ class TimeoutChanges(Section):
 class Scenario(Section):
     """One experiment: network, job, and one technique per axis."""
 
-    version: Annotated[int, integer(1, 1)]
+    version: Annotated[int, exactly(1, "this release reads version 1")]
     """Version of this format."""
     name: Annotated[str, NAME]
     """Name of the scenario."""
@@ -101,7 +101,7 @@ class Scenario(Section):
     topology: Topology
     """Data centres and the network between them."""
     training: Training
-    """The job."""
+    """What is trained, on what, and until when."""
     device: Device = Device()
     """What the workers compute on."""
     transport: Transport = Transport()

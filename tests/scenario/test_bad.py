@@ -1,0 +1,147 @@
+"""Bad scenarios: one file per mistake in ``bad/``, and beside it (``.err``) the exact message.
+
+In an ``.err`` file ``{sync}`` and the like stand for the kinds that exist on that axis today.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.codec.options import CODECS
+from testbed.errors import ScenarioError
+from testbed.policy.sync import SYNC
+from testbed.scenario import Scenario, load, loads
+from testbed.scenario.compatibility import PARADIGMS
+from testbed.scenario.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from testbed.scenario.keys import keys_of
+from testbed.training.options import OPTIMIZERS
+from topologies.generators import GENERATORS
+
+BAD = Path(__file__).parent / "bad"
+NAMES = sorted(path.stem for path in BAD.glob("*.yaml"))
+TABLES = {
+    "{sync}": SYNC, "{codec}": CODECS, "{paradigm}": PARADIGMS, "{optimizer}": OPTIMIZERS, "{generator}": GENERATORS,
+    "{sections}": keys_of(Scenario),
+}  # fmt: skip
+GOOD = """\
+version: 1
+name: good
+seed: 7
+topology:
+  data_centers:
+    - {name: east, central: true}
+    - {name: west}
+  links:
+    - {between: [east, west], rate: 20 Mbit/s, delay: 40 ms}
+training: {model: cnn, data: digits, iterations: 100}
+"""
+
+
+def refusal(text: str | bytes, *overrides: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, "s.yaml", overrides)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def expected(name: str) -> str:
+    text = (BAD / f"{name}.err").read_text(encoding="utf-8").removesuffix("\n")
+    for token, table in TABLES.items():
+        text = text.replace(token, ", ".join(table))
+    return text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_where_and_what(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BAD)
+    with pytest.raises(ScenarioError) as caught:
+        load(f"{name}.yaml")
+    assert str(caught.value) == expected(name)
+
+
+def test_every_mistake_has_its_words() -> None:
+    assert {path.stem for path in BAD.iterdir()} == set(NAMES)
+    assert len(NAMES) > 90
+
+
+def test_the_base_of_the_mistakes_is_good() -> None:
+    assert loads(GOOD).name == "good"
+
+
+def test_not_utf8() -> None:
+    assert refusal(b"name: caf\xe9") == "s.yaml: not valid UTF-8 at byte 9"
+
+
+def test_nul_byte() -> None:
+    message = "s.yaml: not valid YAML: unacceptable character #x0000: special characters are not allowed"
+    assert refusal("name: a\x00b") == message
+
+
+def test_deep_nesting() -> None:
+    assert refusal("[" * 2000) == f"s.yaml:1:13: nesting is deeper than {MAX_DEPTH} levels"
+
+
+def test_two_megabytes(tmp_path: Path) -> None:
+    text = "x: " + "a" * (2 << 20)
+    assert refusal(text) == f"s.yaml: file is {len(text)} bytes, limit is {MAX_BYTES}"
+    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ScenarioError, match=f"s.yaml: file is {len(text)} bytes, limit is {MAX_BYTES}"):
+        load(tmp_path / "s.yaml")
+
+
+def test_too_many_values() -> None:
+    assert refusal("[" + "1," * 30_000 + "]") == f"s.yaml:1:40000: more than {MAX_NODES} values"
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"gone\.yaml: no such file or directory"):
+        load(tmp_path / "gone.yaml")
+
+
+def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="is a directory"):
+        load(tmp_path)
+
+
+def test_at_most_twenty_are_shown() -> None:
+    text = GOOD + "".join(f"extra{number}: 1\n" for number in range(30))
+    assert len(refusal(text).splitlines()) == 21
+    assert refusal(text).endswith("… and 10 more")
+
+
+def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
+    text = GOOD.replace("20 Mbit/s", "20").replace("[east, west]", "[east, wets]").replace("west}", "west, wokers: 1}")
+    assert refusal(text).splitlines() == [
+        "s.yaml:7:20: topology.data_centers[1].wokers: unknown key (did you mean 'workers'?)",
+        "s.yaml:9:24: topology.links[0].between[1]: no data centre or router named 'wets' (did you mean 'west'?)",
+        "s.yaml:9:37: topology.links[0].rate: 20 has no unit (write a unit, e.g. '10 Mbit/s')",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("links[*].rate=5Mbps", "topology.links[0].rate: 'Mbps' is not a unit of rate (write '5 Mbit/s')"),
+        ("training.iterations=0", "training.iterations: 0 is outside [1, 10000000]"),
+        ("training.modl=cnn", "training.modl: unknown key (did you mean 'model'?)"),
+        ("links[7].rate=5 Mbit/s", "there is no item 7; the list has 1 items"),
+        ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
+        ("routers[*]=x", "'routers[*]' matches nothing"),
+        ("training.iterations", "not an override (write path=value, e.g. training.iterations=50)"),
+        ("../x=1", "not an override (write path=value, e.g. training.iterations=50)"),
+        ("device=[", "not valid YAML: expected the node content, but found '<stream end>'"),
+        ("name=*a", "YAML aliases (*a) are not allowed"),
+        ("device.speed=-1", "device.speed: -1 is outside (0, 1000]"),
+    ],
+)
+def test_a_bad_override_points_at_itself(override: str, message: str) -> None:
+    assert refusal(GOOD, override) == f"--set {override}: {message}"
+
+
+def test_overrides_and_file_are_reported_together() -> None:
+    assert refusal(GOOD.replace("seed: 7", "seed: x"), "links[3]=1").splitlines() == [
+        "--set links[3]=1: there is no item 3; the list has 1 items",
+        "s.yaml:3:7: seed: expected an integer, got 'x'",
+    ]
