@@ -1,6 +1,6 @@
 """Helper processes of an emulation: the delay line, the replay, the monitor.
 
-Each is a fresh, light interpreter (standard library only), so that the process that will fork the nodes stays
+Each is a fresh interpreter that imports little (no torch, no Mininet), so that the process that will fork the nodes stays
 single-threaded. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
 """
 
@@ -13,13 +13,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import RunFailed
 
 READY_DEADLINE_S = 10.0
+MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +33,7 @@ class Child:
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-m", module],
+            [sys.executable, "-E", "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
         )  # fmt: skip
         assert self._process.stdin is not None
@@ -65,6 +67,19 @@ class Child:
                 self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+@contextmanager
+def realtime(priority: int | None) -> Iterator[None]:
+    """Be scheduled before ordinary processes for a while (children are not); nothing if ``priority`` is None."""
+    if priority is None:
+        yield
+        return
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def prepare_child(priority: int | None = None) -> None:

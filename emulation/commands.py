@@ -9,16 +9,21 @@ from emulation.layout import Cable, Layout, Port, Route
 from emulation.shaping.install import queue_number
 
 _FIRST_TABLE = 100
+_FIRST_INDEX = 100
 
 
 def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
     """Create every veth pair with both ends where they belong: nothing shows up in the caller's namespace."""
-    return [_cable_line(cable, pids) for cable in layout.cables]
+    return [_cable_line(cable, number, pids) for number, cable in enumerate(layout.cables)]
 
 
-def _cable_line(cable: Cable, pids: Mapping[str, int]) -> str:
-    a, b = cable.a, cable.b
-    return f"link add name {a.interface} netns {pids[a.vertex]} type veth peer name {b.interface} netns {pids[b.vertex]}"
+def _cable_line(cable: Cable, number: int, pids: Mapping[str, int]) -> str:
+    """The ends get different indices: where they are equal, Linux takes up to a second to notice the carrier."""
+    a, b = (
+        f"name {end.interface} index {_FIRST_INDEX + 2 * number + side} netns {pids[end.vertex]}"
+        for side, end in enumerate((cable.a, cable.b))
+    )
+    return f"link add {a} type veth peer {b}"
 
 
 def address_lines(layout: Layout, vertex: str, congestion_control: str | None) -> list[str]:

@@ -142,8 +142,11 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port]
     if missing:
         raise ScenarioError(f"{missing[0]} has no address in the Plan; build the Plan for the back end 'emulate'")
     taken = {node.address for node in nodes}
-    free = (str(network[-2 - i]) for i in range(network.num_addresses - 2) if str(network[-2 - i]) not in taken)
-    gateway = Port(site.name, "lan", f"{next(free)}/{network.prefixlen}")
+    candidates = (str(network[-2 - number]) for number in range(network.num_addresses - 2))
+    free = next((address for address in candidates if address not in taken), None)
+    if free is None:
+        raise ScenarioError(f"{site.name}: its nodes leave no free address in {subnet} for the gateway")
+    gateway = Port(site.name, "lan", f"{free}/{network.prefixlen}")
     hosts = {node.name: Port(node.name, "eth0", f"{node.address}/{network.prefixlen}") for node in nodes}
     ends = [gateway, *hosts.values()]
     return gateway, hosts, [Cable(end, Port(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
@@ -156,7 +159,9 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
     return [LanPort(cable.b, site.lan_rate_bps, queue) for cable in cables]
 
 
-def _wan(network: NetworkPlan, wires: bool) -> tuple[tuple[WanLink, ...], list[Cable], list[tuple[str, str, tuple[str, ...]]]]:
+def _wan(
+    network: NetworkPlan, wires: bool
+) -> tuple[tuple[WanLink, ...], list[Cable], list[tuple[str, str, tuple[str, ...]]]]:
     directed = {(link.source, link.target): link for link in network.links}
     counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
     blocks = WAN_ADDRESSES.subnets(new_prefix=30)

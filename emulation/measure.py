@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.flood import Flood, flood
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
@@ -109,7 +110,8 @@ def _measure_rtts(net: Emulation, chosen: set[str] | None) -> list[Measurement]:
     pairs = [pair for pair in (*_link_pairs(net), *_path_pairs(net)) if chosen is None or pair.name in chosen]
     lossy = any(link.loss for link in net.plan.network.links)
     slowest_s = max((planned[pair.name] for pair in pairs), default=0.0)
-    ping(pairs, PINGS * (3 if lossy else 1), PING_INTERVAL_S, slowest_s * 1.5 + 0.1)
+    with realtime(MEASURE_PRIORITY if net.capabilities.realtime else None):
+        ping(pairs, PINGS * (3 if lossy else 1), PING_INTERVAL_S, slowest_s * 1.5 + 0.1)
     return [_rtt(pair, planned[pair.name]) for pair in pairs]
 
 
@@ -131,9 +133,7 @@ def _link_plans(net: Emulation) -> list[tuple[str, float]]:
 
 
 def _link_pairs(net: Emulation) -> list[Pair]:
-    return [
-        Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip) for link in net.layout.wan
-    ]
+    return [Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip) for link in net.layout.wan]
 
 
 def _path_plans(net: Emulation) -> list[tuple[str, float]]:

@@ -25,7 +25,7 @@ from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
-from emulation.shaping.base import DelayMethod, LinkSpec, Shaper
+from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, link_specs, netem_lines, rate_lines
 from emulation.shaping.table import Table
 from testbed.errors import CapabilityError, RunFailed
@@ -211,6 +211,11 @@ class Emulation:
             code = child.exit_code()
             if code is not None and not (child.module == "emulation.replay" and code == 0):
                 raise RunFailed(f"{child.module} ended with {code} in mid-run; the emulated links no longer hold")
+
+    def counters(self) -> dict[str, LinkCounters]:
+        """Counters of every WAN link by name, since it was made."""
+        assert self.shaper is not None, "the network is not up"
+        return self.shaper.counters()
 
     def finish(self) -> None:
         """End replay and monitor, which writes their last samples; the network stays."""

@@ -73,7 +73,9 @@ def main() -> None:
     """Try, print, end."""
     # a private /run, so that iptables' lock file can be made without root
     ctypes.CDLL(None).mount(b"tmpfs", b"/run", b"tmpfs", 0, None)
-    flavours = [name for name in ("iptables-nft", "iptables-legacy", "iptables") if _works(f"{name}-restore", text=_RULE)]
+    flavours = [
+        name for name in ("iptables-nft", "iptables-legacy", "iptables") if _works(f"{name}-restore", text=_RULE)
+    ]
     found = {
         "veth": _works("ip", "link", "add", "probe1", "type", "veth", "peer", "name", "probe2"),
         "bridge": _works("ip", "link", "add", "probe3", "type", "bridge"),

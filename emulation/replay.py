@@ -147,7 +147,11 @@ class Recorder:
         timeline, planned, value, step = change
         late = now_s - (start_s + planned)
         now = now_s - self._epoch_s
-        fields = {"link": timeline.link, "planned_t": round(start_s + planned - self._epoch_s, 6), "late_s": round(late, 6)}
+        fields = {
+            "link": timeline.link,
+            "planned_t": round(start_s + planned - self._epoch_s, 6),
+            "late_s": round(late, 6),
+        }
         self._log.write("replay", now, **fields, what=timeline.what, value=value)
         if late > max(step, LATE_FLOOR_S):
             self._late[timeline.link] = self._late.get(timeline.link, 0) + 1

@@ -100,9 +100,7 @@ class Shaper:
             return
         place = self._places[spec.delay_namespace]
         index = place.index[spec.delay_interface]
-        tc.change_netem(
-            place.link, index, delay_s=delay_s, loss=loss, burst=spec.loss_burst, limit=NETEM_LIMIT_PACKETS
-        )
+        tc.change_netem(place.link, index, delay_s=delay_s, loss=loss, burst=spec.loss_burst, limit=NETEM_LIMIT_PACKETS)
 
     def apply_plan(self) -> None:
         """Delay and loss as planned (rates stand since the queues were made)."""

@@ -16,7 +16,6 @@ import gc
 import json
 import os
 import select
-import signal
 import socket
 import struct
 import sys
@@ -66,7 +65,9 @@ class PacketQueue:
         self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
         self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
         self._configure(attribute(3, struct.pack(">I", QUEUE_PACKETS)))
-        self._configure(attribute(5, struct.pack(">I", 4)) + attribute(4, struct.pack(">I", 4)))  # keep GSO packets whole
+        self._configure(
+            attribute(5, struct.pack(">I", 4)) + attribute(4, struct.pack(">I", 4))
+        )  # keep GSO packets whole
         self.socket.setblocking(False)
 
     def _configure(self, data: bytes) -> None:
@@ -110,21 +111,22 @@ class DelayLine:
     """All lines of one process and the loop over them."""
 
     def __init__(self, table: Table, specs: list[LineSpec]) -> None:
-        self._lines = [(PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs]
+        self._lines = [
+            (PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs
+        ]
         self._by_descriptor = {queue.socket.fileno(): (queue, line) for queue, line in self._lines}
         self._timer = Timer()
         self._poll = select.epoll()
         for descriptor in (*self._by_descriptor, self._timer.descriptor):
             self._poll.register(descriptor, select.EPOLLIN)
-        self.running = True
 
     def run(self) -> None:
-        """Until ``running`` is false."""
-        while self.running:
+        """For ever; a signal ends the process, and the kernel drops what waited."""
+        while True:
             next_due = self._release(time.monotonic_ns())
             if next_due is not None:
                 self._timer.arm(next_due)
-            for descriptor, _ in self._poll.poll(0.5):
+            for descriptor, _ in self._poll.poll():
                 if descriptor == self._timer.descriptor:
                     self._timer.expired()
                 else:
@@ -159,12 +161,11 @@ def _take(queue: PacketQueue, line: Line) -> None:
 
 
 def main() -> None:
-    """Serve the lines given on standard input until SIGTERM."""
+    """Serve the lines given on standard input until a signal ends it."""
     given = json.load(sys.stdin)
     prepare_child(priority=PRIORITY if given["realtime"] else None)
     table = Table(given["table"], given["rows"])
     line = DelayLine(table, [LineSpec(**spec) for spec in given["lines"]])
-    signal.signal(signal.SIGTERM, lambda *_: setattr(line, "running", False))
     gc.disable()  # nothing here makes cycles, and a collection would make packets late
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
     line.run()

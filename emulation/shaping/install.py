@@ -58,7 +58,9 @@ def rate_lines(layout: Layout, vertex: str) -> list[str]:
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
     """``tc -batch`` lines for the delays that sit in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
-    return [netem_line(spec.delay_interface, spec.delay_s, "", NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
+    return [
+        netem_line(spec.delay_interface, spec.delay_s, "", NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires
+    ]
 
 
 def delay_line_settings(

@@ -62,7 +62,9 @@ def htb_lines(interface: str, rate_bps: float, queue_bytes: int) -> list[str]:
 def netem_line(interface: str, delay_s: float, loss: str, limit_packets: int) -> str:
     """``tc`` line that delays on ``interface``; ``loss`` is netem's own text, e.g. ``random 1%``."""
     loss_text = f" loss {loss}" if loss else ""
-    return f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} delay {delay_s * 1e6:.0f}us{loss_text}"
+    return (
+        f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} delay {delay_s * 1e6:.0f}us{loss_text}"
+    )
 
 
 def ticks_per_us() -> float:

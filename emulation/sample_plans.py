@@ -1,4 +1,4 @@
-"""Small Plans for the tests of emulation: data centres in a star, a triangle or a chain; only the network matters."""
+"""Plans of which only the network matters: for the accuracy command and for tests."""
 
 from __future__ import annotations
 

@@ -1,0 +1,118 @@
+"""TCP bulk transfers between nodes, many at once in one thread: what an application gets out of the emulated links."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emulation.namespaces import inside
+
+_CHUNK_BYTES = 1 << 18
+_CONNECT_DEADLINE_S = 10.0
+# of a full-sized frame of 1514 bytes: what is left after Ethernet, IP and TCP headers with time stamps
+GOODPUT_SHARE = 1448 / 1514
+
+
+@dataclass(slots=True)
+class Transfer:
+    """From a node to a node. ``received`` holds (time, bytes so far) samples of the receiver."""
+
+    name: str
+    source_namespace: str
+    target_namespace: str
+    target: str
+    congestion_control: str | None = None
+    received: list[tuple[float, int]] = field(default_factory=list)
+
+    def goodput_bps(self, skip_s: float) -> float:
+        """Mean payload rate after the first ``skip_s``; 0 if nothing came."""
+        kept = (
+            [sample for sample in self.received if sample[0] >= self.received[0][0] + skip_s] if self.received else []
+        )
+        if len(kept) < 2:
+            return 0.0
+        return (kept[-1][1] - kept[0][1]) * 8 / (kept[-1][0] - kept[0][0])
+
+    def bytes_at(self, at_s: float) -> float:
+        """Bytes received until ``at_s``, interpolated."""
+        before = (self.received[0][0], 0) if self.received else (0.0, 0)
+        for sample in self.received:
+            if sample[0] >= at_s:
+                span = sample[0] - before[0]
+                return before[1] + (sample[1] - before[1]) * ((at_s - before[0]) / span if span else 0.0)
+            before = sample
+        return before[1]
+
+
+def transfer(transfers: Sequence[Transfer], duration_s: float) -> None:
+    """Send as much as goes over all of ``transfers`` for ``duration_s``."""
+    senders, receivers = zip(*(_connect(each) for each in transfers), strict=True)
+    totals = [0] * len(transfers)
+    poll = select.poll()
+    senders_at = {link.fileno(): link for link in senders}
+    receivers_at = {link.fileno(): number for number, link in enumerate(receivers)}
+    for link in senders:
+        poll.register(link, select.POLLOUT)
+    for link in receivers:
+        poll.register(link, select.POLLIN)
+    payload = bytes(_CHUNK_BYTES)
+    try:
+        end = time.monotonic() + duration_s
+        while (now := time.monotonic()) < end:
+            for descriptor, _ in poll.poll((end - now) * 1e3):
+                if descriptor in senders_at:
+                    _send(senders_at[descriptor], payload)
+                else:
+                    number = receivers_at[descriptor]
+                    totals[number] += _receive(receivers[number])
+                    transfers[number].received.append((time.monotonic(), totals[number]))
+    finally:
+        for link in (*senders, *receivers):
+            link.close()
+
+
+def _connect(each: Transfer) -> tuple[socket.socket, socket.socket]:
+    with inside(each.target_namespace):
+        listener = socket.socket()
+    with inside(each.source_namespace):
+        sender = socket.socket()
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.settimeout(_CONNECT_DEADLINE_S)
+        listener.bind((each.target, 0))
+        listener.listen(1)
+        if each.congestion_control:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, each.congestion_control.encode())
+        # what the socket holds back must not hide what the link does
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _CHUNK_BYTES)
+        sender.settimeout(_CONNECT_DEADLINE_S)
+        sender.connect(listener.getsockname())
+        receiver, _ = listener.accept()
+    sender.setblocking(False)
+    receiver.setblocking(False)
+    return sender, receiver
+
+
+def _send(link: socket.socket, payload: bytes) -> None:
+    try:
+        link.send(payload)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET):
+            raise
+
+
+def _receive(link: socket.socket) -> int:
+    """Bytes taken off the socket."""
+    total = 0
+    while True:
+        try:
+            count = len(link.recv(_CHUNK_BYTES))
+        except BlockingIOError:
+            return total
+        if count == 0:
+            return total
+        total += count

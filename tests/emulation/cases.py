@@ -1,0 +1,239 @@
+"""What the kernel tests do inside the sandbox. Every case returns plain data; the assertions are outside."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emulation.bulk import Transfer, transfer
+from emulation.network import Emulation
+from emulation.ping import Pair, ping
+from emulation.probe import probe
+from emulation.sample_plans import plan, with_link
+from testbed.plan.model import Plan, Series, TransportPlan
+
+EVENTS = Path("/run/testbed/events")
+
+
+class Records:
+    """Stands for the host's event log."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def __call__(self, kind: str, **fields: Any) -> None:
+        self.events.append({"kind": kind, **fields})
+
+
+def emulation(settings: Plan) -> Emulation:
+    return Emulation(settings, probe(), Records())
+
+
+def logged(name: str) -> list[dict[str, Any]]:
+    """Events that a helper process has written."""
+    return [json.loads(line) for line in (EVENTS / f"{name}.jsonl").read_text().splitlines()]
+
+
+def rtts(net: Emulation, source: str, target: str, count: int = 50) -> list[float]:
+    """Sorted round-trip times between two nodes."""
+    pair = Pair("pair", net.namespace_path(source), net.address(target))
+    ping([pair], count, 0.01, 1.0)
+    return sorted(pair.rtts_s)
+
+
+def bulk(net: Emulation, source: str, target: str, seconds: float) -> Transfer:
+    each = Transfer("bulk", net.namespace_path(source), net.namespace_path(target), net.address(target))
+    transfer([each], seconds)
+    return each
+
+
+# -- cases --------------------------------------------------------------------------------------------------------
+
+
+def measured() -> list[dict[str, Any]]:
+    """Three data centres with three different links, measured as before a run."""
+    settings = plan(
+        {
+            ("dc0", "dc1"): {"rate_bps": 5e6, "delay_s": 0.005},
+            ("dc0", "dc2"): {"rate_bps": 20e6, "delay_s": 0.025},
+            ("dc1", "dc2"): {"rate_bps": 40e6, "delay_s": 0.05},
+        },
+        sites=3, workers=2,
+    )  # fmt: skip
+    records = Records()
+    with Emulation(settings, probe(), records) as net:
+        net.measure()
+        up = net.bring_up_s
+    return [*records.events, {"kind": "bring_up", "seconds": up}]
+
+
+def refused() -> list[str]:
+    """A network whose links were changed behind the Plan's back does not pass ``measure``."""
+    from testbed.errors import NetworkMismatch
+
+    messages = []
+    for change in ("set_rate", "set_delay"):
+        with emulation(plan({("dc0", "dc1"): {}})) as net:
+            assert net.shaper is not None
+            getattr(net.shaper, change)("dc0>dc1", {"set_rate": 10e6, "set_delay": 0.05}[change])
+            try:
+                net.measure()
+            except NetworkMismatch as error:
+                messages.append(str(error))
+    return messages
+
+
+def live_change() -> dict[str, Any]:
+    """A full queue while rate and delay change: what waits in it must still be there."""
+    settings = plan({("dc0", "dc1"): {"rate_bps": 1e6, "delay_s": 0.01, "queue_bytes": 200_000}})
+    with emulation(settings) as net:
+        assert net.shaper is not None
+        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        for _ in range(100):
+            sender.sendto(bytes(1000), (net.address("dc1/worker0"), 9))
+        time.sleep(0.05)
+        before = net.counters()["dc0>dc1"]
+        net.shaper.set_rate("dc0>dc1", 1.5e6)
+        net.shaper.set_delay("dc0>dc1", 0.03)
+        after = net.counters()["dc0>dc1"]
+        slow = rtts(net, "dc1/worker0", "dc0/worker0", 1)
+        net.shaper.set_rate("dc0>dc1", 50e6)
+        time.sleep(0.2)
+        drained = net.counters()["dc0>dc1"]
+        fast = rtts(net, "dc0/worker0", "dc1/worker0", 20)
+        sender.close()
+    return {
+        "backlog_before": before.backlog_bytes, "backlog_after": after.backlog_bytes, "rate": after.configured_bps,
+        "dropped": drained.dropped_packets, "sent_packets_bytes": drained.sent_bytes, "slow_s": slow, "fast_s": fast,
+        "backlog_drained": drained.backlog_bytes,
+    }  # fmt: skip
+
+
+def traced() -> dict[str, Any]:
+    """One bulk flow over a link whose rate follows steps of half a second and whose delay steps once."""
+    rates = Series(times_s=(0.0, 0.5, 1.0, 1.5), values=(20e6, 5e6, 10e6, 30e6), period_s=2.0)
+    delays = Series(times_s=(0.0, 2.0), values=(0.005, 0.02))
+    base = plan({("dc0", "dc1"): {"rate_bps": 20e6, "delay_s": 0.005, "queue_bytes": 100_000}})
+    settings = with_link(base, "dc0>dc1", rate_trace=rates, delay_trace=delays)
+    with emulation(settings) as net:
+        epoch = time.monotonic()
+        begin = epoch + 0.6
+        net.start(epoch, begin)
+        each = bulk(net, "dc0/worker0", "dc1/worker0", 4.7)
+        time.sleep(0.1)
+        late = rtts(net, "dc0/worker0", "dc1/worker0", 10)
+        net.finish()
+    # measured from 60 ms into a step on: packets sent in the step before are still on their way
+    steps = [
+        (each.bytes_at(begin + at + 0.5) - each.bytes_at(begin + at + 0.06)) * 8 / 0.44
+        for at in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+    ]
+    return {"steps": steps, "replay": logged("network-replay"), "monitor": logged("network-monitor"), "rtt_s": late}
+
+
+def jittered() -> list[float]:
+    base = plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02}})
+    with emulation(with_link(base, "dc0>dc1", jitter_s=0.01)) as net:
+        net.start(time.monotonic())
+        return rtts(net, "dc0/worker0", "dc1/worker0", 200)
+
+
+def lossy(loss: float, packets: int) -> dict[str, float]:
+    from emulation.stream import count_datagrams
+
+    with emulation(plan({("dc0", "dc1"): {"rate_bps": 200e6, "loss": loss, "queue_bytes": 1_000_000}})) as net:
+        before = net.counters()["dc0>dc1"].lost_packets
+        received = count_datagrams(
+            net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0"), packets
+        )
+        return {"received": received, "lost": net.counters()["dc0>dc1"].lost_packets - before}
+
+
+def routed() -> dict[str, list[float]]:
+    """A ring of four routers, entered at two places: paths of one destination part by their source."""
+    ways = {("dc0", "a"): 1, ("dc1", "a"): 2, ("a", "b"): 4, ("a", "c"): 8, ("b", "dc2"): 16, ("c", "dc2"): 32}
+    pairs = {pair: {"rate_bps": 100e6, "delay_s": ms / 1e3} for pair, ms in ways.items()}
+    there = {"dc0>dc2": ("dc0>a", "a>b", "b>dc2"), "dc1>dc2": ("dc1>a", "a>c", "c>dc2"), "dc0>dc1": ("dc0>a", "a>dc1")}
+    back = {"dc2>dc0": ("dc2>b", "b>a", "a>dc0"), "dc2>dc1": ("dc2>c", "c>a", "a>dc1"), "dc1>dc0": ("dc1>a", "a>dc0")}
+    with emulation(plan(pairs, sites=3, routers=("a", "b", "c"), routes=there | back)) as net:
+        return {
+            f"{x}>{y}": rtts(net, f"dc{x}/worker0", f"dc{y}/worker0", 10)
+            for x, y in ((0, 1), (0, 2), (1, 2), (2, 0), (2, 1))
+        }
+
+
+def congestion_control(name: str) -> list[str]:
+    """What an ordinary socket on a node gets, and the settings that go with it."""
+    settings = plan({("dc0", "dc1"): {}}, transport=TransportPlan(congestion_control=name))
+    with emulation(settings) as net:
+        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_STREAM)
+        sender.setblocking(False)
+        sender.connect_ex((net.address("dc1/worker0"), 9))
+        used = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0].decode()
+        sender.close()
+        shown = []
+        for setting in ("tcp_slow_start_after_idle", "tcp_no_metrics_save"):
+            argv = ["cat", f"/proc/sys/net/ipv4/{setting}"]
+            shown.append(net.exec("dc0/worker0", argv, stdout=-1, text=True).communicate(timeout=5)[0].strip())
+    return [used, *shown]
+
+
+def sees_link(seconds: float) -> float:
+    """Goodput of one flow on a 20 Mbit/s link, beside other sandboxes."""
+    with emulation(plan({("dc0", "dc1"): {"rate_bps": 20e6, "delay_s": 0.005, "queue_bytes": 60_000}})) as net:
+        return bulk(net, "dc0/worker0", "dc1/worker0", seconds).goodput_bps(seconds / 3)
+
+
+def broken_delay_line() -> list[str]:
+    """A delay line that dies breaks the link, and is noticed."""
+    import os
+    import signal
+
+    from testbed.errors import RunFailed
+
+    with emulation(plan({("dc0", "dc1"): {}})) as net:
+        if net.method != "nfqueue":
+            return ["netem"]
+        for child in net._children:
+            os.kill(child.pid, signal.SIGKILL)
+        time.sleep(0.05)
+        answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
+        try:
+            net.check_helpers()
+        except RunFailed as error:
+            return [f"{len(answered)} answers", str(error)]
+    return []
+
+
+def lan(rate_bps: float) -> dict[str, Any]:
+    """A flow inside a data centre."""
+    with emulation(plan({("dc0", "dc1"): {}}, workers=2, lan_rate_bps=rate_bps)) as net:
+        each = bulk(net, "dc0/worker0", "dc0/worker1", 2.0)
+        return {"goodput_bps": each.goodput_bps(0.5), "rtt_s": rtts(net, "dc0/worker0", "dc0/worker1", 30)}
+
+
+def no_threads() -> int:
+    """Threads of the host while network, monitor and replay are up: it must be safe to fork."""
+    with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", jitter_s=0.001)) as net:
+        net.start(time.monotonic())
+        return threading.active_count()
+
+
+def lingering(seconds: float, marker: str) -> str:
+    """A network with everything running, until it is killed; tells by a file that it is up."""
+    settings = with_link(
+        plan({("dc0", "dc1"): {}, ("dc0", "dc2"): {}, ("dc1", "dc2"): {}}, sites=3, workers=2),
+        "dc0>dc1",
+        jitter_s=0.001,
+    )
+    with emulation(replace(settings, name="lingering")) as net:
+        net.start(time.monotonic())
+        net.exec("dc0/worker0", ["sleep", "1000"])
+        Path(marker).write_text("up")
+        time.sleep(seconds)
+    return "ended by itself"

@@ -1,0 +1,119 @@
+"""Emulated links do what the Plan says, follow it live, and say so when they do not. Needs a kernel and privileges."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from emulation.bulk import GOODPUT_SHARE
+from tests.emulation.inside import finish, run, start
+
+pytestmark = pytest.mark.emulation
+
+
+def test_every_link_and_path_is_measured_and_right() -> None:
+    events = run("measured")
+    values = [event for event in events if event["kind"] == "measured"]
+    assert {event["link"] for event in values if event["what"] == "rate"} == {
+        f"dc{a}>dc{b}" for a in range(3) for b in range(3) if a != b
+    }
+    assert len([event for event in values if event["what"] == "rtt"]) == 12  # six links, six paths
+    wrong = [event for event in values if not event["ok"]]
+    assert not wrong
+    assert next(event["seconds"] for event in events if event["kind"] == "bring_up") < 3.0
+
+
+def test_a_link_that_differs_from_the_plan_refuses_the_run() -> None:
+    rate, delay = run("refused")
+    assert "dc0>dc1: rate planned 20.00 Mbit/s, measured 10." in rate
+    assert "round trip planned 20.07 ms, measured 60." in delay
+
+
+def test_live_changes_keep_the_queue() -> None:
+    seen = run("live_change")
+    assert seen["backlog_before"] > 80_000
+    assert seen["backlog_before"] - seen["backlog_after"] < 10_000
+    assert seen["rate"] == 1.5e6
+    assert seen["dropped"] == 0
+    assert seen["backlog_drained"] == 0
+    assert seen["sent_packets_bytes"] >= 100 * 1042
+    assert statistics.median(seen["fast_s"]) == pytest.approx(0.040, abs=0.003)
+
+
+def test_traces_are_followed_on_time() -> None:
+    seen = run("traced")
+    for measured, planned in zip(seen["steps"], (5e6, 10e6, 30e6, 20e6, 5e6, 10e6), strict=True):
+        assert measured == pytest.approx(planned * GOODPUT_SHARE, rel=0.08), seen["steps"]
+    changes = [event for event in seen["replay"] if event["kind"] == "replay" and event["what"] == "rate"]
+    assert [event["value"] for event in changes[:6]] == [20e6, 5e6, 10e6, 30e6, 20e6, 5e6]
+    assert changes[0]["planned_t"] == pytest.approx(0.6, abs=0.01)
+    late = sorted(event["late_s"] for event in changes)
+    assert 0 <= late[0] and late[len(late) // 2] < 0.01
+    assert seen["rtt_s"][0] == pytest.approx(0.025, abs=0.003)
+    links = [event for event in seen["monitor"] if event["kind"] == "link" and event["link"] == "dc0>dc1"]
+    assert {event["configured_bps"] for event in links} >= {5e6, 10e6, 30e6}
+    assert links[-1]["bytes"] > 4e6
+    assert [event["bytes"] for event in links] == sorted(event["bytes"] for event in links)
+    assert [event for event in seen["monitor"] if event["kind"] == "machine"]
+
+
+def test_jitter_spreads_the_delay_and_keeps_its_mean() -> None:
+    values = run("jittered")
+    assert values[0] < 0.035 and values[-1] > 0.045
+    assert statistics.mean(values) == pytest.approx(0.04, abs=0.004)
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05])
+def test_loss_is_as_planned_and_accounted_for(loss: float) -> None:
+    packets = 20_000
+    seen = run("lossy", loss=loss, packets=packets)
+    assert seen["received"] + seen["lost"] == packets
+    sigma = (packets * loss * (1 - loss)) ** 0.5
+    assert abs(seen["lost"] - packets * loss) < 4 * sigma
+
+
+def test_paths_part_by_their_source() -> None:
+    seen = run("routed")
+    for pair, planned_s in (("0>1", 0.006), ("0>2", 0.042), ("1>2", 0.084), ("2>0", 0.042), ("2>1", 0.084)):
+        assert len(seen[pair]) == 10
+        assert statistics.median(seen[pair]) == pytest.approx(planned_s, abs=0.0025), pair
+
+
+@pytest.mark.parametrize("name", ["cubic", "reno", "bbr"])
+def test_congestion_control_is_the_plans(name: str) -> None:
+    assert run("congestion_control", name=name) == [name, "0", "1"]
+
+
+def test_two_emulations_at_once_do_not_touch_each_other() -> None:
+    both = [start("sees_link", seconds=3.0) for _ in range(2)]
+    for goodput in [finish(sandbox) for sandbox in both]:
+        assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.03)
+
+
+def test_goodput_is_nine_tenths_of_the_rate_at_least() -> None:
+    assert run("sees_link", seconds=4.0) >= 0.9 * 20e6
+
+
+def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
+    seen = run("broken_delay_line")
+    if seen == ["netem"]:
+        pytest.skip("this kernel has netem, so there is no delay line")
+    assert seen[0] == "0 answers"
+    assert "emulation.shaping.delay_line ended with -9" in seen[1]
+
+
+@pytest.mark.parametrize("rate_bps", [50e6, 1e9])
+def test_lans_have_their_rate(rate_bps: float) -> None:
+    seen = run("lan", rate_bps=rate_bps)
+    assert seen["goodput_bps"] == pytest.approx(rate_bps * GOODPUT_SHARE, rel=0.1)
+    assert statistics.median(seen["rtt_s"]) < 0.002
+
+
+def test_the_host_stays_single_threaded() -> None:
+    assert run("no_threads") == 1
+
+
+def test_without_root() -> None:
+    seen = run("sees_link", rootless=True, seconds=3.0)
+    assert seen == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)

@@ -1,0 +1,103 @@
+"""The sandbox: status, signals, and that nothing survives its launcher."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulation.sandbox import Sandbox, is_inside
+from tests.emulation.inside import ROOT
+
+pytestmark = pytest.mark.emulation
+GONE_DEADLINE_S = 5.0
+
+
+def _of(token: str) -> set[int]:
+    """Processes of this machine that carry ``token`` in their environment."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and token.encode() in (entry / "environ").read_bytes():
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _namespaces(pids: set[int]) -> set[str]:
+    found = set()
+    for pid in pids:
+        try:
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+        except OSError:
+            continue
+    return found
+
+
+def _in_use(namespaces: set[str]) -> set[str]:
+    return namespaces & _namespaces({int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()})
+
+
+def _interfaces() -> str:
+    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
+    return links + subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
+
+
+def test_status_signals_and_emptiness() -> None:
+    with Sandbox(["sh", "-c", "ls /sys/class/net; exit 7"], stdout=subprocess.PIPE, text=True) as sandbox:
+        assert sandbox.process.communicate(timeout=10)[0].split() == ["lo"]
+        assert sandbox.poll() == 7
+    with Sandbox(
+        [sys.executable, "-S", "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+    ) as sandbox:
+        assert sandbox.stdout is not None and sandbox.stdout.readline() == b"1\n"
+        sandbox.send_signal(signal.SIGTERM)
+        assert sandbox.wait(5) == 128 + signal.SIGTERM
+    assert not is_inside()
+
+
+def test_a_command_that_does_not_exist() -> None:
+    with Sandbox(["/no/such/command"], stderr=subprocess.DEVNULL) as sandbox:
+        assert sandbox.wait(10) == 127
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_kill_9_of_the_launcher_leaves_nothing(attempt: int, tmp_path: Path) -> None:
+    token, marker = f"testbed-kill-{os.getpid()}-{attempt}", tmp_path / "up"
+    before = _interfaces()
+    code = f"from tests.emulation.inside import start; start('lingering', seconds=60, marker={str(marker)!r}).wait(60)"
+    launcher = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"TESTBED_TEST": token})
+    try:
+        _let_it_get_somewhere(attempt, marker)
+        ours = _of(token) - {os.getpid()}
+        namespaces = _namespaces(ours) - _namespaces({os.getpid()})
+    finally:
+        launcher.kill()
+        launcher.wait()
+    begin = time.monotonic()
+    while (left := _of(token)) and time.monotonic() < begin + GONE_DEADLINE_S:
+        time.sleep(0.01)
+    assert not left, f"still there: {left}"
+    assert not _in_use(namespaces)
+    assert _interfaces() == before
+    if attempt == 0:
+        assert len(ours) > 15 and len(namespaces) > 12, "the network was not up, so the test shows nothing"
+    print(f"gone after {(time.monotonic() - begin) * 1e3:.0f} ms")  # noqa: T201 - shown with -s
+
+
+def _let_it_get_somewhere(attempt: int, marker: Path) -> None:
+    """The first time until everything is up, then at any moment of the start."""
+    if attempt:
+        time.sleep(random.Random(attempt).uniform(0.05, 1.2))
+        return
+    deadline = time.monotonic() + 20
+    while not marker.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert marker.exists()
