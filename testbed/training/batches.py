@@ -1,0 +1,41 @@
+"""Which samples a worker sees at which step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from testbed.training.seeds import numpy_stream
+
+
+class Batches:
+    """An endless stream of batches over one worker's share: a fresh permutation each epoch, by (seed, rank, epoch).
+
+    ``indices(step)`` depends on nothing but its arguments, so a restarted worker sees the same data: the number of the
+    next step is the whole of its position.
+    """
+
+    def __init__(self, share: Tensor, batch_size: int, seed: int, rank: int) -> None:
+        assert len(share) > 0, "a worker needs at least one sample"
+        self.share, self.batch_size = share, batch_size
+        self._seed, self._rank = seed, rank
+        self._orders: dict[int, Tensor] = {}
+
+    def indices(self, step: int) -> Tensor:
+        """Indices int64 [batch_size] of the samples of ``step``; a batch may reach into the next epochs."""
+        start, size = step * self.batch_size, len(self.share)
+        first, last = start // size, (start + self.batch_size - 1) // size
+        stream = torch.cat([self._order(epoch) for epoch in range(first, last + 1)])
+        offset = start - first * size
+        return stream[offset : offset + self.batch_size]
+
+    def epoch(self, step: int) -> int:
+        """The pass over the share that the first sample of ``step`` belongs to."""
+        return step * self.batch_size // len(self.share)
+
+    def _order(self, epoch: int) -> Tensor:
+        if epoch not in self._orders:
+            self._orders = {old: order for old, order in self._orders.items() if old >= epoch - 1}
+            permutation = numpy_stream(self._seed, "order", self._rank, epoch).permutation(len(self.share))
+            self._orders[epoch] = self.share[torch.from_numpy(permutation)]
+        return self._orders[epoch]

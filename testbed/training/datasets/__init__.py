@@ -1,0 +1,44 @@
+"""Data sets by name. Each is loaded once per process, from this machine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from testbed.errors import ScenarioError
+from testbed.training.datasets.base import Dataset, as_model_input, digest_of
+from testbed.training.datasets.cifar10 import load_cifar10
+from testbed.training.datasets.digits import load_digits
+from testbed.training.datasets.mnist import load_mnist
+from testbed.training.datasets.teacher import load_teacher
+from testbed.training.datasets.text import load_text
+from testbed.training.options import DATASETS
+
+
+def _no_data(options: Any, seed: int) -> Dataset:
+    raise ScenarioError("training.data: 'none' has no samples; it goes with a declared model and compute: modelled")
+
+
+_LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
+    "digits": load_digits,
+    "mnist": load_mnist,
+    "fashion_mnist": load_mnist,
+    "cifar10": load_cifar10,
+    "text": load_text,
+    "teacher": load_teacher,
+    "none": _no_data,
+}
+
+
+def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
+    """The data set of that name. ``ScenarioError`` when its files are missing or malformed."""
+    return _load_cached(kind, tuple(sorted(options.items())), seed)
+
+
+@lru_cache(maxsize=4)
+def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
+    return _LOADERS[kind](DATASETS[kind](**dict(options)), seed)
+
+
+__all__ = ["Dataset", "as_model_input", "digest_of", "load_dataset"]

@@ -1,0 +1,68 @@
+"""What a data set is: tensors of samples and labels, for training and for testing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BYTE = 255
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Samples and labels; labels int64.
+
+    Images: inputs [count, channels, height, width], float32 in [0, 1] or uint8 (a quarter of the memory), labels
+    [count]. Text: inputs int64 [count, context], labels [count, context]: the character after each one.
+    """
+
+    train_inputs: Tensor
+    train_labels: Tensor
+    test_inputs: Tensor
+    test_labels: Tensor
+    classes: int
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample: (channels, height, width), or (context,)."""
+        return tuple(self.train_inputs.shape[1:])
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Same as ``input_shape``."""
+        return self.input_shape
+
+    @property
+    def train_images(self) -> Tensor:
+        """Same as ``train_inputs``."""
+        return self.train_inputs
+
+    @property
+    def gives(self) -> str:
+        """``images`` or ``text``."""
+        return "text" if self.train_inputs.dtype == torch.int64 else "images"
+
+    def first(self, train_samples: int, test_samples: int) -> Dataset:
+        """Only the first so many samples; 0 means all."""
+        train, test = train_samples or None, test_samples or None
+        return Dataset(
+            self.train_inputs[:train], self.train_labels[:train], self.test_inputs[:test], self.test_labels[:test],
+            self.classes,
+        )  # fmt: skip
+
+
+def as_model_input(inputs: Tensor) -> Tensor:
+    """Bytes become float32 in [0, 1]; everything else is what a model takes already."""
+    return inputs.float().div_(_BYTE) if inputs.dtype == torch.uint8 else inputs
+
+
+def digest_of(inputs: Tensor, labels: Tensor) -> str:
+    """SHA-256 of samples and labels, so that a run can say what it was trained on."""
+    digest = hashlib.sha256()
+    for tensor in (inputs, labels):
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

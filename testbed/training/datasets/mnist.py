@@ -1,0 +1,38 @@
+"""MNIST and Fashion-MNIST from IDX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from testbed.training.datasets.base import Dataset
+from testbed.training.datasets.files import find_files, malformed
+from testbed.training.datasets.idx import read_idx
+from testbed.training.options.datasets import FashionMnist, Mnist
+
+CLASSES = 10
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/FILE.gz"
+FASHION_SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/FILE.gz"
+
+
+def load_mnist(options: Mnist | FashionMnist, seed: int) -> Dataset:
+    """Grey images as uint8 [count, 1, 28, 28]. ``ScenarioError`` when files are missing or malformed."""
+    source = FASHION_SOURCE if isinstance(options, FashionMnist) else MNIST_SOURCE
+    paths = find_files(options.folder, FILES, source)
+    train_images, train_labels = _part(paths[FILES[0]], paths[FILES[1]])
+    test_images, test_labels = _part(paths[FILES[2]], paths[FILES[3]])
+    if train_images.shape[1:] != test_images.shape[1:]:
+        raise malformed(paths[FILES[2]], "its images have another size than the training images")
+    dataset = Dataset(train_images, train_labels, test_images, test_labels, CLASSES)
+    return dataset.first(options.train_samples, options.test_samples)
+
+
+def _part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
+    images, labels = read_idx(images_path, 3).unsqueeze(1), read_idx(labels_path, 1).long()
+    if len(images) != len(labels):
+        raise malformed(labels_path, f"has {len(labels)} labels for {len(images)} images")
+    if labels.max() >= CLASSES:
+        raise malformed(labels_path, f"has the label {int(labels.max())}, and only 0 to {CLASSES - 1} exist")
+    return images, labels

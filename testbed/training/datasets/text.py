@@ -1,0 +1,49 @@
+"""A local text file as windows of characters; the end of the text is held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.training.datasets.base import Dataset
+from testbed.training.options.datasets import Text
+
+
+def load_text(options: Text, seed: int) -> Dataset:
+    """Windows of ``context`` characters that do not overlap; a class is a character of the file, in sorted order.
+
+    ``ScenarioError`` when the file is missing, not UTF-8, or too short for one window in each part.
+    """
+    text = _read(Path(options.file).expanduser(), options.file)
+    alphabet = sorted(set(text))
+    number_of = {character: number for number, character in enumerate(alphabet)}
+    stream = torch.tensor([number_of[character] for character in text], dtype=torch.int64)
+    held_out = round(len(stream) * options.test_share)
+    shortest = min(held_out, len(stream) - held_out)
+    if shortest <= options.context:
+        raise ScenarioError(
+            f"training.data: '{options.file}' has {len(text)} characters: its shorter part has {shortest}, and a "
+            f"window needs {options.context + 1}; use a longer text, or a smaller training.data.context"
+        )
+    boundary = len(stream) - held_out
+    return Dataset(
+        *_windows(stream[:boundary], options.context), *_windows(stream[boundary:], options.context), len(alphabet)
+    )
+
+
+def _windows(stream: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    """Views, not copies: characters, and for each its successor."""
+    return stream[:-1].unfold(0, context, context), stream[1:].unfold(0, context, context)
+
+
+def _read(path: Path, written: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        cure = "put a text there, or name another with training.data.file"
+        raise ScenarioError(f"training.data: '{written}' ({path.resolve()}) does not exist; {cure}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"training.data: '{written}' cannot be read as UTF-8 text: {error}") from error

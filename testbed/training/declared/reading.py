@@ -1,0 +1,70 @@
+"""A declared model by name, or from the user's own CSV file."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from testbed.errors import ScenarioError
+from testbed.training.declared import IMAGE_MODELS, LANGUAGE_MODELS
+from testbed.training.declared.table import Layers
+from testbed.training.declared.transformers import BERT_TOKENS, GPT2_TOKENS
+from testbed.training.options.models import Declared
+from testbed.training.shapes import ModelShape
+
+COLUMNS = ("segment", "key", "elements", "forward_flops")
+
+
+def declared_shape(options: Declared) -> ModelShape:
+    """The shape of a declared model. ``ScenarioError`` for an unusable file or length."""
+    if options.file:
+        return read_layers(Path(options.file))
+    if options.name in IMAGE_MODELS:
+        if options.sequence:
+            raise ScenarioError(f"training.model.sequence has no effect on {options.name}; remove it")
+        return IMAGE_MODELS[options.name]().shape(options.name)
+    longest = BERT_TOKENS if options.name.startswith("bert") else GPT2_TOKENS
+    if options.sequence > longest:
+        raise ScenarioError(
+            f"training.model.sequence: {options.sequence} is more than {options.name}'s {longest} tokens"
+        )
+    return LANGUAGE_MODELS[options.name](options.sequence or longest).shape(options.name)
+
+
+def read_layers(path: Path) -> ModelShape:
+    """A table with a header and one key per line; rows of a segment stand together, in forward order.
+
+    ``forward_flops`` is the key's share of its segment's work for one sample, and may be empty.
+    """
+    layers = Layers()
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ()) != COLUMNS:
+                raise ScenarioError(f"{path}: the first line must be {','.join(COLUMNS)}")
+            _read_rows(layers, rows, path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read as a table of layers: {error}") from error
+    return layers.shape(path.stem)
+
+
+def _read_rows(layers: Layers, rows: csv.DictReader[str], path: Path) -> None:
+    finished: set[str] = set()
+    current = None
+    for row in rows:
+        where = f"{path}:{rows.line_num}"
+        try:
+            segment, elements = row["segment"], int(row["elements"])
+            flops = float(row["forward_flops"] or 0)
+        except (TypeError, ValueError) as error:
+            raise ScenarioError(f"{where}: expected a name, a whole number and a number or nothing: {error}") from error
+        if elements < 1 or not 0 <= flops < 1e30 or not segment:
+            raise ScenarioError(f"{where}: elements must be at least 1, forward_flops not negative, segment not empty")
+        if segment in finished:
+            raise ScenarioError(f"{where}: segment '{segment}' continues after another one; put its rows together")
+        if current is not None and segment != current:
+            finished.add(current)
+        current = segment
+        layers.add(segment, [elements], flops / 2)
+    if current is None:
+        raise ScenarioError(f"{path}: has no layers")

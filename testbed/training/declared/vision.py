@@ -1,0 +1,75 @@
+"""AlexNet, VGG and ResNet at 224×224 and 1 000 classes, as torchvision has them.
+
+Krizhevsky, One weird trick, 2014 · Simonyan and Zisserman, 2015, table 1 · He et al., 2016, table 1 (stride in the
+3×3 convolution, as in torchvision). Running means and variances are no parameters and are left out.
+"""
+
+from __future__ import annotations
+
+from testbed.training.declared.table import Layers
+
+CLASSES = 1000
+
+
+def alexnet() -> Layers:
+    """AlexNet without groups: 61.1 M parameters, 0.71 G multiply-adds."""
+    layers = Layers()
+    convolutions = ((3, 64, 11, 55), (64, 192, 5, 27), (192, 384, 3, 13), (384, 256, 3, 13), (256, 256, 3, 13))
+    for number, (inputs, outputs, kernel, side) in enumerate(convolutions, 1):
+        _convolution(layers, f"conv{number}", (inputs, outputs, kernel, side), bias=True)
+    for number, (inputs, outputs) in enumerate(((256 * 6 * 6, 4096), (4096, 4096), (4096, CLASSES)), 6):
+        layers.linear(f"fc{number}", inputs, outputs)
+    return layers
+
+
+def vgg(convolutions_per_stage: tuple[int, ...]) -> Layers:
+    """VGG without batch normalisation: (2, 2, 3, 3, 3) is VGG-16."""
+    layers, inputs = Layers(), 3
+    for stage, (count, outputs) in enumerate(zip(convolutions_per_stage, (64, 128, 256, 512, 512), strict=True)):
+        for number in range(count):
+            side = 224 >> stage
+            _convolution(layers, f"conv{stage + 1}_{number + 1}", (inputs, outputs, 3, side), bias=True)
+            inputs = outputs
+    for number, (width, outputs) in enumerate(((512 * 7 * 7, 4096), (4096, 4096), (4096, CLASSES)), 6):
+        layers.linear(f"fc{number}", width, outputs)
+    return layers
+
+
+def resnet(blocks_per_stage: tuple[int, ...], *, bottleneck: bool) -> Layers:
+    """ResNet: (3, 4, 6, 3) with bottlenecks is ResNet-50. A segment is a residual block."""
+    layers = Layers()
+    _convolution(layers, "conv1", (3, 64, 7, 112))
+    inputs = 64
+    for stage, count in enumerate(blocks_per_stage):
+        for number in range(count):
+            inputs = _block(layers, f"layer{stage + 1}.{number}", inputs, stage, bottleneck)
+    layers.linear("fc", inputs, CLASSES)
+    return layers
+
+
+def _block(layers: Layers, name: str, inputs: int, stage: int, bottleneck: bool) -> int:
+    width, side = 64 << stage, 56 >> stage
+    outputs = 4 * width if bottleneck else width
+    enters = name.endswith(".0")
+    entry_side = side * 2 if enters and stage > 0 else side  # before the stride of 2
+    if bottleneck:
+        _convolution(layers, name, (inputs, width, 1, entry_side))
+        _convolution(layers, name, (width, width, 3, side))
+        _convolution(layers, name, (width, outputs, 1, side))
+    else:
+        _convolution(layers, name, (inputs, width, 3, side))
+        _convolution(layers, name, (width, width, 3, side))
+    if enters and inputs != outputs:
+        _convolution(layers, name, (inputs, outputs, 1, side))
+    return outputs
+
+
+def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], *, bias: bool = False) -> None:
+    """``form``: inputs, outputs, kernel side, side of the output. With a bias, or with a normalisation after it."""
+    inputs, outputs, kernel, side = form
+    weights = inputs * outputs * kernel * kernel
+    layers.add(segment, [weights], weights * side * side)
+    if bias:
+        layers.add(segment, [outputs])
+    else:
+        layers.norm(segment, outputs)

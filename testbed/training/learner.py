@@ -1,0 +1,83 @@
+"""What a training job offers to the roles: gradients and values by key, at once or segment by segment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from testbed.training.shapes import ModelShape
+
+State = dict[str, Tensor | int | float]  # what a checkpoint holds: flat, by name
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Mean loss over ``samples``, and the gradient of that mean: one flat float32 tensor per key, fresh each time."""
+
+    loss: float
+    samples: int
+    gradients: list[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Accuracy (share of test samples, or of characters) and mean loss on the test set."""
+
+    accuracy: float
+    loss: float
+
+
+class Learner(Protocol):
+    """What the worker role needs of a training job."""
+
+    sizes: tuple[int, ...]  # elements of each key
+
+    def gradient(self, step: int) -> StepResult: ...
+    def values(self) -> list[Tensor]: ...
+    def load(self, values: list[Tensor]) -> None: ...
+    def evaluate(self, values: list[Tensor]) -> Score | None: ...
+
+
+class SegmentedStep(Protocol):
+    """One step, block by block: all segments forward in order, then all backward in reverse.
+
+    Between two calls the values of segments may change: a segment must have its new values before its ``forward``,
+    and keep them until its ``backward`` is done.
+    """
+
+    samples: int
+
+    def forward_segment(self, index: int) -> None: ...
+
+    def backward_segment(self, index: int) -> list[Tensor]:
+        """Gradients of the segment's keys, in key order."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss; known once the last segment's forward pass is done."""
+
+
+class SegmentedLearner(Learner, Protocol):
+    """A learner whose steps can be cut, and whose state can be kept."""
+
+    @property
+    def shape(self) -> ModelShape: ...
+
+    def begin(self, step: int) -> SegmentedStep: ...
+    def load_segment(self, index: int, values: list[Tensor]) -> None: ...
+    def state(self) -> State: ...
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None: ...
+
+
+def values_sha256(values: Iterable[Tensor]) -> str | None:
+    """Hash of values in key order, as float32 bytes; None for shapes without numbers."""
+    digest = hashlib.sha256()
+    for value in values:
+        if value.is_meta:
+            return None
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""Models by name, each a row of named blocks. Every tensor of a model is a key, numbered in the model's own order.
+
+No model has buffers (running means and variances of batch normalisation): they are no gradients, so they would have
+to be averaged beside the training, and across data centres whose data differ their mean belongs to nobody's data
+(Hsieh et al., The Non-IID Data Quagmire of Decentralized Machine Learning, 2020). Group normalisation has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from testbed.errors import ScenarioError
+from testbed.training.models.resnet import resnet
+from testbed.training.models.segments import Segment, segments
+from testbed.training.models.small import cnn, lenet, mlp
+from testbed.training.models.transformer import transformer
+from testbed.training.options import MODELS
+from testbed.training.seeds import seed_for
+
+_BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Sequential]] = {
+    "cnn": cnn,
+    "lenet": lenet,
+    "mlp": mlp,
+    "resnet": resnet,
+    "transformer": transformer,
+}
+_DIMENSIONS = {"images": 3, "text": 1}
+
+
+def build_model(
+    kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int, seed: int
+) -> nn.Sequential:
+    """A model with parameters drawn from ``seed`` alone (Xavier weights, zero biases, as GeoMX's demo).
+
+    ``input_shape`` is that of one sample, ``classes`` the number of labels. ``ScenarioError`` when the model is not
+    for such data.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(seed, "layers"))
+        model = assemble(kind, options, input_shape, classes)
+        initialise(model)
+    return model
+
+
+def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """The blocks of a model, with parameters as torch makes them, on torch's current default device."""
+    chosen: Any = MODELS[kind](**options)
+    if kind not in _BUILDERS:
+        raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
+    if len(input_shape) != _DIMENSIONS[chosen.takes]:
+        raise ScenarioError(f"training.model: '{kind}' is for {chosen.takes}, and the data's samples are {input_shape}")
+    return _BUILDERS[kind](chosen, input_shape, classes)
+
+
+def initialise(model: nn.Module) -> None:
+    """Xavier for matrices and kernels, zero for biases, one for the scales of normalisations."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm | nn.GroupNorm):
+            nn.init.ones_(module.weight)
+
+
+__all__ = ["Segment", "assemble", "build_model", "initialise", "segments"]

@@ -1,0 +1,44 @@
+"""The shape of any model that a scenario may name, without its numbers: sizes, and work counted by torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from testbed.training.declared.reading import declared_shape
+from testbed.training.models import assemble
+from testbed.training.models.segments import segments
+from testbed.training.options import MODELS
+from testbed.training.options.models import Declared
+from testbed.training.shapes import ModelShape, SegmentShape
+
+
+def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> ModelShape:
+    """Segments, sizes and work of a model; ``input_shape`` and ``classes`` do not matter to a declared one.
+
+    Nothing is computed: the layers run on torch's meta device. Errors are ``build_model``'s and ``declared_shape``'s.
+    """
+    chosen: Any = MODELS[kind](**options)
+    if isinstance(chosen, Declared):
+        return declared_shape(chosen)
+    with torch.device("meta"):
+        model = assemble(kind, options, input_shape, classes)
+        dtype = torch.int64 if chosen.takes == "text" else torch.float32
+        return measure(kind, model, torch.empty(1, *input_shape, dtype=dtype))
+
+
+def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
+    """The shape of ``model``, given a batch with one sample on the same device."""
+    shapes, outputs = [], sample
+    for segment in segments(model):
+        inputs = outputs.detach().requires_grad_(segment.keys.start > 0)
+        with FlopCounterMode(display=False) as forward:
+            outputs = segment.module(inputs)
+        with FlopCounterMode(display=False) as backward:
+            outputs.backward(torch.empty_like(outputs))
+        sizes = tuple(parameter.numel() for parameter in segment.parameters)
+        shapes.append(SegmentShape(segment.name, sizes, forward.get_total_flops(), backward.get_total_flops()))
+    return ModelShape(name, tuple(shapes))

@@ -1,0 +1,33 @@
+"""A model as blocks in forward order, each with its own keys, so that it can run and be sent block by block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from testbed.training.shapes import key_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One block: a module from the output of the block before it to the input of the next, and its keys."""
+
+    name: str
+    module: nn.Module
+    keys: range
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Its tensors, in the order of ``keys``."""
+        return list(self.module.parameters())
+
+
+def segments(model: nn.Module) -> tuple[Segment, ...]:
+    """The top-level children of a ``Sequential``; any other model is one segment. Blocks share no parameters."""
+    blocks = list(model.named_children()) if isinstance(model, nn.Sequential) else [("model", model)]
+    counts = tuple(len(list(block.parameters())) for _, block in blocks)
+    total = len(list(model.parameters()))
+    assert sum(counts) == total, "two blocks share a parameter, so neither has its whole gradient"
+    ranges = key_ranges(counts)
+    return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))

@@ -1,0 +1,63 @@
+"""DC-ASGD: what a gradient would have been at today's values, had its sender not computed it at older ones.
+
+Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, ICML 2017, equation 10: the gradient at
+w is about g + λ·g⊙g⊙(w − w_backup), where w_backup is what the sender last pulled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from testbed.training.learner import State
+from testbed.training.options.optimizers import DcAsgd
+
+EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
+
+
+class Compensation:
+    """One backup per member (party), and the mean square of gradients for the adaptive variant."""
+
+    def __init__(self, options: DcAsgd, value: Tensor) -> None:
+        self._options = options
+        self._first = value.clone()  # what a member has that never pulled: the master worker's value
+        self._backups: dict[str, Tensor] = {}
+        self._mean_square = torch.zeros_like(value) if options.adaptive else None
+
+    def pulled(self, member: str, value: Tensor) -> None:
+        """``member`` now has ``value``, which nobody changes any more."""
+        self._backups[member] = value
+
+    def __call__(self, gradient: Tensor, value: Tensor, member: str | None) -> Tensor:
+        """The compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit."""
+        factor = self._factor(gradient)
+        if member is None or self._options.compensation == 0:
+            return gradient
+        drift = value - self._backups.get(member, self._first)
+        return gradient + factor * gradient * gradient * drift
+
+    def _factor(self, gradient: Tensor) -> Tensor | float:
+        if self._mean_square is None:
+            return self._options.compensation
+        memory = self._options.mean_square_decay
+        self._mean_square.mul_(memory).addcmul_(gradient, gradient, value=1 - memory)
+        return self._options.compensation / (self._mean_square + EPSILON).sqrt()
+
+    def state(self) -> State:
+        """A copy of the backups and the mean square, by name."""
+        state: State = {f"backup/{member}": backup.clone() for member, backup in self._backups.items()}
+        state["first"] = self._first.clone()
+        if self._mean_square is not None:
+            state["mean_square"] = self._mean_square.clone()
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
+        """Inverse of ``state``; other names are not looked at."""
+        tensors = {name: content.clone() for name, content in state.items() if isinstance(content, Tensor)}
+        self._first = tensors["first"]
+        if self._mean_square is not None:
+            self._mean_square = tensors["mean_square"]
+        prefix = "backup/"
+        self._backups = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}

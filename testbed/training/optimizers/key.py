@@ -1,0 +1,140 @@
+"""The value of one key, and the optimizer that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.training.learner import State
+from testbed.training.optimizers.compensation import Compensation
+from testbed.training.optimizers.lars import Lars, Norms, norms_of
+from testbed.training.optimizers.schedule import rate_at
+from testbed.training.options import OPTIMIZERS
+from testbed.training.options import optimizers as options_of
+
+
+def _sgd(options: options_of.Sgd, value: Tensor) -> torch.optim.Optimizer:
+    if options.nesterov and not options.momentum:
+        raise ScenarioError("optimizer.nesterov: has no effect without momentum; write momentum: 0.9")
+    return torch.optim.SGD(
+        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=options.nesterov,
+        weight_decay=options.weight_decay, foreach=False,
+    )  # fmt: skip
+
+
+def _adam(options: options_of.Adam, value: Tensor) -> torch.optim.Optimizer:
+    kind = torch.optim.AdamW if isinstance(options, options_of.AdamW) else torch.optim.Adam
+    betas = (options.beta1, options.beta2)
+    return kind(
+        [value], lr=options.learning_rate, betas=betas, eps=options.epsilon, weight_decay=options.weight_decay,
+        foreach=False,
+    )  # fmt: skip
+
+
+def _lars(options: options_of.Lars, value: Tensor) -> torch.optim.Optimizer:
+    return Lars(value, options.momentum, options.weight_decay, options.trust, options.adapt_from)
+
+
+def _dcasgd(options: options_of.DcAsgd, value: Tensor) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        [value], lr=options.learning_rate, momentum=options.momentum, weight_decay=options.weight_decay, foreach=False
+    )
+
+
+def _nesterov(options: options_of.Nesterov, value: Tensor) -> torch.optim.Optimizer:
+    look_ahead = options.momentum > 0
+    return torch.optim.SGD(
+        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=look_ahead, foreach=False
+    )
+
+
+_MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adam": _adam,
+    "adamw": _adam,
+    "lars": _lars,
+    "dcasgd": _dcasgd,
+    "nesterov": _nesterov,
+}
+
+
+class KeyOptimizer:
+    """The value of one key (flat float32) and the optimizer state that goes with it. ``value`` is changed in place."""
+
+    def __init__(self, kind: str, options: dict[str, Any], value: Tensor) -> None:
+        self.value = value.detach().clone()
+        self.updates = 0
+        self._options = OPTIMIZERS[kind](**options)
+        self._optimizer = _MAKERS[kind](self._options, self.value)
+        self._compensation: Compensation | None = None
+        if isinstance(self._options, options_of.DcAsgd):
+            self._compensation = Compensation(self._options, self.value)
+
+    def pull(self, member: str) -> Tensor:
+        """A copy of the value for ``member``; its next gradient counts as computed there. Do not change the copy."""
+        value = self.value.clone()
+        if self._compensation is not None and not value.is_meta:
+            self._compensation.pulled(member, value)
+        return value
+
+    def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
+        """One step along ``gradient`` (flat float32, the size of the value), or an outer gradient: old minus new.
+
+        ``member`` sent it, computed at what it last pulled (DC-ASGD); None means at the current value. ``norms`` are
+        those of the whole tensor when this key is a slice of one (LARS); without them each slice has its own ratio.
+        """
+        rate = rate_at(self._options, self.updates)
+        self.updates += 1
+        if self.value.is_meta:
+            return
+        self._set(lr=rate, norms=norms)
+        self.value.grad = self._prepared(gradient.to(self.value.device), member)
+        self._optimizer.step()
+        self.value.grad = None
+
+    def norms(self, gradient: Tensor) -> Norms:
+        """L2 norms of the value and of the gradient as ``step`` would take it; those of slices add up by squares."""
+        return norms_of(self.value, self._clipped(gradient.to(self.value.device)))
+
+    def state(self) -> State:
+        """A copy of all that the next step depends on, by name."""
+        state: State = {"value": self.value.clone(), "updates": self.updates}
+        for name, content in self._optimizer.state[self.value].items():
+            if content is not None:
+                state[f"optimizer/{name}"] = content.clone() if isinstance(content, Tensor) else content
+        if self._compensation is not None:
+            state.update(self._compensation.state())
+        return state
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
+        """Inverse of ``state``, into a key of the same kind and size."""
+        value = state["value"]
+        assert isinstance(value, Tensor) and value.numel() == self.value.numel(), "the state of another key"
+        self.value.copy_(value)
+        self.updates = int(state["updates"])
+        prefix = "optimizer/"
+        self._optimizer.state[self.value] = {
+            name.removeprefix(prefix): content.clone() if isinstance(content, Tensor) else content
+            for name, content in state.items()
+            if name.startswith(prefix)
+        }
+        if self._compensation is not None:
+            self._compensation.load_state(state)
+
+    def _set(self, **settings: Any) -> None:
+        self._optimizer.param_groups[0].update(settings)
+
+    def _prepared(self, gradient: Tensor, member: str | None) -> Tensor:
+        gradient = self._clipped(gradient)
+        if self._compensation is None:
+            return gradient
+        return self._compensation(gradient, self.value, member)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        clip = self._options.clip
+        return gradient.clamp(-clip, clip) if clip > 0 else gradient

@@ -1,0 +1,86 @@
+"""Options of the data sets. ``gives`` says what a sample is: an image, text, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+_ALL = {"min": 0, "max": 10_000_000}
+_TRAIN_SAMPLES = {"help": "use the first so many training samples; 0: all", **_ALL}
+_TEST_SAMPLES = {"help": "use the first so many test samples; 0: all", **_ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """scikit-learn's handwritten digits: 1 797 real 8×8 images (UCI), shipped inside the package."""
+
+    gives: ClassVar[str] = "images"
+    test_share: float = field(default=0.2, metadata={"help": "share held out for testing", "min": 0.05, "max": 0.9})
+
+
+@dataclass(frozen=True, slots=True)
+class Mnist:
+    """MNIST (LeCun et al., 1998): 60 000 + 10 000 grey 28×28 images, from its four IDX files in a local folder."""
+
+    gives: ClassVar[str] = "images"
+    folder: str = field(
+        default="data/mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
+    )
+    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
+    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class FashionMnist:
+    """Fashion-MNIST (Xiao et al., 2017): as MNIST, ten kinds of clothes."""
+
+    gives: ClassVar[str] = "images"
+    folder: str = field(
+        default="data/fashion-mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
+    )
+    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
+    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Cifar10:
+    """CIFAR-10 (Krizhevsky, 2009): 50 000 + 10 000 colour 32×32 images, from the binary version's files."""
+
+    gives: ClassVar[str] = "images"
+    folder: str = field(
+        default="data/cifar-10-batches-bin",
+        metadata={"help": "where the .bin files lie", "path": "folder"},
+    )
+    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
+    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A local UTF-8 text file, character by character: each window of characters predicts their successors."""
+
+    gives: ClassVar[str] = "text"
+    file: str = field(default="data/text.txt", metadata={"help": "the text file", "path": "file"})
+    context: int = field(default=64, metadata={"help": "characters of a window", "min": 1, "max": 4096})
+    test_share: float = field(default=0.1, metadata={"help": "share at the end held out", "min": 0.01, "max": 0.9})
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """Synthetic: Gaussian images, labelled by a random two-layer network (the teacher) drawn from the run's seed."""
+
+    gives: ClassVar[str] = "images"
+    train_samples: int = field(default=4096, metadata={"help": "training samples", "min": 1, "max": 10_000_000})
+    test_samples: int = field(default=1024, metadata={"help": "test samples", "min": 1, "max": 10_000_000})
+    side: int = field(default=8, metadata={"help": "height and width of an image", "min": 1, "max": 256})
+    channels: int = field(default=1, metadata={"help": "channels of an image", "min": 1, "max": 64})
+    classes: int = field(default=10, metadata={"help": "number of classes", "min": 2, "max": 10_000})
+    hidden: int = field(default=16, metadata={"help": "width of the teacher: more is harder", "min": 1, "max": 4096})
+    noise: float = field(default=0.0, metadata={"help": "share of training labels drawn at random", "min": 0, "max": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class NoData:
+    """No samples: for a declared model, which computes nothing."""
+
+    gives: ClassVar[str] = "none"

@@ -1,0 +1,69 @@
+"""Options of the models. ``takes`` says which kind of data a model is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from testbed.training.declared import DECLARED
+
+
+@dataclass(frozen=True, slots=True)
+class Cnn:
+    """GeoMX's demo CNN: two convolutions, three dense layers; 178 762 parameters at 28×28, 80 458 at 8×8."""
+
+    takes: ClassVar[str] = "images"
+
+
+@dataclass(frozen=True, slots=True)
+class LeNet:
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling; 61 706 parameters at 28×28 grey."""
+
+    takes: ClassVar[str] = "images"
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """A multi-layer perceptron with ReLU."""
+
+    takes: ClassVar[str] = "images"
+    hidden: int = field(default=64, metadata={"help": "width of each hidden layer", "min": 1, "max": 65_536})
+    layers: int = field(default=1, metadata={"help": "number of hidden layers", "min": 1, "max": 64})
+
+
+@dataclass(frozen=True, slots=True)
+class ResNet:
+    """A residual network for small images (He et al., 2016, §4.2) of depth 6·blocks + 2, with group normalisation."""
+
+    takes: ClassVar[str] = "images"
+    blocks: int = field(
+        default=1, metadata={"help": "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", "min": 1, "max": 18}
+    )
+    widen: int = field(default=1, metadata={"help": "factor on the widths 16, 32, 64", "min": 1, "max": 16})
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
+
+    takes: ClassVar[str] = "text"
+    layers: int = field(default=2, metadata={"help": "number of blocks", "min": 1, "max": 96})
+    heads: int = field(default=4, metadata={"help": "attention heads of a block", "min": 1, "max": 128})
+    head_width: int = field(
+        default=16, metadata={"help": "width of one head; the model is heads times wider", "min": 1, "max": 512}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared."""
+
+    takes: ClassVar[str] = "none"
+    name: str = field(default="resnet50", metadata={"help": "a known model", "choices": tuple(DECLARED)})
+    sequence: int = field(
+        default=0, metadata={"help": "tokens of a sample of a language model; 0: its longest", "min": 0, "max": 1024}
+    )
+    file: str = field(
+        default="",
+        metadata={"help": "instead of name: a CSV file with segment,key,elements,forward_flops", "path": "file"},
+    )

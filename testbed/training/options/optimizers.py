@@ -1,0 +1,116 @@
+"""Options of the optimizers, and of the learning-rate schedule that any of them may follow.
+
+Every optimizer descends: what arrives is a gradient, or an outer gradient (old values minus new ones). With FSA it is
+the sum over all workers of mean gradients, as in GeoMX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
+_MOMENTUM = {"help": "heavy-ball momentum", "min": 0, "max": 1}
+_WEIGHT_DECAY = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
+
+
+def _learning_rate(default: float) -> Any:
+    return field(default=default, metadata={"help": "step size, at its highest", "above": 0, "max": 100})
+
+
+def _at(*places: str) -> Any:
+    text = "where it runs: on the global servers, or on every worker for its local steps"
+    return field(default=places[0], metadata={"help": text, "choices": places})
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerOptions:
+    """What all optimizers have. An *update* is one step of one key; schedules count updates, from 0."""
+
+    learning_rate: float = _learning_rate(0.01)
+    schedule: str = field(
+        default="constant", metadata={"help": "how the step size falls after the warm-up", "choices": SCHEDULES}
+    )
+    warmup: int = field(
+        default=0, metadata={"help": "updates in which the step size rises linearly", "min": 0, "max": 10**9}
+    )
+    period: int = field(
+        default=1000, metadata={"help": "updates between two steps, or until the cosine's end", "min": 1, "max": 10**9}
+    )
+    decay: float = field(
+        default=0.1, metadata={"help": "step: factor at each step; cosine: factor at the end", "min": 0, "max": 1}
+    )
+    clip: float = field(
+        default=0.0,
+        metadata={"help": "gradients are cut to [-clip, clip], element by element; 0: not", "min": 0, "max": 1e9},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sgd(OptimizerOptions):
+    """Stochastic gradient descent. The gradient that arrives is the sum over all workers of mean gradients."""
+
+    momentum: float = field(default=0.0, metadata=_MOMENTUM)
+    nesterov: bool = field(default=False, metadata={"help": "look ahead along the momentum (Sutskever et al., 2013)"})
+    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
+    at: str = _at("global", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Adam(OptimizerOptions):
+    """Adam (Kingma and Ba, 2015)."""
+
+    learning_rate: float = _learning_rate(0.001)
+    beta1: float = field(default=0.9, metadata={"help": "decay of the mean", "min": 0, "max": 0.999999})
+    beta2: float = field(default=0.999, metadata={"help": "decay of the square", "min": 0, "max": 0.999999})
+    epsilon: float = field(default=1e-8, metadata={"help": "added to the root", "min": 0, "max": 1})
+    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
+    at: str = _at("global", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), DiLoCo's inner optimizer."""
+
+    weight_decay: float = field(
+        default=0.01, metadata={"help": "share of the value taken off, times the step size", "min": 0, "max": 1}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lars(OptimizerOptions):
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017). Norms are of whole tensors, not of slices."""
+
+    learning_rate: float = _learning_rate(1.0)
+    momentum: float = field(default=0.9, metadata=_MOMENTUM)
+    weight_decay: float = field(default=0.0005, metadata=_WEIGHT_DECAY)
+    trust: float = field(
+        default=0.001, metadata={"help": "trust coefficient: step size per norm of the value", "above": 0, "max": 1}
+    )
+    adapt_from: int = field(
+        default=0, metadata={"help": "smaller tensors (biases) take a plain SGD step", "min": 0, "max": 10**9}
+    )
+    at: str = _at("global", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class DcAsgd(OptimizerOptions):
+    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party."""
+
+    momentum: float = field(default=0.0, metadata=_MOMENTUM)
+    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
+    compensation: float = field(default=0.04, metadata={"help": "lambda; 0 is SGD", "min": 0, "max": 1000})
+    adaptive: bool = field(default=False, metadata={"help": "divide lambda by the root of the mean square gradient"})
+    mean_square_decay: float = field(
+        default=0.95, metadata={"help": "adaptive: memory of the mean square", "min": 0, "max": 0.999999}
+    )
+    at: str = _at("global")
+
+
+@dataclass(frozen=True, slots=True)
+class Nesterov(OptimizerOptions):
+    """DiLoCo's outer step (Douillard et al., 2023): SGD with Nesterov momentum on the mean of old minus new values."""
+
+    learning_rate: float = _learning_rate(0.7)
+    momentum: float = field(default=0.9, metadata=_MOMENTUM)
+    at: str = _at("global")

@@ -1,0 +1,64 @@
+"""A training job with sizes and no numbers (torch's meta device), where the mathematics would not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from testbed.training.learner import SegmentedStep, State, StepResult
+from testbed.training.shapes import ModelShape, SegmentShape
+
+
+class ShapeTrainer:
+    """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy.
+
+    ``shape`` is a ``ModelShape``, or only the keys' sizes: then the whole model is one segment of unknown work.
+    """
+
+    def __init__(self, shape: ModelShape | tuple[int, ...], batch_size: int) -> None:
+        if not isinstance(shape, ModelShape):
+            shape = ModelShape("sizes", (SegmentShape("model", shape, 0, 0),))
+        self.shape, self.sizes = shape, shape.sizes
+        self._batch_size = batch_size
+        self._values = [torch.empty(size, device="meta") for size in self.sizes]
+
+    def gradient(self, step: int) -> StepResult:
+        return StepResult(float("nan"), self._batch_size, list(self._values))
+
+    def begin(self, step: int) -> SegmentedStep:
+        return ShapeStep(self.shape, self._values, self._batch_size)
+
+    def values(self) -> list[Tensor]:
+        return list(self._values)
+
+    def load(self, values: list[Tensor]) -> None:
+        pass
+
+    def load_segment(self, index: int, values: list[Tensor]) -> None:
+        pass
+
+    def evaluate(self, values: list[Tensor]) -> None:
+        return None
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
+        pass
+
+
+class ShapeStep:
+    """A step whose gradients are sizes."""
+
+    loss = float("nan")
+
+    def __init__(self, shape: ModelShape, values: list[Tensor], samples: int) -> None:
+        self._keys, self._values, self.samples = shape.keys, values, samples
+
+    def forward_segment(self, index: int) -> None:
+        pass
+
+    def backward_segment(self, index: int) -> list[Tensor]:
+        return [self._values[key] for key in self._keys[index]]

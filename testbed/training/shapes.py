@@ -1,0 +1,58 @@
+"""The shape of a model: its segments, the sizes of their keys, and how much work they are; free of torch.
+
+A real model and a declared one look alike from here, so that timing and splitting need not know which it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentShape:
+    """A block of layers: elements of each of its keys, and floating-point operations for one sample (2 per MAC)."""
+
+    name: str
+    sizes: tuple[int, ...]
+    forward_flops: float
+    backward_flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Segments in forward order. Keys are numbered through in that order."""
+
+    name: str
+    segments: tuple[SegmentShape, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each key."""
+        return tuple(size for segment in self.segments for size in segment.sizes)
+
+    @property
+    def keys(self) -> tuple[range, ...]:
+        """The keys of each segment."""
+        return key_ranges(tuple(len(segment.sizes) for segment in self.segments))
+
+    @property
+    def forward_flops(self) -> float:
+        """Floating-point operations of one sample's forward pass."""
+        return sum(segment.forward_flops for segment in self.segments)
+
+    def time_shares(self) -> tuple[tuple[float, float], ...]:
+        """(forward, backward) share of a step's time per segment, by operations; all of them sum to 1.
+
+        Without any known work, by elements: forward one part, backward two.
+        """
+        work = [(segment.forward_flops, segment.backward_flops) for segment in self.segments]
+        if not any(map(sum, work)):
+            work = [(sum(segment.sizes), 2.0 * sum(segment.sizes)) for segment in self.segments]
+        total = sum(map(sum, work))
+        return tuple((forward / total, backward / total) for forward, backward in work)
+
+
+def key_ranges(counts: tuple[int, ...]) -> tuple[range, ...]:
+    """``key_ranges((2, 3))`` is ``(range(0, 2), range(2, 5))``."""
+    starts = [sum(counts[:index]) for index in range(len(counts))]
+    return tuple(range(start, start + count) for start, count in zip(starts, counts, strict=True))
