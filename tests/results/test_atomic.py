@@ -1,0 +1,89 @@
+"""Files are absent or whole, also when the writer is killed; temporary files of the dead are swept."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.results import atomic, owner
+
+WRITER = """
+import sys
+from pathlib import Path
+from testbed.results import atomic
+path = Path(sys.argv[1])
+for number in range(1_000_000):
+    atomic.write_json(path, {"number": number, "filling": [number] * 20_000})
+    if number == 0:
+        print("writing", flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(tmp_path: Path) -> None:
+    result, chance = tmp_path / "result.json", random.Random(5)
+    left_behind = 0
+    for _ in range(30):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(result)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(chance.uniform(0, 0.02))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        content = json.loads(result.read_text())
+        assert content["filling"] == [content["number"]] * 20_000
+        left_behind += len(atomic.sweep(tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert left_behind > 0, "no kill hit a write: the trials have shown nothing"
+
+
+def test_an_error_while_writing_keeps_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    atomic.write_text(path, "old")
+    with pytest.raises(RuntimeError), atomic.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_not_a_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        atomic.write_json(tmp_path / "x.json", {"loss": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
+    me = owner.current()
+    live = tmp_path / f".result.json.{me.pid}-{me.start_ticks}.tmp"
+    reused = tmp_path / f".result.json.{me.pid}-{me.start_ticks - 1}.tmp"
+    other = tmp_path / ".editor.tmp"
+    for path in (live, reused, other):
+        path.touch()
+    assert atomic.sweep(tmp_path) == [reused]
+    assert live.exists()
+    assert other.exists()
+
+
+def test_owner_is_recognised_by_start_time_and_boot() -> None:
+    me = owner.current()
+    assert me.alive()
+    assert not owner.Owner(me.pid, me.start_ticks - 1, me.boot_id).alive()
+    assert not owner.Owner(me.pid, me.start_ticks, "another boot").alive()
+
+
+def test_a_zombie_is_dead() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    deadline = time.monotonic() + 10
+    while owner.start_ticks(child) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.waitpid(child, 0)

@@ -1,0 +1,207 @@
+"""result.json: every field against the known course of the fake run; the hash; the fidelity report's rules."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from testbed.errors import TestbedError
+from testbed.results import fidelity, manifest, summary, tables
+from testbed.results.events import EventLog
+from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
+
+MODEL_BYTES = sum(PAYLOAD.values())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_the_answer(run: Path) -> None:
+    result = result_of(run)
+    assert result["status"] == "done"
+    assert result["back_end"] == "emulate"
+    assert result["iterations"] == 8
+    assert result["accuracy"] == pytest.approx(0.9305)
+    assert result["parameters_sha256"] == "ab" * 32
+    assert result["parameters_agree"] is True
+    assert result["duration_s"] == 12.5
+
+
+def test_iteration_time_leaves_evaluation_out(run: Path) -> None:
+    # tokyo is slowest: 80 + 2 + 1 + 100 + 5 + 100 + 2 = 290 ms; virginia has its values 98 ms earlier
+    expected = (4 * 0.290 + 2 * 0.192) / 6
+    assert result_of(run)["iteration_time_s"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
+    # 0.9 is first reached after round 7: eight rounds of 290 ms and three evaluation gaps of 300 ms
+    assert result_of(run)["time_to_target_s"] == pytest.approx(8 * 0.290 + 3 * 0.3, abs=1e-5)
+
+
+def test_wan_bytes_are_one_model_up_and_down_per_round_and_party(run: Path) -> None:
+    result = result_of(run)
+    party, hub = {"up": 8 * MODEL_BYTES, "down": 8 * MODEL_BYTES}, {"up": 16 * MODEL_BYTES, "down": 16 * MODEL_BYTES}
+    assert result["wan_payload_bytes"] == {"virginia": hub, "tokyo": party, "dublin": party}
+    assert result["wan_header_bytes"]["tokyo"] == {"up": 8 * 2 * HEADER, "down": 8 * 2 * HEADER}
+
+
+def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    log = EventLog(tmp_path / "events", "tokyo/server0")
+    log.write("transfer", 0.5, t0=0.4, source="virginia/global0", target="tokyo/server0", message="value", key=0,
+              round=-1, payload_bytes=4000, header_bytes=100, tier="wan")  # fmt: skip
+    log.close()
+    frames = tables.read(tmp_path)
+    ending = summary.Ending("done", "", "", "", 1.0)
+    result = summary.summarise(frames, as_dict(plan), {"status": "ok", "warnings": []}, ending)
+    assert result["wan_payload_bytes"]["tokyo"]["down"] == 8 * MODEL_BYTES
+    assert result["wan_setup_bytes"]["tokyo"] == {"up": 0, "down": 4100}
+
+
+def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    (tmp_path / "events" / "tokyo.worker1.jsonl").unlink()
+    frames = tables.read(tmp_path)
+    result = summary.summarise(
+        frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)
+    )
+    assert result["iterations"] == 0
+
+
+def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    log = EventLog(tmp_path / "events", "dublin/worker9")
+    log.write("final", 9.0, role="worker", iterations=8, parameters_sha256="cd" * 32)
+    log.close()
+    frames = tables.read(tmp_path)
+    result = summary.summarise(
+        frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("done", "", "", "", 1)
+    )
+    assert (result["parameters_sha256"], result["parameters_agree"]) == (None, False)
+
+
+def test_a_run_without_any_event_has_a_result(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    frames, plan = tables.read(tmp_path), as_dict(make_plan())
+    report = fidelity.assess(frames, plan, {})
+    result = summary.summarise(frames, plan, report, summary.Ending("failed", "it broke", "", "", 1.0))
+    assert result["iterations"] == 0
+    assert result["accuracy"] is None
+    json.dumps(result, allow_nan=False)
+
+
+def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path) -> None:
+    result = result_of(run)
+    path = tmp_path / "result.json"
+    for change, accepted in (({"duration_s": 99.0, "volatile": {}}, True), ({"accuracy": 0.99}, False),
+                             ({"schema_version": 99}, False)):  # fmt: skip
+        path.write_text(json.dumps({**result, **change}))
+        if accepted:
+            assert summary.read_result(path)["duration_s"] == 99.0
+        else:
+            with pytest.raises(TestbedError, match=r"was changed|is later"):
+                summary.read_result(path)
+
+
+# ---- fidelity ---------------------------------------------------------------------------------------------------
+
+
+def assess(tmp_path: Path, back_end: str = "emulate", **events: Any) -> dict[str, Any]:
+    """The report for a few events; ``kind=[{fields}, …]``."""
+    log = EventLog(tmp_path / "events", "monitor")
+    for kind, rows in events.items():
+        for row in rows:
+            log.write(kind, **{"t": 1.0, **row})
+    log.close()
+    return fidelity.assess(tables.read(tmp_path), as_dict(make_plan(back_end=back_end)), {"delay_method": "netem"})
+
+
+def test_a_good_run_is_ok_and_its_warnings_are_listed(run: Path) -> None:
+    report = json.loads((run / "fidelity.json").read_text())
+    assert (report["status"], report["reasons"]) == ("ok", [])
+    assert report["warnings"] == ["network.jitter has no effect here"]
+    assert len(report["links_while_running"]) == 4
+    assert report["links_while_running"][0]["achieved_share_when_busy"] == pytest.approx(0.96, abs=0.01)
+
+
+def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
+    row = {"link": "a>b", "what": "rate", "planned": 20e6, "measured": 15e6, "tolerance": 4e5, "ok": False}
+    report = assess(tmp_path, measured=[row, {**row, "measured": None}])
+    assert report["status"] == "degraded"
+    assert report["reasons"] == [
+        "a>b: rate was 1.5e+07 before training, planned 2e+07 (tolerance 4e+05)",
+        "a>b: rate was not measurable before training, planned 2e+07 (tolerance 4e+05)",
+    ]
+
+
+@pytest.mark.parametrize(("rate", "queued", "word"), [
+    (19e6, 1000, None), (12e6, 1000, "reached 60% of its configured rate"), (12e6, 0, None), (23e6, 0, "carried 115%"),
+])  # fmt: skip
+def test_achieved_against_configured(tmp_path: Path, rate: float, queued: int, word: str | None) -> None:
+    samples = [
+        {"t": 0.5 * i, "link": "a>b", "configured_bps": 20e6, "bytes": int(rate / 8 * 0.5 * i), "dropped_packets": 3,
+         "backlog_bytes": queued} for i in range(8)
+    ]  # fmt: skip
+    report = assess(tmp_path, link=samples)
+    assert report["links_while_running"][0]["dropped_packets"] == 3
+    assert bool(report["reasons"]) == (word is not None)
+    assert word is None or word in report["reasons"][0]
+
+
+@pytest.mark.parametrize(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
+def test_overrun_steps(tmp_path: Path, over: int, status: str) -> None:
+    steps = [{"t0": 0.0, "work": "step", "round": i, "modelled_s": 0.05, "real_s": 0.08 if i < over else 0.02,
+              "overrun": i < over} for i in range(100)]  # fmt: skip
+    report = assess(tmp_path, compute=steps)
+    assert (report["status"], report["compute"]["overrun_steps"]) == (status, over)
+    assert report["compute"]["worst_overrun_s"] == pytest.approx(0.03)
+
+
+def test_late_trace_and_busy_machine(tmp_path: Path) -> None:
+    late = [{"link": "a>b", "planned_t": 1.0, "late_s": 0.2, "what": "rate_bps", "value": 1e6}] * 3
+    busy = [{"busy_share": 0.99, "steal_share": 0.1}] * 4
+    report = assess(tmp_path / "real", replay=late, machine=busy)
+    assert len(report["reasons"]) == 3
+    virtual = assess(tmp_path / "virtual", back_end="simulate", replay=late, machine=busy)
+    assert virtual["status"] == "ok", "the virtual clock does not care for this machine"
+
+
+def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
+    report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}])
+    assert report["warnings"] == ["network.jitter has no effect here", "monitor: late"]
+    assert report["status"] == "ok"
+
+
+# ---- manifest ---------------------------------------------------------------------------------------------------
+
+
+def test_manifest_says_what_ran_on_what(run: Path) -> None:
+    about = json.loads((run / "manifest.json").read_text())
+    assert about["packages"]["torch"]
+    assert about["testbed"]["version"]
+    assert about["machine"]["kernel"]
+    assert about["seed"] == 1
+    assert "cubic" in about["congestion_controls"]["available"] or about["congestion_controls"]["available"]
+
+
+def test_only_harmless_variables_are_recorded() -> None:
+    taken = manifest.environment({"OMP_NUM_THREADS": "1", "AWS_SECRET_ACCESS_KEY": "x", "HOME": "/root"})
+    assert taken == {"OMP_NUM_THREADS": "1"}
+
+
+def as_dict(plan: Any) -> dict[str, Any]:
+    from testbed.plan.model import to_json
+
+    content: dict[str, Any] = json.loads(to_json(plan))
+    return content
+
+
+def test_frames_are_pandas(run: Path) -> None:
+    assert isinstance(tables.read(run)["rounds"], pd.DataFrame)

@@ -1,0 +1,125 @@
+"""Events to tables: columns, units, torn and damaged lines, and speed."""
+
+import json
+import math
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from testbed.results import tables
+from testbed.results.columns import TABLES
+from testbed.results.events import EventLog, log_path
+from tests.results.fake_run import make_plan, write_events
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    write_events(make_plan(), tmp_path / "events")
+    return tmp_path / "events"
+
+
+def test_every_table_has_its_columns_and_their_units(events: Path) -> None:
+    built = tables.build(events)
+    tables.write(events.parent / "tables", built)
+    for name, described in TABLES.items():
+        stored = pq.read_schema(events.parent / "tables" / f"{name}.parquet")
+        assert stored.names == [column.name for column in described.columns]
+        for column in described.columns:
+            assert stored.field(column.name).metadata[b"unit"].decode() == column.unit
+
+
+def test_values_arrive_in_their_columns(events: Path) -> None:
+    transfers = tables.read(events.parent)["transfers"]
+    first = transfers[(transfers["message"] == "push") & (transfers["source"] == "tokyo/server0")].iloc[0]
+    expected = {"node": "virginia/global0", "target": "virginia/global0", "key": 0, "round": 0, "payload_bytes": 4000,
+                "header_bytes": 90, "tier": "wan"}  # fmt: skip
+    assert {name: first[name] for name in expected} == expected
+    assert first["duration_s"] == pytest.approx(0.1)
+    assert str(transfers["payload_bytes"].dtype) == "int64"
+
+
+def test_parquet_and_events_give_the_same_frames(events: Path) -> None:
+    from_events = tables.read(events.parent)
+    tables.write(events.parent / "tables", tables.build(events))
+    from_parquet = tables.read(events.parent)
+    for name, frame in from_events.items():
+        assert frame.equals(from_parquet[name]), name
+
+
+def test_a_torn_last_line_is_ignored(events: Path) -> None:
+    log = log_path(events, "tokyo/worker0")
+    before = len(tables.read_events(log))
+    with open(log, "a") as file:
+        file.write('{"t": 99.0, "kind": "round", "ro')
+    assert len(tables.read_events(log)) == before
+    with open(log, "a") as file:  # and a torn line that would be whole JSON is no line either
+        file.write("\n" + '{"t": 99.0, "kind": "round"}')
+    assert tables.read_events(log)["t"].to_pylist().count(99.0) == 0
+
+
+def test_damaged_lines_are_left_out_and_said(events: Path) -> None:
+    log = log_path(events, "tokyo/worker0")
+    lines = log.read_text().splitlines()
+    lines[3] = lines[3][:20]
+    log.write_text("\n".join(lines) + "\n")
+    built = tables.read(events.parent)
+    warnings = built["warnings"]["message"].tolist()
+    assert warnings == ["tokyo.worker0.jsonl: 1 damaged line(s) were left out of the tables"]
+    assert len(built["rounds"]) in (47, 48)
+
+
+def test_unknown_kinds_fields_and_wrong_types_do_no_harm(tmp_path: Path) -> None:
+    lines = [
+        {"t": 1, "kind": "novel", "shape": [1, 2]},
+        {"t": 2, "kind": "round", "t0": 1, "round": "three", "loss": 1},
+    ]
+    (tmp_path / "events").mkdir()
+    log_path(tmp_path / "events", "a/worker0").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rounds = tables.read(tmp_path)["rounds"]
+    assert rounds["round"].isna().tolist() == [True]
+    assert rounds["loss"].tolist() == [1.0]
+
+
+def test_a_diverged_loss_is_read(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    losses = ("0.5", "Infinity", "NaN", "null")
+    lines = [f'{{"t": 2.0, "kind": "round", "t0": 1.0, "round": 0, "loss": {loss}}}\n' for loss in losses]
+    log_path(tmp_path / "events", "a/worker0").write_text("".join(lines))
+    read = tables.read(tmp_path)["rounds"]["loss"].tolist()
+    assert read[:2] == [0.5, math.inf]
+    assert [math.isnan(loss) for loss in read] == [False, False, True, True]
+
+
+def test_no_events_make_empty_tables(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    EventLog(tmp_path / "events", "a/worker0").close()
+    assert {len(frame) for frame in tables.read(tmp_path).values()} == {0}
+
+
+def test_link_rates_come_from_counters(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events", "monitor")
+    for t, sent in ((0.0, 0), (0.5, 1_000_000), (1.5, 1_500_000), (2.0, 10)):
+        for name, factor in (("a>b", 1), ("b>a", 2)):
+            log.write(
+                "link", t, link=name, configured_bps=20e6, bytes=sent * factor, dropped_packets=0, backlog_bytes=0
+            )
+    log.close()
+    links = tables.read(tmp_path)["links"]
+    rates = links[links["link"] == "a>b"]["achieved_bps"].tolist()
+    assert rates[1:3] == [16e6, 4e6]
+    assert math.isnan(rates[0])
+    assert math.isnan(rates[3])  # counters went back
+    assert links[links["link"] == "b>a"]["achieved_bps"].tolist()[1] == 32e6
+
+
+def test_two_hundred_thousand_events_take_seconds(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events", "a/server0")
+    for i in range(200_000):
+        log.write("transfer", i * 1e-3, t0=i * 1e-3, source="a/worker0", target="a/server0", message="push", key=i % 10,
+                  round=i // 10, payload_bytes=1000, header_bytes=90, tier="lan")  # fmt: skip
+    log.close()
+    begin = time.process_time()
+    assert len(tables.build(tmp_path / "events")["transfers"]) == 200_000
+    assert time.process_time() - begin < 6  # the line-by-line reader takes longer
