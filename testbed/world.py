@@ -84,4 +84,5 @@ class World(Protocol):
         """Write one event of this node, stamped with ``now()``; see ``testbed.results.events`` for the kinds."""
 
 
-Role = Callable[[World], Awaitable[None]]
+# What a role returns is for callers in the same process, and differs by role.
+Role = Callable[[World], Awaitable[Any]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import Tensor
+
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 from testbed.engine.inbox import Inbox
@@ -35,7 +37,7 @@ def make_role(plan: Plan, node: NodePlan) -> Role:
 def _worker(plan: Plan, node: NodePlan) -> Role:
     learner = make_learner(plan, node)
 
-    async def run(world: World) -> None:
+    async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
@@ -45,6 +47,7 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
         rounds = await Worker(plan, node, store, learner).run(world, membership)
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
+        return learner.values()
 
     return run
 

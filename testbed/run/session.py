@@ -8,7 +8,6 @@ and the kernel ends the host.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -24,7 +23,6 @@ from testbed.plan.model import Plan
 Progress = Callable[[dict[str, Any]], None]
 
 STOP_GRACE_S = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +51,8 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
         from emulation.sandbox import sandbox_command
 
         command = sandbox_command(command)
+    else:
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
     log = open(directory / "host.log", "a", encoding="utf-8")
     with log:
         # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
@@ -64,7 +64,6 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
             text=True,
             start_new_session=True,
             env=_environment(),
-            preexec_fn=_die_with_parent,
         )
 
 
@@ -72,10 +71,6 @@ def _environment() -> dict[str, str]:
     # One thread per process: many workers share few cores, and sums must not depend on a number of threads.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return {**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> Outcome:

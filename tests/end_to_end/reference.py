@@ -12,7 +12,7 @@ from testbed.training.seeds import seed_for
 
 
 def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
-    """Final parameters of plain PyTorch training with Adam, as FSA promises to compute them, up to rounding.
+    """Final parameters of plain PyTorch training, as FSA promises to compute them, up to rounding.
 
     FSA's update sees the sum over N workers of mean gradients: N times the mean over the concatenated batch.
     """
@@ -28,7 +28,8 @@ def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
             dataset.train_labels, training.split.kind, training.split.options, plan.seed, rank, len(workers)
         )
         streams.append(Batches(share, training.batch_size, plan.seed, rank))
-    optimizer = torch.optim.Adam(model.parameters(), lr=options["learning_rate"])
+    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    optimizer = kinds[plan.technique.optimizer.kind](model.parameters(), lr=options["learning_rate"])
     for step in range(iterations):
         indices = torch.cat([stream.indices(step) for stream in streams])
         loss = functional.cross_entropy(model(dataset.train_images[indices]), dataset.train_labels[indices])

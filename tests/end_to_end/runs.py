@@ -1,0 +1,50 @@
+"""Runs for the end-to-end tests: a Plan through the launcher, and what its event logs say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan, to_json
+from testbed.run import session
+from testbed.scenario.load import load
+
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One run that has ended."""
+
+    plan: Plan
+    outcome: session.Outcome
+    directory: Path
+    events: list[dict[str, Any]]  # of all nodes, each with its "node"
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["kind"] == kind]
+
+    def hashes(self, role: str) -> set[str]:
+        """Parameter hashes of all nodes of one role."""
+        return {event["parameters_sha256"] for event in self.of_kind("final") if event["role"] == role}
+
+
+def run_scenario(directory: Path, back_end: str, *overrides: str, scenario: Path = QUICKSTART) -> Finished:
+    """Run a scenario with overrides to its end."""
+    plan = build_plan(load(scenario, overrides), back_end)
+    directory.mkdir(parents=True)
+    (directory / "plan.json").write_bytes(to_json(plan))
+    outcome = session.run(plan, directory, lambda event: None)
+    return Finished(plan, outcome, directory, read_events(directory))
+
+
+def read_events(directory: Path) -> list[dict[str, Any]]:
+    """All events of a run, in no particular order."""
+    events = []
+    for path in sorted((directory / "events").glob("*.jsonl")):
+        node = path.stem.replace(".", "/")
+        events += [{"node": node, **json.loads(line)} for line in path.read_text().splitlines()]
+    return events
