@@ -20,9 +20,11 @@ def _classes() -> SimpleNamespace:
     """Our subclasses of Mininet's classes; made on first use, because Mininet may not be installed."""
     import_mininet("log").setLogLevel("error")
     net, node, link = import_mininet("net"), import_mininet("node"), import_mininet("link")
-    bridge = import_mininet("nodelib").LinuxBridge
+    base: SimpleNamespace = SimpleNamespace(
+        Host=node.Host, Bridge=import_mininet("nodelib").LinuxBridge, Interface=link.Intf, Link=link.Link
+    )
 
-    class Host(node.Host):  # type: ignore[misc]
+    class Host(base.Host):  # type: ignore[misc,name-defined]
         """A namespace with a shell; configured by the layout's batches."""
 
         @classmethod
@@ -32,7 +34,7 @@ def _classes() -> SimpleNamespace:
         def config(self, **_: Any) -> dict[str, Any]:
             return {}
 
-    class Switch(bridge):  # type: ignore[misc]
+    class Switch(base.Bridge):  # type: ignore[misc,name-defined]
         """A Linux bridge in its own namespace, made by the layout's batches."""
 
         def __init__(self, name: str, **parameters: Any) -> None:
@@ -45,7 +47,7 @@ def _classes() -> SimpleNamespace:
         def start(self, _controllers: Any) -> None:
             pass
 
-    class Interface(link.Intf):  # type: ignore[misc]
+    class Interface(base.Interface):  # type: ignore[misc,name-defined]
         """An interface that is configured elsewhere; knows its address."""
 
         def config(self, ip: str | None = None, **_: Any) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def _classes() -> SimpleNamespace:
                 self.ip, self.prefixLen = ip.split("/")
             return {}
 
-    class Cable(link.Link):  # type: ignore[misc]
+    class Cable(base.Link):  # type: ignore[misc,name-defined]
         """A veth pair that the layout's batch creates."""
 
         @classmethod
@@ -73,8 +75,8 @@ def build_network(layout: Layout) -> Any:
     )  # fmt: skip
     for name in (*layout.hosts, *layout.gateways, *layout.routers):
         net.addHost(name, ip=None)
-    for name in layout.switches:
-        net.addSwitch(name)
+    for number, name in enumerate(layout.switches, 1):
+        net.addSwitch(name, dpid=f"{number:016x}")  # Mininet can number only names that end in a digit
     for cable in layout.cables:
         a, b = cable.a, cable.b
         net.addLink(
