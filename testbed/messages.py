@@ -41,6 +41,8 @@ class Kind(StrEnum):
     BARRIER = "barrier"  # node → scheduler: I have reached it
     RELEASE = "release"  # scheduler → node: everybody has
     DONE = "done"  # node → scheduler: I have finished
+    COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
+    GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 
 @dataclass(slots=True)

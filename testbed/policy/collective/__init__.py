@@ -1,0 +1,74 @@
+"""The all-reduce family: who sends which part of a tensor to whom, in which order. One file per family, pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from testbed.policy.collective.blocks import binary_blocks
+from testbed.policy.collective.butterfly import butterfly, recursive_doubling
+from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
+from testbed.policy.collective.ring import ring
+from testbed.policy.collective.schedule import Schedule, Shape
+from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
+
+Algorithm = Callable[[Shape, int], Schedule]
+
+ALL_REDUCE: dict[str, Algorithm] = {
+    "tree": tree,
+    "binomial_tree": binomial_tree,
+    "double_binary_tree": double_binary_tree,
+    "butterfly": butterfly,
+    "recursive_doubling": recursive_doubling,
+    "binary_blocks": binary_blocks,
+    "ring": ring,
+    "three_phase_ring": three_phase_ring,
+    "leader_ring": leader_ring,
+    "torus2d": torus2d,
+}
+"""Every dense algorithm: all ranks end with the sum, bit for bit the same."""
+
+SPARSE = ("hitopk", "flat_topk")
+"""Sums of each rank's largest elements only, the rest kept for later (error feedback)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceOptions:
+    """Data-parallel training without servers: gradients are summed over the workers, each applies the same step."""
+
+    algorithm: str = field(
+        default="ring", metadata={"help": "how gradients are summed", "choices": (*ALL_REDUCE, *SPARSE)}
+    )
+    bucket: int = field(
+        default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
+    )
+    segments: int = field(
+        default=1, metadata={"help": "parts in which a bucket is pipelined (trees gain most)", "min": 1, "max": 64}
+    )
+    rank_order: str = field(
+        default="network",
+        metadata={
+            "help": "order of ranks: as listed, or the best ring on the network",
+            "choices": ("plan", "network"),
+        },
+    )
+    density: float = field(
+        default=0.01, metadata={"help": "share of elements that hitopk and flat_topk send", "unit": "share"}
+    )
+    coordinated: bool = field(
+        default=False, metadata={"help": "hitopk: choose the largest of the whole data centre, not of each shard"}
+    )
+
+
+def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
+    """Options set to other than their default that the chosen algorithm does not look at."""
+    looked_at = {"algorithm", "bucket"}
+    if options.algorithm in ALL_REDUCE:
+        looked_at |= {"segments", "rank_order"}
+    else:
+        looked_at |= {"density", "coordinated"} if options.algorithm == "hitopk" else {"density"}
+    default = AllReduceOptions()
+    return tuple(
+        name for name in AllReduceOptions.__slots__
+        if name not in looked_at and getattr(options, name) != getattr(default, name)
+    )  # fmt: skip

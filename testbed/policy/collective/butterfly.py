@@ -1,0 +1,89 @@
+"""Butterfly all-reduce: recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp, 2005).
+
+Order of a sum: with p a power of two, balanced by ranks p / 2 apart first; otherwise each of the last of the first
+2 r ranks (r = p − 2^⌊log2 p⌋) has added its left neighbour's contribution before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.policy.collective.schedule import (
+    Schedule,
+    Shape,
+    Step,
+    Steps,
+    Transfer,
+    even_cuts,
+    placed,
+    receiving,
+    segmented,
+    sending,
+)
+
+
+def halving(rank: int, size: int) -> Steps:
+    """``size`` chunks, a power of two; rank r ends with the sum of chunk r. Most distant partners first."""
+    low, high, steps = 0, size, []
+    while high - low > 1:
+        middle = (low + high) // 2
+        partner = rank ^ (middle - low)
+        mine, theirs = ((low, middle), (middle, high)) if rank < middle else ((middle, high), (low, middle))
+        steps.append(Step((Transfer(partner, *theirs, True),), (Transfer(partner, *mine, True),)))
+        low, high = mine
+    return tuple(steps)
+
+
+def doubling(rank: int, size: int) -> Steps:
+    """``size`` chunks, a power of two; rank r begins with chunk r, all end with all. Nearest partners first."""
+    distance, steps = 1, []
+    while distance < size:
+        partner = rank ^ distance
+        mine, theirs = rank // distance * distance, partner // distance * distance
+        steps.append(
+            Step((Transfer(partner, mine, mine + distance),), (Transfer(partner, theirs, theirs + distance),)),
+        )
+        distance *= 2
+    return tuple(steps)
+
+
+def exchanging(rank: int, size: int) -> Steps:
+    """One chunk, ``size`` a power of two: partners swap everything and add, so all hold the sum after log2 p steps."""
+    steps, distance = [], 1
+    while distance < size:
+        whole = (Transfer(rank ^ distance, 0, 1, True),)
+        steps.append(Step(whole, whole))
+        distance *= 2
+    return tuple(steps)
+
+
+def folded(rank: int, size: int, chunks: int, core: Callable[[int, int], Steps]) -> Steps:
+    """``core`` (an all-reduce among a power of two) for any number of ranks.
+
+    Of the first 2 r ranks the even ones add theirs to their right neighbour's, wait, and get the result.
+    """
+    power = 1 << size.bit_length() - 1
+    extra = size - power
+    whole = [(chunk, chunk + 1) for chunk in range(chunks)]
+    if rank < 2 * extra and rank % 2 == 0:
+        partner = rank + 1
+        return (sending(partner, 0, chunks, reduce=True), receiving(partner, 0, chunks, reduce=False))
+    members = [2 * i + 1 for i in range(extra)] + list(range(2 * extra, size))
+    steps = placed(core(members.index(rank), power), members, whole)
+    if rank < 2 * extra:
+        partner = rank - 1
+        return (receiving(partner, 0, chunks, reduce=True), *steps, sending(partner, 0, chunks, reduce=False))
+    return steps
+
+
+def butterfly(shape: Shape, rank: int) -> Schedule:
+    """Recursive halving and doubling: 2 log2 p steps, 2 (p − 1)/p · n; two more steps of n if p is no power of 2."""
+    power = 1 << shape.size.bit_length() - 1
+    steps = folded(rank, shape.size, power, lambda r, p: halving(r, p) + doubling(r, p))
+    return segmented(Schedule(even_cuts(power), (steps,)), shape.segments)
+
+
+def recursive_doubling(shape: Shape, rank: int) -> Schedule:
+    """⌈log2 p⌉ steps of n each: the fewest steps, for small tensors."""
+    steps = folded(rank, shape.size, 1, exchanging)
+    return segmented(Schedule(even_cuts(1), (steps,)), shape.segments)

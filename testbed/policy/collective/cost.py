@@ -1,0 +1,125 @@
+"""What collectives cost in the α–β–γ model (Hockney, 1994; Thakur, Rabenseifner and Gropp, 2005).
+
+A message of n bytes takes α + n β seconds on a link of its own in each direction, and adding n bytes n γ. Every pair
+of ranks has such a link, and ranks start together. Where several messages of a rank share one port, use
+``predict.finish_times_s`` on the schedules themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, log2
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """``alpha_s`` per message, ``beta_s`` per byte sent, ``gamma_s`` per byte added."""
+
+    alpha_s: float
+    beta_s: float
+    gamma_s: float = 0.0
+
+    def message_s(self, size_bytes: float) -> float:
+        """One message, and adding it."""
+        return self.alpha_s + size_bytes * (self.beta_s + self.gamma_s)
+
+    def copy_s(self, size_bytes: float) -> float:
+        """One message that is not added."""
+        return self.alpha_s + size_bytes * self.beta_s
+
+
+def ring_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """2 (p − 1) α + 2 (p − 1)/p n β + (p − 1)/p n γ."""
+    part = size_bytes / ranks
+    return (ranks - 1) * (link.message_s(part) + link.copy_s(part))
+
+
+def butterfly_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """As the ring's bytes in 2 log2 p steps; two more steps of n, and n γ, when p is no power of two."""
+    if ranks == 1:
+        return 0.0
+    power = 1 << ranks.bit_length() - 1
+    steps, share = log2(power), (power - 1) / power * size_bytes
+    time_s = 2 * steps * link.alpha_s + share * (2 * link.beta_s + link.gamma_s)
+    fold_s = link.message_s(size_bytes) + link.copy_s(size_bytes)
+    return time_s + (fold_s if power != ranks else 0.0)
+
+
+def recursive_doubling_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """log2 p (α + n β + n γ); at most two more steps of n when p is no power of two."""
+    if ranks == 1:
+        return 0.0
+    power = 1 << ranks.bit_length() - 1
+    fold_s = link.message_s(size_bytes) + link.copy_s(size_bytes)
+    return log2(power) * link.message_s(size_bytes) + (fold_s if power != ranks else 0.0)
+
+
+def binomial_tree_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """⌈log2 p⌉ (2 α + 2 n β + n γ); an upper bound when p is no power of two."""
+    return ceil(log2(ranks)) * (link.message_s(size_bytes) + link.copy_s(size_bytes))
+
+
+def tree_s(ranks: int, size_bytes: float, link: Link, segments: int = 1) -> float:
+    """Binary tree of depth d in s segments: 2 d α + (2 d + s − 1) n/s β + (d + s − 1) n/s 2 γ.
+
+    Up and down go in opposite directions and overlap, so the way down adds d steps only.
+    """
+    depth, part = ranks.bit_length() - 1, size_bytes / segments
+    if not depth:
+        return 0.0
+    adding_s = (depth + segments - 1) * part * (2 if ranks > 2 else 1) * link.gamma_s
+    return 2 * depth * link.alpha_s + (2 * depth + segments - 1) * part * link.beta_s + adding_s
+
+
+def double_binary_tree_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """≈ 2 ⌈log2 p⌉ α + 2 n β + n γ: every rank has one port and sends and receives n twice; many segments."""
+    if ranks == 1:
+        return 0.0
+    return 2 * ceil(log2(ranks)) * link.alpha_s + size_bytes * (2 * link.beta_s + link.gamma_s)
+
+
+def three_phase_ring_s(groups: int, members: int, size_bytes: float, inside: Link, across: Link) -> float:
+    """2 (g − 1)(α + n/g β) inside and 2 (G − 1)(α + n/G β) across, where the g rings share the group's uplink."""
+    return ring_s(members, size_bytes, inside) + ring_s(groups, size_bytes, across)
+
+
+def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: Link, along_columns: Link) -> float:
+    """2 (X − 1)(α + n/X β) along rows, 2 (Y − 1)(α + n/(X Y) β) along columns, every link a rank's own."""
+    return ring_s(columns, size_bytes, along_rows) + ring_s(rows, size_bytes / columns, along_columns)
+
+
+def leader_ring_s(groups: int, members: int, size_bytes: float, inside: Link, across: Link) -> float:
+    """Ring among leaders; inside 2 g steps: reduce-scatter and gather, then scatter and all-gather."""
+    if members == 1:
+        return ring_s(groups, size_bytes, across)
+    collect_s = 2 * inside.copy_s((members - 1) / members * size_bytes)
+    return ring_s(members, size_bytes, inside) + collect_s + ring_s(groups, size_bytes, across)
+
+
+def star_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """One parameter server with one port: 2 α + 2 p n β + p n γ."""
+    return 2 * link.alpha_s + ranks * size_bytes * (2 * link.beta_s + link.gamma_s)
+
+
+Cost = Callable[[int, float, Link], float]
+
+ON_EQUAL_LINKS: dict[str, Cost] = {
+    "tree": tree_s,
+    "binomial_tree": binomial_tree_s,
+    "double_binary_tree": double_binary_tree_s,
+    "butterfly": butterfly_s,
+    "recursive_doubling": recursive_doubling_s,
+    "ring": ring_s,
+}
+
+
+def crossover_bytes(small: Cost, large: Cost, ranks: int, link: Link) -> float:
+    """The size from which ``large`` is faster than ``small``: both costs are lines in the size. inf or 0 if never."""
+    small_0, large_0 = small(ranks, 0, link), large(ranks, 0, link)
+    unit = 1e9
+    small_slope = (small(ranks, unit, link) - small_0) / unit
+    large_slope = (large(ranks, unit, link) - large_0) / unit
+    if small_slope <= large_slope:
+        return float("inf") if small_0 <= large_0 else 0.0
+    return max(0.0, (large_0 - small_0) / (small_slope - large_slope))

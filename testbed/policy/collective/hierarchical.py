@@ -1,0 +1,127 @@
+"""All-reduce in two levels: inside groups (data centres) and across them.
+
+``three_phase_ring`` (Jia et al., 2018, in its form without idle ranks; BlueConnect): reduce-scatter inside, rings
+across between those that hold the same part, all-gather inside. ``leader_ring``: the first of each group collects its
+group's sum, the leaders form a ring, and each gives the result to its group. ``torus2d`` (Mikami et al., 2018) is the
+first on a grid of ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isqrt, lcm
+
+from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
+from testbed.policy.collective.schedule import (
+    Schedule,
+    Shape,
+    Step,
+    Steps,
+    Transfer,
+    even_cuts,
+    merged,
+    placed,
+    segmented,
+)
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def three_phase_ring(shape: Shape, rank: int) -> Schedule:
+    """Groups may differ in size: the parts of the buffer are then cut where any group's shares begin."""
+    return segmented(_three_phases(shape.sites(), rank), shape.segments)
+
+
+def torus2d(shape: Shape, rank: int) -> Schedule:
+    """``three_phase_ring`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
+    return segmented(_three_phases(grid(shape), rank), shape.segments)
+
+
+def leader_ring(shape: Shape, rank: int) -> Schedule:
+    """Only one rank per group speaks across: what a group without a common network outside has to do."""
+    groups = shape.sites()
+    chunks = lcm(len(groups), *(len(group) for group in groups))
+    group = next(group for group in groups if rank in group)
+    inside = _equal_ranges(len(group), chunks)
+    leaders = tuple(group[0] for group in groups)
+    across: Steps = ()
+    if rank in leaders:
+        across = _ring(leaders.index(rank), leaders, _equal_ranges(len(groups), chunks))
+    steps = _collect(group, rank, inside) + across + _hand_out(group, rank, inside)
+    return segmented(Schedule(even_cuts(chunks), (steps,)), shape.segments)
+
+
+def grid(shape: Shape) -> Groups:
+    """Rows of a torus: X ranks each, Y rows, X · Y = p; with p prime there is one row, a plain ring."""
+    groups = shape.sites()
+    if len(groups) > 1 and len({len(group) for group in groups}) == 1:
+        return groups
+    rows = max(rows for rows in range(1, isqrt(shape.size) + 1) if shape.size % rows == 0)
+    columns = shape.size // rows
+    return tuple(tuple(range(row * columns, (row + 1) * columns)) for row in range(rows))
+
+
+def _three_phases(groups: Groups, rank: int) -> Schedule:
+    scale = lcm(*(len(group) for group in groups))
+    parts = sorted({i * scale // len(group) for group in groups for i in range(len(group) + 1)})
+    rings = len(groups)
+    group = next(group for group in groups if rank in group)
+    local = group.index(rank)
+    shares = [
+        _range_of(parts, i * scale // len(group), (i + 1) * scale // len(group), rings) for i in range(len(group))
+    ]
+    mine = range(shares[local][0] // rings, shares[local][1] // rings)
+    across = merged(_across(groups, rank, part, parts[part], scale) for part in mine)
+    inside_in = placed(ring_reduce_scatter(local, len(group)), group, shares)
+    inside_out = placed(ring_all_gather(local, len(group)), group, shares)
+    return Schedule(_cuts(parts, rings), (inside_in + across + inside_out,))
+
+
+def _across(groups: Groups, rank: int, part: int, start: int, scale: int) -> Steps:
+    """The ring between those who hold ``part``, one of each group, in as many chunks as there are groups."""
+    owners = [group[start * len(group) // scale] for group in groups]
+    first = part * len(groups)
+    return _ring(owners.index(rank), owners, [(first + i, first + i + 1) for i in range(len(groups))])
+
+
+def _ring(position: int, members: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Steps:
+    size = len(members)
+    return placed(ring_reduce_scatter(position, size) + ring_all_gather(position, size), members, ranges)
+
+
+def _range_of(parts: list[int], start: int, stop: int, rings: int) -> tuple[int, int]:
+    return parts.index(start) * rings, parts.index(stop) * rings
+
+
+def _cuts(parts: list[int], rings: int) -> tuple[int, ...]:
+    """Every part cut into ``rings`` chunks, in integers."""
+    cuts = [0]
+    for start, stop in pairwise(parts):
+        cuts += [start * rings + (stop - start) * (i + 1) for i in range(rings)]
+    return tuple(cuts)
+
+
+def _equal_ranges(count: int, chunks: int) -> list[tuple[int, int]]:
+    width = chunks // count
+    return [(i * width, (i + 1) * width) for i in range(count)]
+
+
+def _collect(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> Steps:
+    """Reduce to the first of the group: reduce-scatter, then all send it their part."""
+    local = group.index(rank)
+    scatter = placed(ring_reduce_scatter(local, len(group)), group, ranges)
+    if local:
+        return (*scatter, Step(sends=(Transfer(group[0], *ranges[local]),)))
+    others = tuple(Transfer(member, *ranges[i]) for i, member in enumerate(group) if i)
+    return (*scatter, Step(receives=others)) if others else scatter
+
+
+def _hand_out(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> Steps:
+    """Broadcast from the first of the group: it scatters, then all gather."""
+    local = group.index(rank)
+    gather = placed(ring_all_gather(local, len(group)), group, ranges)
+    if local:
+        return (Step(receives=(Transfer(group[0], *ranges[local]),)), *gather)
+    others = tuple(Transfer(member, *ranges[i]) for i, member in enumerate(group) if i)
+    return (Step(sends=others), *gather) if others else gather

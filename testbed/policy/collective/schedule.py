@@ -1,0 +1,132 @@
+"""What a collective operation is made of: for each rank, lanes of steps; in each step, chunks sent and received.
+
+The buffer of n elements is cut into chunks by ``Schedule.cuts``. A lane is a sequence of steps; lanes run beside each
+other on disjoint chunks, which is how an operation is pipelined. In a step a rank first reads what it sends, then
+takes what it receives, in the order listed: it adds it to its own chunk (``reduce``) or replaces the chunk. The next
+step of the lane begins when everything of this one is in.
+
+Between two ranks, messages of one lane keep their order, and each rank reads from one named peer at a time. So this
+is a Kahn process network (Kahn, 1974): the result, rounding included, does not depend on the timing of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from math import lcm
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Chunks ``start`` to ``stop`` (exclusive) to or from rank ``peer``; the receiver adds or replaces its own."""
+
+    peer: int
+    start: int
+    stop: int
+    reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one rank sends and receives at a time. All sends are of the values before this step's receives."""
+
+    sends: tuple[Transfer, ...] = ()
+    receives: tuple[Transfer, ...] = ()
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One rank's part of a collective operation.
+
+    Chunk i covers the share from ``cuts[i] / cuts[-1]`` to ``cuts[i + 1] / cuts[-1]`` of the buffer; it may be empty.
+    All ranks of an operation have the same cuts and the same number of lanes.
+    """
+
+    cuts: tuple[int, ...]
+    lanes: tuple[Steps, ...]
+
+    @cached_property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return len(self.cuts) - 1
+
+    def bounds(self, elements: int) -> tuple[int, ...]:
+        """Where the chunks of a buffer of ``elements`` begin, and at last its end."""
+        return tuple(elements * cut // self.cuts[-1] for cut in self.cuts)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Who takes part: ``size`` ranks, in ring order; ``groups`` of ranks that are near each other (data centres).
+
+    ``segments``: into how many parts the buffer is cut for pipelining.
+    """
+
+    size: int
+    groups: tuple[tuple[int, ...], ...] = ()
+    segments: int = 1
+
+    def sites(self) -> tuple[tuple[int, ...], ...]:
+        """The groups; all ranks form one when none are given."""
+        return self.groups or (tuple(range(self.size)),)
+
+
+def even_cuts(chunks: int) -> tuple[int, ...]:
+    """Cuts into that many chunks of (almost) the same size."""
+    return tuple(range(chunks + 1))
+
+
+def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Steps:
+    """Steps among local ranks 0…, moved to the ranks ``members``; local chunk i becomes the range ``chunks[i]``."""
+
+    def move(transfer: Transfer) -> Transfer:
+        first, last = chunks[transfer.start], chunks[transfer.stop - 1]
+        return Transfer(members[transfer.peer], first[0], last[1], transfer.reduce)
+
+    return tuple(Step(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+
+
+def merged(parts: Iterable[Steps]) -> Steps:
+    """Several sequences of steps walked in step with each other."""
+    return tuple(
+        Step(tuple(t for step in steps for t in step.sends), tuple(t for step in steps for t in step.receives))
+        for steps in zip_longest(*parts, fillvalue=Step())
+    )
+
+
+def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
+    """One rank's schedules on consecutive, equal parts of the buffer, in lanes of their own."""
+    scale = lcm(*(schedule.cuts[-1] for schedule in schedules))
+    cuts, lanes = [0], []
+    for part, schedule in enumerate(schedules):
+        shift, factor = len(cuts) - 1, scale // schedule.cuts[-1]
+        cuts += [part * scale + cut * factor for cut in schedule.cuts[1:]]
+        lanes += [_shifted(lane, shift) for lane in schedule.lanes]
+    return Schedule(tuple(cuts), tuple(lanes))
+
+
+def segmented(schedule: Schedule, segments: int) -> Schedule:
+    """The same schedule on each of so many parts of the buffer, one lane after the other in flight: a pipeline."""
+    return schedule if segments == 1 else side_by_side([schedule] * segments)
+
+
+def _shifted(steps: Steps, shift: int) -> Steps:
+    def move(transfer: Transfer) -> Transfer:
+        return Transfer(transfer.peer, transfer.start + shift, transfer.stop + shift, transfer.reduce)
+
+    return tuple(Step(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+
+
+def sending(peer: int, start: int, stop: int, *, reduce: bool) -> Step:
+    """A step that only sends to one peer."""
+    return Step(sends=(Transfer(peer, start, stop, reduce),))
+
+
+def receiving(peer: int, start: int, stop: int, *, reduce: bool) -> Step:
+    """A step that only receives from one peer."""
+    return Step(receives=(Transfer(peer, start, stop, reduce),))

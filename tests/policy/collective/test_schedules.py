@@ -1,0 +1,167 @@
+"""Every all-reduce algorithm and primitive, carried out on symbols, for 1 to 17 ranks."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.primitives import (
+    all_gather,
+    all_gather_direct,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from testbed.policy.collective.schedule import Schedule, Shape, Step
+from testbed.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
+
+RANKS = range(1, 18)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    """Any number of ranks in groups of any sizes, members in any order."""
+    ranks = draw(st.permutations(range(draw(st.integers(1, 17)))))
+    groups, left = [], list(ranks)
+    while left:
+        size = draw(st.integers(1, len(left)))
+        groups.append(tuple(left[:size]))
+        left = left[size:]
+    return Shape(len(ranks), tuple(groups), draw(st.integers(1, 4)))
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+@given(shape=shapes(), seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, shape: Shape, seed: int) -> None:
+    schedules = [ALL_REDUCE[name](shape, rank) for rank in range(shape.size)]
+    timing = random.Random(seed)
+    sums = check_all_reduce(schedules, timing.randrange)
+    assert sums == check_all_reduce(schedules), "the order of a sum depends on the timing"
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+@pytest.mark.parametrize("size", RANKS)
+def test_every_number_of_ranks(name: str, size: int) -> None:
+    check_all_reduce([ALL_REDUCE[name](Shape(size), rank) for rank in range(size)])
+
+
+@given(schedule=st.sampled_from(sorted(ALL_REDUCE)), shape=shapes(), elements=st.integers(0, 200))
+@settings(max_examples=200, deadline=None)
+def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: Shape, elements: int) -> None:
+    bounds = ALL_REDUCE[schedule](shape, 0).bounds(elements)
+    assert bounds[0] == 0
+    assert bounds[-1] == elements
+    assert list(bounds) == sorted(bounds)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ring", "(((1+2)+3)+0)"),  # chunk 0
+        ("butterfly", "((0+2)+(1+3))"),
+        ("recursive_doubling", "((0+1)+(2+3))"),
+        ("binomial_tree", "((0+1)+(2+3))"),
+        ("tree", "(((1+3)+0)+2)"),
+        ("three_phase_ring", "((0+1)+(2+3))"),
+    ],
+)
+def test_the_documented_order_of_sums(name: str, expected: str) -> None:
+    shape = Shape(4, ((0, 1), (2, 3)))
+    assert check_all_reduce([ALL_REDUCE[name](shape, rank) for rank in range(4)])[0] == expected
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
+    for rank in range(size):
+        schedule = ALL_REDUCE["double_binary_tree"](Shape(size), rank)
+        adds = [sum(t.reduce for step in lane for t in step.receives) for lane in schedule.lanes]
+        assert min(adds) == 0 or rank in (0, size - 1), (rank, adds)
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 16])
+def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
+    for name in ("ring", "butterfly", "three_phase_ring"):
+        if name == "butterfly" and size & (size - 1):
+            continue
+        for rank in range(size):
+            schedule = ALL_REDUCE[name](Shape(size), rank)
+            sent = sum(
+                schedule.cuts[t.stop] - schedule.cuts[t.start] for s in schedule.lanes for x in s for t in x.sends
+            )
+            assert sent / schedule.cuts[-1] == pytest.approx(2 * (size - 1) / size)
+
+
+def test_between_groups_three_phases_send_what_a_ring_of_groups_sends() -> None:
+    groups = ((0, 1, 2), (3, 4), (5, 6, 7, 8))
+    for group in groups:
+        out = 0.0
+        for rank in group:
+            schedule = ALL_REDUCE["three_phase_ring"](Shape(9, groups), rank)
+            for step in schedule.lanes[0]:
+                for send in step.sends:
+                    if send.peer not in group:
+                        out += (schedule.cuts[send.stop] - schedule.cuts[send.start]) / schedule.cuts[-1]
+        assert out == pytest.approx(2 * 2 / 3)
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_primitives(size: int) -> None:
+    root = size // 2
+    everybody = Counter(range(size))
+    for segments in (1, 3):
+        values = carry_out([broadcast(rank, size, root, segments) for rank in range(size)])
+        assert all(value.leaves == (root,) for chunks in values for value in chunks)
+        values = carry_out([reduce(rank, size, root, segments) for rank in range(size)])
+        assert all(Counter(value.leaves) == everybody for value in values[root])
+    for algorithm in (all_gather, all_gather_direct):
+        values = carry_out([algorithm(rank, size) for rank in range(size)])
+        assert all([value.leaves for value in chunks] == [(i,) for i in range(size)] for chunks in values)
+    values = carry_out([gather(rank, size, root) for rank in range(size)])
+    assert [value.leaves for value in values[root]] == [(i,) for i in range(size)]
+    values = carry_out([scatter(rank, size, root) for rank in range(size)])
+    assert [values[rank][rank].leaves for rank in range(size)] == [(root,)] * size
+    values = carry_out([reduce_scatter(rank, size) for rank in range(size)])
+    assert all(Counter(values[rank][rank].leaves) == everybody for rank in range(size))
+
+
+def _ring_of_three() -> list[Schedule]:
+    return [ALL_REDUCE["ring"](Shape(3), rank) for rank in range(3)]
+
+
+def _without_step(schedule: Schedule, number: int) -> Schedule:
+    (lane,) = schedule.lanes
+    return replace(schedule, lanes=(lane[:number] + lane[number + 1 :],))
+
+
+def test_the_verifier_finds_a_deadlock() -> None:
+    schedules = _ring_of_three()
+    schedules[1] = replace(schedules[1], lanes=(tuple(Step(receives=s.receives) for s in schedules[1].lanes[0]),))
+    with pytest.raises(BadSchedule, match="waits"):
+        carry_out(schedules)
+
+
+def test_the_verifier_finds_what_is_added_twice() -> None:
+    schedules = _ring_of_three()
+    whole = [replace(s, lanes=(s.lanes[0][:2] + s.lanes[0][:2] + s.lanes[0][2:],)) for s in schedules]
+    with pytest.raises(BadSchedule, match="holds"):
+        check_all_reduce(whole)
+
+
+def test_the_verifier_finds_a_message_nobody_takes() -> None:
+    schedules = _ring_of_three()
+    with pytest.raises(BadSchedule, match=r"waits|expects|nobody"):
+        carry_out([schedules[0], schedules[1], _without_step(schedules[2], 3)])
+
+
+def test_the_verifier_finds_an_uneven_result() -> None:
+    with pytest.raises(BadSchedule, match="holds"):
+        check_all_reduce([reduce(rank, 4, 0) for rank in range(4)])
