@@ -45,7 +45,7 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
 def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
     """A dense tensor with ``values`` at ``indices`` and zeros elsewhere."""
     tensor = torch.zeros(size, device=values.device)
-    return tensor if values.is_meta else tensor.index_copy_(0, indices, values)
+    return tensor if values.is_meta else tensor.index_copy_(0, indices.long(), values)
 
 
 def _check_filler(filler: Tensor, length: int) -> None:

@@ -43,7 +43,7 @@ class TwoBitCodec:
         residual = tensor.clone() if residual is None else residual.add_(tensor)
         self._residuals[wire_key] = residual
         positive, negative = residual >= self._threshold, residual <= -self._threshold
-        residual.sub_(positive, alpha=self._threshold).add_(negative, alpha=self._threshold)
+        residual.sub_(positive.float() - negative.float(), alpha=self._threshold)
         return (_pack(positive, negative),)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
