@@ -61,7 +61,7 @@ class Row:
 def star(count: int, transport: TransportPlan | None = None, **link: Any) -> Plan:
     """``count`` pairs of sites, each pair with a link of its own."""
     pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
-    routes = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
+    routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
     return plan(pairs, sites=2 * count, routes=routes, transport=transport or TransportPlan())
 
 

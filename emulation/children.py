@@ -1,7 +1,7 @@
 """Helper processes of an emulation: the delay line, the replay, the monitor.
 
-Each is a fresh interpreter that imports little (no torch, no Mininet), so that the process that will fork the nodes stays
-single-threaded. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+Each is a fresh interpreter that imports little (no torch, no Mininet), so that the process that will fork the nodes
+stays single-threaded. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
 """
 
 from __future__ import annotations

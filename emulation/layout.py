@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from testbed.errors import ScenarioError
 from testbed.plan.model import LinkPlan, NetworkPlan, Plan, SitePlan
 
-WAN_ADDRESSES = ipaddress.ip_network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
+WAN_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
 WIRES = "wires"
 BRIDGE = "br0"
 LAN_CEILING_BPS = 2e9  # two cores move a few Gbit/s; above this a LAN is left unshaped, and the record says so
 LAN_QUEUE_BYTES = 524_288
+Bridge = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,14 @@ class LanPort:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything that is to be created. ``hosts`` maps node names to their ports; bridges are (vertex, bridge, ports)."""
+    """Everything that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
     hosts: dict[str, Port]
     gateways: dict[str, Port]
     routers: tuple[str, ...]
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
-    bridges: tuple[tuple[str, str, tuple[str, ...]], ...]
+    bridges: tuple[Bridge, ...]
     routes: tuple[Route, ...]
     wan: tuple[WanLink, ...]
     lan: tuple[LanPort, ...]
@@ -104,7 +105,11 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
     """
     network = plan.network
     subnets = {site.name: _subnet(plan, site) for site in network.sites}
-    hosts, gateways, lan_cables, lan_ports, bridges = {}, {}, [], [], []
+    hosts: dict[str, Port] = {}
+    gateways: dict[str, Port] = {}
+    lan_cables: list[Cable] = []
+    lan_ports: list[LanPort] = []
+    bridges: list[Bridge] = []
     for site in network.sites:
         gateway, members, cables = _lan(plan, site, subnets[site.name])
         gateways[site.name] = gateway
@@ -112,12 +117,13 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
         lan_cables += cables
         bridges.append((_switch(site), BRIDGE, tuple(cable.b.interface for cable in cables)))
         lan_ports += _lan_shaping(site, cables)
-    wan, wan_cables, wire_bridges = _wan(network, wires)
+    wan = _Wan(network, wires)
     return Layout(
         hosts, gateways, network.routers,
-        (*(_switch(site) for site in network.sites), *((WIRES,) if wires and wan else ())),
-        (*lan_cables, *wan_cables), (*bridges, *wire_bridges),
-        (*_host_routes(hosts, gateways), *_wan_routes(network, wan, subnets)), wan, tuple(lan_ports), subnets,
+        (*(_switch(site) for site in network.sites), *((WIRES,) if wan.bridges else ())),
+        (*lan_cables, *wan.cables), (*bridges, *wan.bridges),
+        (*_host_routes(hosts, gateways), *_wan_routes(network, wan.links, subnets)),
+        tuple(wan.links), tuple(lan_ports), subnets,
     )  # fmt: skip
 
 
@@ -159,39 +165,45 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
     return [LanPort(cable.b, site.lan_rate_bps, queue) for cable in cables]
 
 
-def _wan(
-    network: NetworkPlan, wires: bool
-) -> tuple[tuple[WanLink, ...], list[Cable], list[tuple[str, str, tuple[str, ...]]]]:
-    directed = {(link.source, link.target): link for link in network.links}
-    counters: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-    blocks = WAN_ADDRESSES.subnets(new_prefix=30)
-    links, cables, bridges = [], [], []
-    for forward in network.links:
-        backward = directed.get((forward.target, forward.source))
-        if backward is None:
-            raise ScenarioError(f"link {forward.name} has no opposite direction; emulated cables need both")
-        if (forward.source, forward.target) != min((forward.source, forward.target), (forward.target, forward.source)):
-            continue  # its pair makes the cable
-        block = next(blocks)
-        a = Port(forward.source, f"wan{next(counters[forward.source])}", f"{block[1]}/30")
-        b = Port(forward.target, f"wan{next(counters[forward.target])}", f"{block[2]}/30")
+class _Wan:
+    """Makes the cables of a network's WAN links, with addresses in the order of the Plan's links."""
+
+    def __init__(self, network: NetworkPlan, wires: bool) -> None:
+        self.links: list[WanLink] = []
+        self.cables: list[Cable] = []
+        self.bridges: list[Bridge] = []
+        self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+        self._blocks = WAN_ADDRESSES.subnets(new_prefix=30)
+        directed = {(link.source, link.target): link for link in network.links}
+        for forward in network.links:
+            backward = directed.get((forward.target, forward.source))
+            if backward is None:
+                raise ScenarioError(f"link {forward.name} has no opposite direction; emulated cables need both")
+            if forward.source < forward.target:  # the other one of the pair makes no cable
+                self._connect(forward, backward, wires)
+
+    def _connect(self, forward: LinkPlan, backward: LinkPlan, wires: bool) -> None:
+        block = next(self._blocks)
+        a, b = (
+            Port(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/30")
+            for vertex, address in ((forward.source, block[1]), (forward.target, block[2]))
+        )
+        left = right = None
         if wires:
-            number = len(bridges)
+            number = len(self.bridges)
             left, right = Port(WIRES, f"l{number}"), Port(WIRES, f"r{number}")
-            cables += [Cable(a, left), Cable(b, right)]
-            bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
-            links += [WanLink(forward, a, b, right), WanLink(backward, b, a, left)]
+            self.bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
+            self.cables += [Cable(a, left), Cable(b, right)]
         else:
-            cables.append(Cable(a, b))
-            links += [WanLink(forward, a, b, None), WanLink(backward, b, a, None)]
-    return tuple(links), cables, bridges
+            self.cables.append(Cable(a, b))
+        self.links += [WanLink(forward, a, b, right), WanLink(backward, b, a, left)]
 
 
 def _host_routes(hosts: dict[str, Port], gateways: dict[str, Port]) -> list[Route]:
     return [Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts]
 
 
-def _wan_routes(network: NetworkPlan, wan: tuple[WanLink, ...], subnets: dict[str, str]) -> list[Route]:
+def _wan_routes(network: NetworkPlan, wan: list[WanLink], subnets: dict[str, str]) -> list[Route]:
     """For each vertex and destination one route; where paths of different sources part, one for each source."""
     links = {link.plan.name: link for link in wan}
     hops: defaultdict[tuple[str, str], defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.flood import Flood, flood
+from emulation.layout import Port
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
 from testbed.plan.model import LinkPlan
@@ -89,7 +90,8 @@ def describe(each: Measurement) -> str:
     scale, unit = (1e3, "ms") if each.what == "rtt" else (1e-6, "Mbit/s")
     seen = "nothing" if each.measured is None else f"{each.measured * scale:.2f} {unit}"
     name = {"rtt": "round trip", "rate": "rate"}[each.what]
-    return f"{each.link}: {name} planned {each.planned * scale:.2f} {unit}, measured {seen} (± {each.tolerance * scale:.2f})"
+    planned, tolerance = f"{each.planned * scale:.2f} {unit}", f"{each.tolerance * scale:.2f}"
+    return f"{each.link}: {name} planned {planned}, measured {seen} (± {tolerance})"
 
 
 def _twice(measure_some: Callable[[set[str] | None], list[Measurement]]) -> list[Measurement]:
@@ -149,7 +151,7 @@ def _path_plans(net: Emulation) -> list[tuple[str, float]]:
 
 
 def _path_pairs(net: Emulation) -> list[Pair]:
-    first = {}
+    first: dict[str, tuple[str, Port]] = {}
     for node, port in net.layout.hosts.items():
         first.setdefault(node.split("/")[0], (node, port))
     pairs = []
@@ -195,7 +197,8 @@ def _floods(net: Emulation, names: set[str] | None) -> list[Flood]:
 def _groups(net: Emulation) -> list[list[Flood]]:
     """Links to be flooded together: one link of each rate comes first, and a group's rates have a ceiling."""
     seen: set[float] = set()
-    firsts, others = [], []
+    firsts: list[Flood] = []
+    others: list[Flood] = []
     for each in _floods(net, None):
         (others if each.rate_bps in seen else firsts).append(each)
         seen.add(each.rate_bps)

@@ -26,7 +26,8 @@ def import_mininet(module: str = "net") -> ModuleType:
     if shutil.which("mnexec") is None:
         raise CapabilityError(f"Mininet's helper mnexec is missing. Cure: {APT_LINE}")
     try:
-        import setuptools  # noqa: F401 - provides distutils, which Mininet 2.3.0 imports, from Python 3.12 on
+        # it provides distutils, which Mininet 2.3.0 imports, from Python 3.12 on
+        importlib.import_module("setuptools")
     except ImportError as error:
         if sys.version_info >= (3, 12):
             raise CapabilityError("Mininet needs distutils. Cure: pip install setuptools") from error

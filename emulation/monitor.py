@@ -74,7 +74,7 @@ class Monitor:
         self._log.write("machine", now, busy_share=round(busy, 4), steal_share=round(steal, 4))
         self._busy = self._busy + 1 if busy > BUSY_WARNING else 0
         if self._busy >= BUSY_SAMPLES:
-            self._warn("busy", now, f"all cores were busy for {BUSY_SAMPLES} s on end: delays and rates may be late")
+            self._warn("busy", now, f"all cores were busy for {BUSY_SAMPLES} s: delays and rates may be late")
         if steal > STEAL_WARNING:
             self._warn("steal", now, f"other tenants of this machine took {steal:.0%} of its cores for a second")
 
@@ -85,8 +85,8 @@ class Monitor:
             late = self._table.get(spec.row, Column.LATE_COUNT)
             packets = max(1, self._table.get(spec.row, Column.PACKETS))
             if late > 0.01 * packets:
-                self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s,
-                           f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long")  # fmt: skip
+                message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
+                self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
         self._log.close()
 
     def _check_line(self, spec: LinkSpec, now: float) -> None:

@@ -51,7 +51,7 @@ class NetlinkSocket:
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """The bodies of all messages that answer a dump; read to the end, so that the next request meets its own."""
-        bodies = []
+        bodies: list[bytes] = []
         self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | DUMP, 1, 0) + body)
         while True:
             data = self.socket.recv(_RECEIVE_BYTES)

@@ -206,7 +206,7 @@ class Emulation:
         child.wait_ready()
 
     def check_helpers(self) -> None:
-        """``RunFailed`` if a helper process (delay line, replay, monitor) has ended: the network is then not the Plan's."""
+        """``RunFailed`` if a helper process (delay line, replay, monitor) has ended: the network is not the Plan's."""
         for child in self._children:
             code = child.exit_code()
             if code is not None and not (child.module == "emulation.replay" and code == 0):

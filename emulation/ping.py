@@ -1,4 +1,4 @@
-"""Round-trip times by ICMP echo between many pairs at once, in one thread: each pair has a raw socket in its namespace."""
+"""Round-trip times by ICMP echo between many pairs at once, in one thread: each has a raw socket in its namespace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from emulation.namespaces import inside
@@ -27,7 +27,7 @@ class Pair:
 
 
 def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) -> None:
-    """Send ``count`` echoes for each pair, ``interval_s`` apart, and collect answers until ``wait_s`` after the last."""
+    """Send each pair ``count`` echoes, ``interval_s`` apart, and collect answers until ``wait_s`` after the last."""
     with _sockets(pairs) as sockets:
         begin = time.monotonic()
         by_descriptor = {link.fileno(): number for number, link in enumerate(sockets)}
@@ -64,10 +64,8 @@ def _send(link: socket.socket, target: str, number: int) -> None:
     payload = struct.pack("=q", time.monotonic_ns()) + bytes(40)
     head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, number)
     checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, number)
-    try:
+    with suppress(OSError):  # no route yet, or a full queue: it counts as unanswered
         link.sendto(checked + payload, (target, 0))
-    except OSError:
-        pass  # no route yet, or a full queue: it counts as unanswered
 
 
 def _collect(link: socket.socket, pair: Pair) -> int:

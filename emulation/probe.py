@@ -81,26 +81,43 @@ class Capabilities:
 
 
 def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
-    module = "sudo modprobe {0}; in WSL2 or Docker Desktop use a kernel that has it, or a virtual machine (Vagrantfile)"
-    iproute = "sudo apt-get install --no-install-recommends iproute2 iptables nftables ethtool"
+    tools = "sudo apt-get install --no-install-recommends iproute2 iptables nftables ethtool"
     delay = found.netem or found.nfqueue
     return [
-        (found.namespaces, Gap("namespaces", "every emulated node is one", "run as root (sudo), or allow user namespaces:"
-            " sudo sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0", True)),
+        (found.namespaces, Gap("namespaces", "every emulated node is one", _NAMESPACES_CURE, True)),
         (bool(found.mininet), Gap("Mininet", "the emulated hosts are Mininet's", APT_LINE, True)),
         (found.mnexec, Gap("mnexec", "Mininet starts its hosts with it", APT_LINE, True)),
-        (found.veth, Gap("veth", "cables between nodes", module.format("veth"), True)),
-        (found.bridge, Gap("bridge", "the switch of each data centre", module.format("bridge"), True)),
-        (found.htb, Gap("sch_htb", "link rates", module.format("sch_htb"), True)),
-        (delay, Gap("sch_netem or NFQUEUE", "link delays and losses", module.format("sch_netem") + ", or " + iproute, True)),
-        (found.netem, Gap("sch_netem", "delays are made by the kernel; without it a helper process makes them by NFQUEUE,"
-            " with a lower ceiling (about 0.5 Gbit/s in all on two cores)", module.format("sch_netem"), False)),
-        (found.realtime, Gap("SCHED_FIFO", "without it delays are up to 5 ms late when the cores are busy", "run as root", False)),
-        (found.tbf, Gap("sch_tbf", "an alternative to HTB", module.format("sch_tbf"), False)),
-        (found.ethtool, Gap("ethtool", "to look at offloads by hand", iproute, False)),
-        (found.nft, Gap("nft", "to look at rules by hand", iproute, False)),
-        (found.tun, Gap("/dev/net/tun", "a fallback for kernels without netem and NFQUEUE", module.format("tun"), False)),
-    ]  # fmt: skip
+        (found.veth, Gap("veth", "it makes the cables between nodes", _module("veth"), True)),
+        (found.bridge, Gap("bridge", "it is the switch of each data centre", _module("bridge"), True)),
+        (found.htb, Gap("sch_htb", "it makes link rates", _module("sch_htb"), True)),
+        (
+            delay,
+            Gap("sch_netem or NFQUEUE", "one makes delays and losses", f"{_module('sch_netem')}; or {tools}", True),
+        ),
+        (found.netem, Gap("sch_netem", _NETEM_WHY, _module("sch_netem"), False)),
+        (
+            found.realtime,
+            Gap("SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", "run as root", False),
+        ),
+        (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", _module("sch_tbf"), False)),
+        (found.ethtool, Gap("ethtool", "it shows offloads to people", tools, False)),
+        (found.nft, Gap("nft", "it shows packet rules to people", tools, False)),
+        (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", _module("tun"), False)),
+    ]
+
+
+def _module(name: str) -> str:
+    return f"sudo modprobe {name}; in WSL2 or Docker Desktop a kernel that has it, or a virtual machine (Vagrantfile)"
+
+
+_NAMESPACES_CURE = (
+    "run as root (sudo), or allow user namespaces:"
+    " sudo sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"
+)
+_NETEM_WHY = (
+    "without it a helper process makes delays and losses by NFQUEUE,"
+    " with a lower ceiling (about 0.5 Gbit/s in all on two cores)"
+)
 
 
 def probe() -> Capabilities:

@@ -1,4 +1,4 @@
-"""The trying part of ``emulation.probe``: runs as root of a throw-away namespace, prints one JSON object, and is gone."""
+"""The trying part of ``emulation.probe``: runs as root of a throw-away namespace and prints one JSON object."""
 
 from __future__ import annotations
 

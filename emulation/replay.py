@@ -49,7 +49,7 @@ class Timeline:
     seed: str = ""
 
     def changes(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
-        """``(time, value, step)`` from the value that holds at ``after_s`` on; the step is the time to the next change."""
+        """``(time, value, step)`` from what holds at ``after_s`` on; the step is the time to the next change."""
         if self.what == "jitter":
             yield from self._jitter(after_s)
             return

@@ -38,7 +38,7 @@ def plan(
     workers: int = 1,
     routers: tuple[str, ...] = (),
     routes: dict[str, tuple[str, ...]] | None = None,
-    transport: TransportPlan = TransportPlan(),
+    transport: TransportPlan | None = None,
     lan_rate_bps: float = 1e9,
 ) -> Plan:
     """Sites ``dc0``…; routes default to the direct link, or by way of the only router."""
@@ -59,7 +59,8 @@ def plan(
         routes = {f"{a}>{b}": _path(a, b, routers) for a in names for b in names if a != b}
     network = NetworkPlan(sites=site_plans, routers=routers, links=links(pairs), routes=routes)
     return Plan(
-        version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network, transport=transport,
+        version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network,
+        transport=transport or TransportPlan(),
         training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, iterations=1, evaluate_every=1),
         technique=TechniquePlan(
             paradigm=NONE, sync_tier1=NONE, sync_tier2=NONE, optimizer=NONE, codec_tier1=NONE, codec_tier2=NONE,

@@ -47,8 +47,8 @@ def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: boo
 def apply_settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> str | None:
     """Set everything in the namespace that the caller is in.
 
-    Returns the congestion control if it must be put on the routes because the kernel refuses it as a namespace's default
-    (it does so for all that are not its own default or listed in ``tcp_allowed_congestion_control``).
+    Returns the congestion control if it must be put on the routes because the kernel refuses it as a namespace's
+    default (it does so for all that are not its own default or in ``tcp_allowed_congestion_control``).
     """
     for name, value in settings(transport, links, router=router).items():
         with suppress(FileNotFoundError):  # a kernel without IPv6 has nothing to switch off

@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from emulation.children import prepare_child
@@ -101,10 +102,8 @@ class Timer:
 
     def expired(self) -> None:
         self._armed_ns = 0
-        try:
+        with suppress(BlockingIOError):
             os.read(self.descriptor, 8)
-        except BlockingIOError:
-            pass
 
 
 class DelayLine:

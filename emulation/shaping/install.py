@@ -1,4 +1,4 @@
-"""What it takes to shape a layout's links: their specifications, ``tc`` lines, and the delay lines' share of the work."""
+"""What it takes to shape a layout's links: specifications, ``tc`` lines, and how the delay lines share the work."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ class Line:
             late = now_ns - due
             if late > LATE_NS:
                 cells[Column.LATE_COUNT] += 1
-                if late > cells[Column.LATE_MAX_NS]:
-                    cells[Column.LATE_MAX_NS] = late
+                cells[Column.LATE_MAX_NS] = max(late, cells[Column.LATE_MAX_NS])
         cells[Column.WAITING] = len(waiting)
         return last
 

@@ -42,4 +42,4 @@ def skip_reason() -> str | None:
 if __name__ == "__main__":
     from tests.emulation import cases
 
-    print(json.dumps(getattr(cases, sys.argv[1])(**json.loads(sys.argv[2]))))
+    print(json.dumps(getattr(cases, sys.argv[1])(**json.loads(sys.argv[2]))))  # noqa: T201 - read by finish()

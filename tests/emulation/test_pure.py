@@ -148,7 +148,8 @@ def test_layout_of_a_chain() -> None:
     )
     assert layout.gateways["dc0"].address == "10.0.0.254/24"
     assert [(link.plan.name, link.egress.interface, link.ingress.vertex) for link in layout.wan] == [
-        ("core>dc0", "wan0", "dc0"), ("dc0>core", "wan0", "core"), ("core>dc1", "wan1", "dc1"), ("dc1>core", "wan0", "core"),
+        ("core>dc0", "wan0", "dc0"), ("dc0>core", "wan0", "core"),
+        ("core>dc1", "wan1", "dc1"), ("dc1>core", "wan0", "core"),
     ]  # fmt: skip
     ports = [(end.vertex, end.interface) for cable in layout.cables for end in (cable.a, cable.b)]
     assert len(ports) == len(set(ports))

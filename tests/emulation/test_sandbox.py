@@ -35,7 +35,7 @@ def _namespaces(pids: set[int]) -> set[str]:
     found = set()
     for pid in pids:
         try:
-            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+            found.add(str(Path(f"/proc/{pid}/ns/net").readlink()))
         except OSError:
             continue
     return found

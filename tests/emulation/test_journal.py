@@ -1,0 +1,68 @@
+"""The journal lists and removes what dead runs left, and nothing of living ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from emulation.journal import Journal, ProcessId, clean, leftovers
+from tests.emulation.inside import ROOT
+
+CODE = """
+import subprocess, sys, time
+from pathlib import Path
+from emulation.journal import Journal
+journal, path = Journal(Path(sys.argv[1])), Path(sys.argv[2])
+journal.path(path)
+path.mkdir(); (path / "file").write_text("x")
+child = subprocess.Popen(["sleep", "1000"])
+journal.process(child.pid)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_only_dead_runs_are_cleaned(tmp_path: Path) -> None:
+    journals, left, kept = tmp_path / "journals", tmp_path / "left", tmp_path / "kept"
+    argv = [sys.executable, "-c", CODE, str(journals), str(left)]
+    owner = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    child = ProcessId.of(int(owner.stdout.readline()))
+    living = Journal(journals)
+    living.path(kept)
+    kept.mkdir()
+    assert leftovers(journals) == []
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert [leftover.kind for leftover in leftovers(journals)] == ["process", "path", "journal"]
+    assert len(clean(journals)) == 3
+    deadline = time.monotonic() + 5
+    while child.alive() and _state(child.pid) != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left.exists() and (not child.alive() or _state(child.pid) == "Z")
+    assert kept.exists() and leftovers(journals) == []
+    living.close()
+    assert not list(journals.iterdir())
+
+
+def test_a_reused_process_id_is_not_the_owner(tmp_path: Path) -> None:
+    me = ProcessId.of(os.getpid())
+    assert me.alive()
+    assert not ProcessId(me.pid, me.start_ticks + 1, me.boot).alive()
+    assert not ProcessId(me.pid, me.start_ticks, "another boot").alive()
+
+
+def test_a_torn_line_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "1-1.jsonl").write_text('{"pid": 1, "start_ticks": -1, "boot": "x"}\n{"path": "/no/such')
+    assert [leftover.kind for leftover in clean(tmp_path)] == ["journal"]
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return "Z"
