@@ -9,6 +9,7 @@ An orderly end takes a GOODBYE from each side. Anything else that ends a connect
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 from collections import deque
@@ -160,6 +161,15 @@ class Connection:
         if not self.closed.done():
             self.close()
             self._handler.on_end(self, None if self._heard_goodbye else cause)
+
+    def leave(self) -> None:
+        """Close now, with a goodbye unless that would cut a frame: what is queued is dropped, no answer awaited."""
+        if not self.closed.done() and not self._out and next(self._pieces, None) is None:
+            self.queue.clear()
+            self.finish()
+            with contextlib.suppress(OSError):
+                self._write()
+        self.close()
 
     def close(self) -> None:
         """Drop everything now, and tell nobody."""

@@ -7,14 +7,16 @@ parent, whatever ends it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import selectors
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,24 @@ class Launch:
     epoch_ns: int | None = None
 
 
+@contextlib.contextmanager
+def _signals_call(stop: Callable[[str], None]) -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM do nothing but call ``stop``: an exception out of nowhere would tear our books.
+
+    Only the main thread gets signals; elsewhere this changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reasons = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+    before = {number: signal.signal(number, lambda n, _: stop(reasons[signal.Signals(n)])) for number in reasons}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @dataclass(slots=True)
 class _Child:
     node: str
@@ -66,7 +86,7 @@ class _Child:
 
 
 class Fleet:
-    """One run. ``exits`` (in order of ending) and ``wait_graph`` are filled while ``run`` runs.
+    """One run. ``exits``, in order of ending, fills up while ``run`` runs; ``wait_graph`` is there at its end.
 
     To be used in the main thread of a process that has no event loop running and has not used torch's threads.
     """
@@ -91,20 +111,28 @@ class Fleet:
         self._started_s = time.monotonic()
         self._standing = Standing(self._started_s)
         self._on_progress = on_progress
-        try:
-            self._start()
-            self._watch()
-        finally:
-            self._close()
+        with _signals_call(self.stop):
+            try:
+                self._start()
+                while self._children:
+                    self._turn()
+            finally:
+                self._close()
         return self._outcome()
 
     def stop(self, reason: str) -> None:
-        """End all nodes soon; ``run`` then raises ``Interrupted``. May be called from a signal handler or thread."""
+        """End all nodes soon, or at once if called again; ``run`` then raises ``Interrupted``.
+
+        May be called from a signal handler or another thread. ``run`` calls it at SIGINT and SIGTERM.
+        """
+        if self._ending:
+            self._kill_at_s = 0.0
         self._give_up(Interrupted(f"the run was ended: {reason}"))
         os.eventfd_write(self._wake, 1)
 
     def _outcome(self) -> list[NodeExit]:
         cause = first_cause(self.exits)
+        self.wait_graph = self._standing.wait_graph()
         error = self._verdict or (cause and cause.error())
         if not error:
             return self.exits
@@ -171,13 +199,6 @@ class Fleet:
 
     # ---- watch --------------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        while self._children:
-            try:
-                self._turn()
-            except KeyboardInterrupt:
-                self.stop("Ctrl-C")
-
     def _turn(self) -> None:
         for key, _ in self._selector.select(_TICK_S):
             if key.data is None:
@@ -212,7 +233,6 @@ class Fleet:
             self._end_all(0.0)
 
     def _end_all(self, after_s: float) -> None:
-        self.wait_graph = self.wait_graph or self._standing.wait_graph()
         self._stop_at_s = min(self._stop_at_s, time.monotonic() + after_s)
 
     def _signal_all(self, number: signal.Signals) -> None:

@@ -93,6 +93,7 @@ class Network:
 
     async def send(self, to: str, message: Message) -> None:
         """See ``testbed.world.World.send``."""
+        assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
         queue = self._queues.get(to)
         if queue is None:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
@@ -122,12 +123,12 @@ class Network:
 
     async def _call(self, to: str, purpose: str) -> tuple[socket.socket, Keys]:
         """Connect and introduce ourselves; try again, ever more slowly, until the rendezvous is over."""
-        pause_s = _FIRST_RETRY_S
+        pause_s, end_s = _FIRST_RETRY_S, self._loop.time() + self._plan.timeouts.rendezvous_s
         while True:
             try:
                 return await self._call_once(to, purpose)
             except (OSError, TimeoutError) as error:
-                if self._loop.time() + pause_s > self._rendezvous_at_s:
+                if self._loop.time() + pause_s > end_s:
                     place = address_text(self._addresses[to])
                     limit_s = self._plan.timeouts.rendezvous_s
                     raise RunFailed(f"{self.node} could not reach {to} ({place}) in {limit_s:g} s: {error}") from error
@@ -206,8 +207,8 @@ class Network:
         if cause is None:
             self._ended.add(connection.peer)
             self._departure.set()
-        elif connection.frames_received or connection.peer in self._outgoing or connection.peer in self._beats:
-            self._lost(connection.peer, cause)  # else: a call that its caller gave up before it said anything
+        elif connection.frames_received or connection not in self._incoming.values():
+            self._lost(connection.peer, cause)  # else: its caller gave up waiting for our welcome, and will call again
 
     def _lost(self, peer: str, cause: str) -> None:
         error = error_of_loss(self.node, peer, cause, self._finishing)
@@ -279,6 +280,12 @@ class Network:
 
     def _connections(self) -> list[Connection]:
         return [*self._outgoing.values(), *self._incoming.values(), *self._beats.values()]
+
+    def leave(self) -> None:
+        """Go now, as this node was told to, and tell the peers that it is no crash. ``close`` is still to be called."""
+        self._finishing = True
+        for connection in self._connections():
+            connection.leave()
 
     def close(self) -> None:
         """Drop everything now. Peers that were not told goodbye take it for a crash."""

@@ -60,8 +60,12 @@ async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress
         await _unless_failed(world, world.leave(timeouts.run_deadline_s))
         world.status()
         return result
+    except asyncio.CancelledError:
+        world.record("error", message="stopped before its end", cause="stopped")
+        network.leave()
+        raise
     except BaseException as error:
-        _record_error(world, error)
+        world.record("error", message=str(error), cause=type(error).__name__)
         raise
     finally:
         reporter.cancel()
@@ -78,13 +82,6 @@ async def _unless_failed(world: RealWorld, awaitable: Awaitable[Any]) -> Any:
         return task.result() if task.done() else world.failure.result()
     finally:
         task.cancel()
-
-
-def _record_error(world: RealWorld, error: BaseException) -> None:
-    if isinstance(error, asyncio.CancelledError):
-        world.record("error", message="stopped before its end", cause="stopped")
-    else:
-        world.record("error", message=str(error), cause=type(error).__name__)
 
 
 async def _report(world: RealWorld) -> None:

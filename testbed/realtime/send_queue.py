@@ -33,6 +33,7 @@ class SendQueue:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._heap: list[Queued] = []
+        self._waiting: list[Queued] = []  # those whose senders are held back
         self._count = 0
         self.queued_bytes = 0
 
@@ -51,26 +52,30 @@ class SendQueue:
         """Wait until the queue is within its limit again, or ``item`` has left it."""
         if self.queued_bytes > self._limit_bytes:
             item.accepted = asyncio.get_running_loop().create_future()
+            self._waiting.append(item)
             await item.accepted
 
     def pop(self) -> Queued:
         """The next to send."""
         item = heapq.heappop(self._heap)
         self.queued_bytes -= item.size_bytes
-        self._release([item])
-        if self.queued_bytes <= self._limit_bytes:
-            self._release(self._heap)
+        _release(item)
+        if self._waiting and self.queued_bytes <= self._limit_bytes:
+            self._release_all()
         return item
 
     def clear(self) -> int:
         """Drop all and let all senders go on. Returns how many were dropped."""
-        dropped, self._heap, self.queued_bytes = self._heap, [], 0
-        self._release(dropped)
-        return len(dropped)
+        dropped, self._heap, self.queued_bytes = len(self._heap), [], 0
+        self._release_all()
+        return dropped
 
-    @staticmethod
-    def _release(items: list[Queued]) -> None:
-        for item in items:
-            if item.accepted is not None and not item.accepted.done():
-                item.accepted.set_result(None)
-            item.accepted = None
+    def _release_all(self) -> None:
+        for item in self._waiting:
+            _release(item)
+        self._waiting.clear()
+
+
+def _release(item: Queued) -> None:
+    if item.accepted is not None and not item.accepted.done():
+        item.accepted.set_result(None)

@@ -75,12 +75,12 @@ class Standing:
         self._last[status["node"]] = status
 
     def end(self, end: NodeExit) -> None:
-        """That node has ended: forget it, unless a wait was its end."""
-        if end.wait is not None:
-            _, what, since_s, _ = end.wait
-            self._last[end.node] = {"waits": [[what, since_s]]}
-        else:
+        """That node has ended: forget it if it ended well, else keep what it last waited for."""
+        if end.code == 0:
             self._last.pop(end.node, None)
+        elif end.wait is not None:
+            _, what, since_s, _ = end.wait
+            self._last[end.node] = {"waits": [[what, since_s]], "activity": 0}
 
     def wait_graph(self) -> str:
         """One line per node and wait, the longest wait first."""

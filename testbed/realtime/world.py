@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import WaitTimeout
 from testbed.messages import Message
@@ -14,7 +14,7 @@ from testbed.plan.model import Plan
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import Recorder
-from testbed.world import Future, Work
+from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 
@@ -217,4 +217,9 @@ class RealWorld:
         """Stop all tasks."""
         for task in self._tasks:
             task.cancel()
-        self.failure.cancel()
+        if not self.failure.cancel():
+            self.failure.exception()  # it has been told by now, by this or by an earlier error
+
+
+if TYPE_CHECKING:
+    _KEEPS_THE_PROTOCOL: type[World] = RealWorld
