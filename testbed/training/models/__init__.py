@@ -48,7 +48,7 @@ def build_model(
 
 def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """The blocks of a model, with parameters as torch makes them, on torch's current default device."""
-    chosen: Any = MODELS[kind](**options)
+    chosen = MODELS[kind](**options)
     if kind not in _BUILDERS:
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
     if len(input_shape) != _DIMENSIONS[chosen.takes]:

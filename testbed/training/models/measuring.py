@@ -21,7 +21,7 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
     Nothing is computed: the layers run on torch's meta device. Errors are ``build_model``'s and ``declared_shape``'s.
     """
-    chosen: Any = MODELS[kind](**options)
+    chosen = MODELS[kind](**options)
     if isinstance(chosen, Declared):
         return declared_shape(chosen)
     with torch.device("meta"):

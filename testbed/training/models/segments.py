@@ -25,9 +25,14 @@ class Segment:
 
 def segments(model: nn.Module) -> tuple[Segment, ...]:
     """The top-level children of a ``Sequential``; any other model is one segment. Blocks share no parameters."""
-    blocks = list(model.named_children()) if isinstance(model, nn.Sequential) else [("model", model)]
+    blocks = _children(model) if isinstance(model, nn.Sequential) else [("model", model)]
     counts = tuple(len(list(block.parameters())) for _, block in blocks)
     total = len(list(model.parameters()))
     assert sum(counts) == total, "two blocks share a parameter, so neither has its whole gradient"
     ranges = key_ranges(counts)
     return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))
+
+
+def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """All of them, also one that comes twice, which ``named_children`` would leave out."""
+    return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name and "." not in name]

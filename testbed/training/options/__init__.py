@@ -6,12 +6,14 @@ completion show; ``path`` marks a text that names a file or folder of this machi
 
 from __future__ import annotations
 
+from typing import Any
+
 from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, Teacher, Text
 from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Transformer
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, Lars, Nesterov, OptimizerOptions, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
-MODELS = {
+MODELS: dict[str, type[Any]] = {
     "cnn": Cnn,
     "lenet": LeNet,
     "mlp": Mlp,
@@ -19,7 +21,7 @@ MODELS = {
     "transformer": Transformer,
     "declared": Declared,
 }
-DATASETS = {
+DATASETS: dict[str, type[Any]] = {
     "digits": Digits,
     "mnist": Mnist,
     "fashion_mnist": FashionMnist,
@@ -28,7 +30,7 @@ DATASETS = {
     "teacher": Teacher,
     "none": NoData,
 }
-SPLITS = {
+SPLITS: dict[str, type[Any]] = {
     "iid": Iid,
     "contiguous": Contiguous,
     "by_class": ByClass,

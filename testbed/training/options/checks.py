@@ -1,0 +1,64 @@
+"""Which choices of a training job go together, as problems with the place and the cure; free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, NamedTuple
+
+from testbed.training.declared import IMAGE_MODELS
+from testbed.training.options import DATASETS, MODELS, OPTIMIZERS
+
+
+class Problem(NamedTuple):
+    """``at``: path below the section that was checked."""
+
+    at: tuple[str, ...]
+    problem: str
+    hint: str
+
+
+def job_problems(model: str, model_options: Mapping[str, Any], data: str, compute: str) -> Iterator[Problem]:
+    """Problems of a ``training`` section: kinds of model and data, the model's options, and how it is computed."""
+    takes, gives = MODELS[model].takes, DATASETS[data].gives
+    if takes == "none" and compute != "modelled":
+        yield Problem(("model",), f"'{model}' has sizes only", "write compute: modelled, or choose another model")
+    if takes != gives:
+        fitting = ", ".join(kind for kind, options in DATASETS.items() if options.gives == takes)
+        wanted = "no data" if takes == "none" else takes
+        yield Problem(("data",), f"'{data}' does not fit '{model}', which takes {wanted}", f"choose {fitting}")
+    if takes == "none":
+        yield from _declared_problems(model_options)
+
+
+def _declared_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
+    if options["sequence"] and not options["file"] and options["name"] in IMAGE_MODELS:
+        yield Problem(("model", "sequence"), f"has no effect on {options['name']}", "remove it")
+
+
+def split_problems(split: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Problems of ``training.split``."""
+    if split == "by_count" and options["shares"] and options["skew"]:
+        yield Problem(("skew",), "has no effect beside 'shares'", "keep one of them")
+
+
+def optimizer_problems(kind: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Problems of ``optimizer``: options without effect."""
+    if options.get("nesterov") and not options["momentum"]:
+        yield Problem(("nesterov",), "has no effect without momentum", "write momentum: 0.9")
+    schedule = options["schedule"]
+    for name in ("period", "decay"):
+        if schedule in ("constant", "inverse_sqrt") and options[name] != _default(kind, name):
+            yield Problem((name,), f"has no effect with schedule '{schedule}'", "write schedule: step, or cosine")
+    if (
+        kind == "dcasgd"
+        and not options["adaptive"]
+        and options["mean_square_decay"] != _default(kind, "mean_square_decay")
+    ):
+        yield Problem(("mean_square_decay",), "has no effect", "write adaptive: true")
+
+
+def _default(kind: str, name: str) -> Any:
+    default = next(option.default for option in fields(OPTIMIZERS[kind]) if option.name == name)
+    assert default is not MISSING
+    return default

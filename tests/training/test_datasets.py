@@ -1,0 +1,182 @@
+"""Data sets from small files that the tests write; what is missing or malformed is named."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from testbed.errors import ScenarioError
+from testbed.training.datasets import as_model_input, load_dataset
+from testbed.training.datasets.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
+from testbed.training.datasets.mnist import FILES
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    return (
+        bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+def write_mnist(folder: Path, *, zipped: bool = False) -> np.ndarray[Any, Any]:
+    images = np.arange(6 * 28 * 28).reshape(6, 28, 28) % 256
+    contents = (idx(images[:4]), idx(np.array([3, 1, 4, 1])), idx(images[4:]), idx(np.array([5, 9])))
+    for name, content in zip(FILES, contents, strict=True):
+        if zipped:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (folder / name).write_bytes(content)
+    return images
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("kind", ["mnist", "fashion_mnist"])
+def test_mnist(tmp_path: Path, kind: str, zipped: bool) -> None:
+    images = write_mnist(tmp_path, zipped=zipped)
+    data = load_dataset(kind, {"folder": str(tmp_path)}, seed=1)
+    assert data.train_inputs.shape == (4, 1, 28, 28)
+    assert data.input_shape == (1, 28, 28)
+    assert np.array_equal(data.train_inputs[:, 0].numpy(), images[:4])
+    assert np.array_equal(data.test_inputs[:, 0].numpy(), images[4:])
+    assert data.train_labels.tolist() == [3, 1, 4, 1]
+    assert data.test_labels.tolist() == [5, 9]
+    assert data.gives == "images"
+    assert as_model_input(data.train_inputs).max() == 1.0
+
+
+def test_first_samples_only(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    data = load_dataset("mnist", {"folder": str(tmp_path), "train_samples": 3, "test_samples": 1}, seed=1)
+    assert (len(data.train_inputs), len(data.train_labels), len(data.test_inputs), len(data.test_labels)) == (
+        3,
+        3,
+        1,
+        1,
+    )
+
+
+def refusal(kind: str, **options: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load_dataset(kind, options, seed=1)
+    return str(caught.value)
+
+
+def test_every_missing_file_is_named(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / FILES[0]).unlink()
+    (tmp_path / FILES[3]).unlink()
+    message = refusal("mnist", folder=str(tmp_path))
+    assert str(tmp_path) in message
+    assert FILES[0] in message and FILES[3] in message and FILES[1] not in message
+    assert "https://" in message and "training.data.folder" in message
+
+
+@pytest.mark.parametrize("kind", ["mnist", "fashion_mnist", "cifar10"])
+def test_a_missing_folder_is_named(kind: str, tmp_path: Path) -> None:
+    message = refusal(kind, folder=str(tmp_path / "nowhere"))
+    assert "nowhere" in message and "does not exist" in message and "get: http" in message
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "is not a folder" in refusal("mnist", folder=str(file))
+
+
+@pytest.mark.parametrize(
+    ("number", "content", "message"),
+    [
+        (0, b"<html>not found</html>", "does not begin as an IDX file"),
+        (0, b"", "does not begin as an IDX file"),
+        (0, idx(np.zeros((4, 28, 28)))[:-1], "but its header promises"),
+        (0, idx(np.zeros((3, 28, 28))), "has 4 labels for 3 images"),
+        (0, idx(np.zeros((0, 28, 28))), "is empty"),
+        (1, idx(np.array([3, 1, 4, 10])), "has the label 10"),
+        (2, idx(np.zeros((2, 8, 8))), "another size"),
+    ],
+)
+def test_malformed_idx(tmp_path: Path, number: int, content: bytes, message: str) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / FILES[number]).write_bytes(content)
+    assert message in refusal("mnist", folder=str(tmp_path))
+
+
+def test_a_torn_gzip(tmp_path: Path) -> None:
+    write_mnist(tmp_path, zipped=True)
+    file = tmp_path / f"{FILES[0]}.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert f"{file}: cannot be read" in refusal("mnist", folder=str(tmp_path))
+
+
+def write_cifar(folder: Path) -> None:
+    for number, name in enumerate((*TRAIN_FILES, TEST_FILE)):
+        record = bytes([number]) + bytes([10]) * 1024 + bytes([20]) * 1024 + bytes([30]) * 1024
+        (folder / name).write_bytes(record * 2)
+
+
+def test_cifar10(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    data = load_dataset("cifar10", {"folder": str(tmp_path)}, seed=1)
+    assert data.train_inputs.shape == (10, 3, 32, 32)
+    assert data.train_labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert data.test_labels.tolist() == [5, 5]
+    assert [int(channel.unique()) for channel in data.train_inputs[0]] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "no multiple of 3073"), (b"x" * 100, "no multiple of 3073"), (b"\x0b" * RECORD_BYTES, "has the label 11")],
+)
+def test_malformed_cifar10(tmp_path: Path, content: bytes, message: str) -> None:
+    write_cifar(tmp_path)
+    (tmp_path / TRAIN_FILES[2]).write_bytes(content)
+    assert message in refusal("cifar10", folder=str(tmp_path))
+
+
+def test_text(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("abcdefghij" * 10, encoding="utf-8")
+    data = load_dataset("text", {"file": str(file), "context": 4, "test_share": 0.2}, seed=1)
+    assert (data.classes, data.input_shape, data.gives) == (10, (4,), "text")
+    assert data.train_inputs[:2].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert data.train_labels[:2].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert (len(data.train_inputs), len(data.test_inputs)) == (19, 4)  # (80 - 1) // 4 and (20 - 1) // 4
+    assert data.test_inputs[0].tolist() == [0, 1, 2, 3]
+
+
+def test_text_refusals(tmp_path: Path) -> None:
+    assert "does not exist" in refusal("text", file=str(tmp_path / "none.txt"))
+    (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xfa")
+    assert "cannot be read as UTF-8" in refusal("text", file=str(tmp_path / "latin.txt"))
+    (tmp_path / "short.txt").write_text("abc" * 10)
+    assert "window needs 65" in refusal("text", file=str(tmp_path / "short.txt"))
+    assert "cannot be read" in refusal("text", file=str(tmp_path))
+
+
+def test_teacher_is_seeded_and_balanced() -> None:
+    options = {"train_samples": 4000, "test_samples": 100, "classes": 5}
+    data, other = load_dataset("teacher", options, seed=1), load_dataset("teacher", options, seed=2)
+    assert data.input_shape == (1, 8, 8)
+    assert not torch.equal(data.train_inputs, other.train_inputs)
+    counts = torch.bincount(data.train_labels, minlength=5)
+    assert counts.min() > 0.4 * counts.max(), counts
+    assert data.train_inputs.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_noise_changes_so_many_training_labels_and_no_others() -> None:
+    options = {"train_samples": 4000, "test_samples": 100, "classes": 4}
+    clean = load_dataset("teacher", options, seed=1)
+    noisy = load_dataset("teacher", {**options, "noise": 0.4}, seed=1)
+    assert torch.equal(clean.train_inputs, noisy.train_inputs)
+    assert torch.equal(clean.test_labels, noisy.test_labels)
+    changed = (clean.train_labels != noisy.train_labels).double().mean().item()
+    assert changed == pytest.approx(0.4 * 3 / 4, abs=0.03)
+
+
+def test_no_data_says_what_it_is_for() -> None:
+    assert "compute: modelled" in refusal("none")

@@ -1,0 +1,122 @@
+"""Models: their published sizes, their keys, and their blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from testbed.errors import ScenarioError
+from testbed.training.models import build_model, segments
+from testbed.training.models.measuring import shape_of_model
+from testbed.training.options import MODELS
+from testbed.training.shapes import ModelShape, SegmentShape
+
+GREY, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (64,)
+DEMO_KEYS = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
+
+
+def sizes(model: nn.Module) -> tuple[int, ...]:
+    return tuple(parameter.numel() for parameter in model.parameters())
+
+
+def test_demo_cnn_has_the_keys_of_geomx() -> None:
+    model = build_model("cnn", {}, GREY, 10, seed=1)
+    assert sizes(model) == DEMO_KEYS
+    assert sum(DEMO_KEYS) == 178_762
+    assert [tuple(segment.keys) for segment in segments(model)] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "shape", "parameters"),
+    [
+        ("cnn", {}, (1, 8, 8), 80_458),
+        ("lenet", {}, GREY, 61_706),  # LeNet-5
+        ("lenet", {}, COLOUR, 62_006),
+        ("mlp", {"hidden": 64}, GREY, 50_890),
+        ("resnet", {"blocks": 3}, COLOUR, 269_722),  # ResNet-20, He et al.: 0.27 M
+        ("resnet", {"blocks": 9}, COLOUR, 853_018),  # ResNet-56, He et al.: 0.85 M
+    ],
+)
+def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, ...], parameters: int) -> None:
+    assert sum(sizes(build_model(kind, options, shape, 10, seed=1))) == parameters
+    assert sum(shape_of_model(kind, options, shape, 10).sizes) == parameters
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "declared"])
+def test_the_measured_shape_is_the_model(kind: str) -> None:
+    shape = TEXT if MODELS[kind].takes == "text" else COLOUR
+    model = build_model(kind, {}, shape, 10, seed=1)
+    measured = shape_of_model(kind, {}, shape, 10)
+    assert measured.sizes == sizes(model)
+    assert measured.keys == tuple(segment.keys for segment in segments(model))
+    assert not list(model.buffers())
+    assert sum(map(sum, measured.time_shares())) == pytest.approx(1)
+
+
+def test_work_is_counted() -> None:
+    shape = shape_of_model("mlp", {"hidden": 64}, GREY, 10)
+    assert [segment.forward_flops for segment in shape.segments] == [2 * 784 * 64, 2 * 64 * 10]
+    assert [segment.backward_flops for segment in shape.segments] == [2 * 784 * 64, 2 * 2 * 64 * 10]
+
+
+def test_time_shares_without_known_work_go_by_size() -> None:
+    shape = ModelShape("x", (SegmentShape("a", (1, 1), 0, 0), SegmentShape("b", (6,), 0, 0)))
+    assert shape.time_shares() == ((2 / 24, 4 / 24), (6 / 24, 12 / 24))
+
+
+def test_scales_of_norms_are_one_and_biases_zero() -> None:
+    model = build_model("transformer", {}, TEXT, 10, seed=1)
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 5
+    assert all(bool((norm.weight == 1).all() and (norm.bias == 0).all()) for norm in norms)
+
+
+def test_transformer_does_not_look_ahead() -> None:
+    model = build_model("transformer", {}, TEXT, 10, seed=1)
+    characters = torch.randint(0, 10, (1, 64), generator=torch.Generator().manual_seed(0))
+    changed = characters.clone()
+    changed[0, 40] = (changed[0, 40] + 1) % 10
+    before, after = model(characters), model(changed)
+    assert torch.equal(before[0, :40], after[0, :40])
+    assert not torch.equal(before[0, 40:], after[0, 40:])
+
+
+def test_seeds_decide_and_leave_torch_alone() -> None:
+    state = torch.random.get_rng_state()
+    one, same, other = (build_model("cnn", {}, GREY, 10, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(one[0][0].weight, same[0][0].weight)
+    assert not torch.equal(one[0][0].weight, other[0][0].weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "message"),
+    [
+        ("cnn", TEXT, "'cnn' is for images"),
+        ("transformer", GREY, "'transformer' is for text"),
+        ("declared", GREY, "compute: modelled"),
+        ("lenet", (1, 3, 3), "too small"),
+    ],
+)
+def test_models_refuse_data_they_are_not_for(kind: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        build_model(kind, {}, shape, 10, seed=1)
+
+
+def test_segments_share_no_parameter() -> None:
+    layer = nn.Linear(2, 2)
+    with pytest.raises(AssertionError, match="share a parameter"):
+        segments(nn.Sequential(layer, nn.ReLU(), layer))
+
+
+def test_a_users_model_is_one_segment() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 3)
+
+    (segment,) = segments(Mine())
+    assert tuple(segment.keys) == (0, 1)
