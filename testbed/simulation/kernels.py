@@ -17,6 +17,7 @@ fair queueing (Parekh & Gallager 1993): all flows of a class have one rate, so o
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -404,6 +405,7 @@ def take_due(now: float, due: Array, width: int, state: State) -> int:
 _HELPERS = (_push, _pop, _settle, _drop, _link, _unlink, _advance, _seed, _component, _freeze, _fill)
 
 
+@functools.cache
 def compiled() -> tuple[Callable[..., float], Callable[..., int]]:
     """``flush`` and ``take_due`` compiled; ``ImportError`` without numba."""
     import numba

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from testbed.plan.model import LinkPlan, Series
 from testbed.simulation.clock import Clock
@@ -23,7 +24,7 @@ class Links:
 
     def __init__(self, clock: Clock, network: FlowNetwork, paths: Paths, log: Log, sample_interval_s: float) -> None:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
-        self._interval_s = sample_interval_s
+        self._interval_s, self._sampling = sample_interval_s, False
         self._connections: dict[int, list[Connection]] = {link.number: [] for link in paths.links}
         self._flows: dict[int, list[FlowClass]] = {link.number: [] for link in paths.links}
 
@@ -35,10 +36,17 @@ class Links:
                 self._flows[number].append(connection.flow)
 
     def start_sampling(self) -> None:
-        """Sample now, and every interval from now on."""
-        if self._clock.stalled is False:
-            self.sample()
-        self._clock.at_background(self._clock.now + self._interval_s, lambda _: self.start_sampling())
+        """Sample now, and every interval from now on while anybody advances. Called again, it goes on."""
+        if not self._sampling:
+            self._sampling = True
+            self._on_interval(None)
+
+    def _on_interval(self, _: Any) -> None:
+        self.sample()
+        if self._clock.stalled:  # nothing can change before a deadline, which may be far
+            self._sampling = False
+        else:
+            self._clock.at_background(self._clock.now + self._interval_s, self._on_interval)
 
     def sample(self) -> None:
         """One ``link`` event per WAN link."""

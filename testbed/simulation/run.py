@@ -123,6 +123,7 @@ class Simulation:
                     return
             elif clock.stalled:
                 clock.stalled, self._waits.graph = False, None
+                self._links.start_sampling()
             step()
             count += 1
             if count % _CHECK_EVERY == 0:

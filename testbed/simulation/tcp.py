@@ -207,6 +207,7 @@ class Connection:
             if halvings:
                 self._window = max(min(self._window, model.initial_window_bytes), self._window / 2**halvings)
                 self._open = self._window >= self._capacity * rtt_s
+                self._round_base = self._network.delivered_bytes(self.flow)  # the last round's growth is forgotten
 
     def _room(self) -> float:
         """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""

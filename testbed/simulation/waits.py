@@ -40,6 +40,7 @@ class Wait:
     future: VirtualFuture[Any]
     process: Process | None
     expired: bool = False
+    graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
 
     def __await__(self) -> Generator[Event, Any, None]:
         yield self.future
@@ -89,10 +90,10 @@ class Waits:
         return min((wait.end_s for wait in self._waits.values()), default=math.inf)
 
     def error(self, wait: Wait) -> WaitTimeout:
-        """What to raise for a wait that passed its deadline, or that nobody will ever end."""
+        """What to raise for a wait that passed its deadline."""
         deadline_s = wait.end_s - wait.since_s
-        if self.graph is not None:
-            return Deadlock(wait, deadline_s, self.graph)
+        if wait.graph is not None:
+            return Deadlock(wait, deadline_s, wait.graph)
         return WaitTimeout(wait.node, wait.waiting_for, wait.since_s, deadline_s)
 
     def _arm(self, at_s: float) -> None:
@@ -116,7 +117,7 @@ class Waits:
         process, callbacks = wait.process, wait.future.callbacks
         if wait.expired or wait.future.done() or process is None or callbacks is None:
             return
-        wait.expired = True
+        wait.expired, wait.graph = True, self.graph
         callbacks.remove(process._resume)
 
         def resume(event: Any) -> None:

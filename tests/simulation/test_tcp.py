@@ -1,0 +1,199 @@
+"""Connections: the formulas of ``testbed.simulation.tcp``, one by one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from testbed.plan.model import TransportPlan
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.paths import SitePath
+from testbed.simulation.tcp import Connection, TcpModel
+
+EXACT = 1e-9
+WARM = TcpModel(slow_start=False, setup_round_trips=0, sharing_exponent=0)
+W0 = 14_480.0
+
+
+class Wire:
+    """Connections over links of given capacities (bytes per second), all with one path's delay and queue."""
+
+    def __init__(self, capacities: list[float], delay_s: float = 0.0, queue_bytes: float = math.inf) -> None:
+        self.clock = Clock()
+        self.network = FlowNetwork(self.clock, capacities, 4)
+        self.path = SitePath("wan", (), delay_s, queue_bytes=queue_bytes)
+        self.path.refresh()
+        self.arrived: list[tuple[object, float]] = []
+
+    def connect(self, model: TcpModel, links: tuple[int, ...] = (0,), path: SitePath | None = None) -> Connection:
+        return Connection(self.clock, self.network, path or self.path, links, model, self._on_arrival)
+
+    def _on_arrival(self, item: object) -> None:
+        self.arrived.append((item, self.clock.now))
+
+    def times(self) -> list[float]:
+        self.clock.run()
+        return [at_s for _, at_s in self.arrived]
+
+
+def rounds(size: float, rate: float, rtt_s: float, window: float = W0) -> int:
+    """K of simulation theory: rounds in which the window, and not the rate, limits."""
+    sent = 0.0
+    for k in itertools.count():
+        if window >= min(rate * rtt_s, size - sent) * (1 - 1e-12):
+            return k
+        sent += window
+        window *= 2
+    raise AssertionError
+
+
+def test_a_warm_transfer_takes_delay_and_size_over_rate() -> None:
+    wire = Wire([1e6], 0.03)
+    wire.connect(WARM).send(5e5, 0, "m")
+    assert wire.times() == pytest.approx([0.53], rel=EXACT)
+
+
+def test_messages_of_a_connection_follow_one_another_by_priority() -> None:
+    wire = Wire([100.0])
+    connection = wire.connect(WARM)
+    for item, priority in (("first", 0), ("b", 0), ("c", 0), ("urgent", 5)):
+        connection.send(100, priority, item)
+    assert wire.times() == pytest.approx([1, 2, 3, 4], rel=EXACT)
+    assert [item for item, _ in wire.arrived] == ["first", "urgent", "b", "c"]
+
+
+def test_a_connection_is_one_flow_however_much_it_has_queued() -> None:
+    wire = Wire([100.0])
+    many, one = wire.connect(WARM), wire.connect(WARM)
+    for i in range(5):
+        many.send(100, 0, i)
+    one.send(200, 0, "one")
+    assert wire.times() == pytest.approx([2, 4, 4, 5, 6, 7], rel=EXACT)
+
+
+@pytest.mark.parametrize("rate", [2.5e6, 12.5e6, 25e6])
+@pytest.mark.parametrize("rtt_s", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e6, 1e7])
+def test_a_cold_transfer_pays_slow_start_in_rounds(rate: float, rtt_s: float, size: float) -> None:
+    wire = Wire([rate], rtt_s / 2)
+    wire.connect(TcpModel(setup_round_trips=0)).send(size, 0, "m")
+    k = rounds(size, rate, rtt_s)
+    expected = rtt_s / 2 + k * rtt_s + (size - W0 * (2**k - 1)) / rate
+    assert wire.times() == pytest.approx([expected], rel=EXACT)
+
+
+def test_the_slow_start_formula_on_one_case_by_hand() -> None:
+    """100 kB at 10 MB/s and 100 ms: 14.48, 28.96 kB in two rounds, the remaining 56.56 kB fit the window of 57.92."""
+    wire = Wire([10e6], 0.05)
+    wire.connect(TcpModel(setup_round_trips=0)).send(100_000, 0, "m")
+    assert wire.times() == pytest.approx([0.05 + 0.2 + 56_560 / 10e6], rel=EXACT)
+
+
+def test_set_up_costs_its_round_trips_once() -> None:
+    wire = Wire([1e6], 0.05)
+    connection = wire.connect(TcpModel(setup_round_trips=3))
+    connection.send(1000, 0, "a")
+    connection.send(1000, 0, "b")
+    assert wire.times() == pytest.approx([0.3 + 0.05 + 0.001, 0.3 + 0.05 + 0.002], rel=EXACT)
+
+
+def twice(model: TcpModel, idle_s: float, size: float = 3e6, queue_bytes: float = math.inf) -> tuple[float, float]:
+    """Durations of two equal transfers over 10 MB/s and 100 ms RTT, the second after an idle time."""
+    wire = Wire([1e9, 10e6], 0.05, queue_bytes)
+    connection = wire.connect(model, (0, 1))
+    connection.send(size, 0, 1)
+    first = wire.times()[0]
+    start = first + idle_s
+    wire.clock.at(start, lambda _: connection.send(size, 0, 2))
+    return first, wire.times()[1] - start
+
+
+def test_a_warm_window_is_kept_over_idle() -> None:
+    cold, warm = twice(TcpModel(setup_round_trips=0), 10.0)
+    assert cold > 0.8
+    assert warm == pytest.approx(0.05 + 0.3, rel=EXACT)
+
+
+def test_with_restart_after_idle_a_loss_based_connection_is_cold_again() -> None:
+    model = TcpModel(setup_round_trips=0, slow_start_after_idle=True)
+    cold, again = twice(model, 10.0)
+    assert again == pytest.approx(cold, rel=EXACT)
+    assert twice(model, 0.2)[1] == pytest.approx(0.05 + 0.3, rel=EXACT), "shorter than RTO = 0.3 s"
+
+
+def test_bbr_does_not_restart_after_idle() -> None:
+    model = TcpModel(setup_round_trips=0, slow_start_after_idle=True, congestion_control="bbr")
+    assert twice(model, 10.0)[1] == pytest.approx(0.35, rel=EXACT)
+
+
+def test_the_window_has_grown_only_as_far_as_was_needed() -> None:
+    """20 kB need windows of 14.48 and 5.52 kB, which leaves 28.96: then 100 kB take rounds of 28.96 and 57.92 kB."""
+    wire = Wire([10e6], 0.05)
+    connection = wire.connect(TcpModel(setup_round_trips=0))
+    connection.send(20_000, 0, 1)
+    wire.clock.at(5.0, lambda _: connection.send(100_000, 0, 2))
+    assert wire.times()[1] == pytest.approx(5.0 + 0.05 + 0.2 + (100_000 - 3 * 28_960) / 10e6, rel=EXACT)
+
+
+def test_a_burst_larger_than_the_queue_takes_a_round_longer() -> None:
+    """Queue of 100 kB before 10 MB/s: of a warm burst about 101 kB pass in the first round, then the rate counts."""
+    _, warm = twice(TcpModel(setup_round_trips=0), 10.0, queue_bytes=100_000)
+    passed = 100_000 / (1 - 10e6 / 1e9)
+    assert warm == pytest.approx(0.05 + 0.1 + (3e6 - passed) / 10e6, rel=EXACT)
+
+
+def test_a_window_limit_caps_the_rate() -> None:
+    wire = Wire([10e6], 0.05)
+    model = TcpModel(setup_round_trips=0, slow_start=False, window_limit_bytes=200_000)
+    wire.connect(model).send(1e6, 0, "m")
+    assert wire.times() == pytest.approx([0.05 + 1e6 / 2e6], rel=EXACT)
+
+
+def test_a_connection_limited_by_others_and_not_by_its_window_keeps_no_timers() -> None:
+    """Ten cold connections on a short path: each gets its share, and rounds end with the start-up."""
+    wire = Wire([10e6], 0.0005)
+    for _ in range(10):
+        wire.connect(TcpModel(setup_round_trips=0)).send(1e6, 0, "m")
+    assert wire.times()[-1] == pytest.approx(1.0, rel=0.005)
+    assert wire.network.solves < 60, "1000 round-trip times pass"
+
+
+def test_weights_follow_the_round_trip_time() -> None:
+    """Reno: 10 and 40 ms share four to one; BBR: evenly."""
+    for control, share in (("reno", 0.8), ("bbr", 0.5)):
+        wire = Wire([1e6])
+        model = TcpModel.of(TransportPlan(congestion_control=control))
+        near, far = SitePath("wan", (), 0.005), SitePath("wan", (), 0.02)
+        near.refresh(), far.refresh()
+        a, b = wire.connect(model, (0,), near), wire.connect(model, (0,), far)
+        a.send(1e7, 0, "a"), b.send(1e7, 0, "b")
+        wire.clock.run(until=2.0)
+        assert wire.network.rate(a.flow) / 1e6 == pytest.approx(share, rel=EXACT)
+        assert wire.network.rate(b.flow) / 1e6 == pytest.approx(1 - share, rel=EXACT)
+
+
+def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
+    reno, bbr = (TcpModel.of(TransportPlan(congestion_control=c)) for c in ("reno", "bbr"))
+    # measured on Linux at 100 Mbit/s: 43.4 Mbit/s at 10 ms and 1e-3, 2.89 at 50 ms and 1e-2
+    assert reno.rate_limit(0.01, 1e-3, 12.5e6) * 8 / 1e6 == pytest.approx(43.4, rel=0.05)
+    assert reno.rate_limit(0.05, 1e-2, 12.5e6) * 8 / 1e6 == pytest.approx(2.89, rel=0.05)
+    assert bbr.rate_limit(0.05, 1e-2, 12.5e6) == pytest.approx(12.5e6 * 0.99)
+
+
+def test_a_capacity_that_falls_below_the_window_and_rises_again() -> None:
+    wire = Wire([10e6], 0.005)
+    connection = wire.connect(TcpModel(setup_round_trips=0))
+    connection.send(1e6, 0, "m")
+
+    def change(capacity: float) -> None:
+        wire.network.set_capacity(0, capacity)
+        connection.path_changed()
+
+    wire.clock.at(0.05, lambda _: change(0.0))
+    wire.clock.at(1.05, lambda _: change(10e6))
+    alone = Wire([10e6], 0.005)
+    alone.connect(TcpModel(setup_round_trips=0)).send(1e6, 0, "m")
+    assert wire.times()[0] == pytest.approx(alone.times()[0] + 1.0, rel=1e-6)
