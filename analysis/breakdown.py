@@ -25,6 +25,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testbed.ids import data_center_of
@@ -142,7 +143,7 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[tuple[str, str, float, float]]:
     """(part, node, begin, end) along the path; between two hops the data lie at the node that they reached."""
     path = [*up, *down]
-    for hop, following in zip(path, [*path[1:], None], strict=True):
+    for hop, following in zip_longest(path, path[1:]):
         yield hop.tier, "", hop.begin, hop.end
         if following is not None:
             yield "waiting", hop.target, hop.end, following.begin

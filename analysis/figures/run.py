@@ -69,9 +69,8 @@ def _verdict(figure: SubFigure, run: Run) -> None:
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    numbers = f"{result['iterations']} rounds of {result['iteration_time_s'] or 0:.3g} s" + (
-        f", {commit}" if commit else ""
-    )
+    mean_ms = (result["iteration_time_s"] or 0.0) * 1000
+    numbers = f"{result['iterations']} rounds of {mean_ms:.3g} ms" + (f", commit {commit}" if commit else "")
     figure.text(0.988, 0.36, numbers, fontsize=9, color=panels.MUTED, ha="right", va="top")
 
 

@@ -101,7 +101,7 @@ class LiveTable(Quiet):
         self._state.take(event)
         self._progress.update(self._task, completed=self._state.completed, description=self._state.stage)
         if event["kind"] in ("warning", "error"):
-            self._live.console.print(describe(event), style="yellow", markup=False)
+            self._live.console.print(describe(event), style="yellow", markup=False, highlight=False)
 
     def _render(self) -> Any:
         from rich.console import Group

@@ -17,10 +17,10 @@ from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Plan, Si
 from testbed.results.events import EventLog
 from testbed.run.session import Outcome
 
-SITES = ("virginia", "tokyo", "dublin")
+SITES = ("virginia", "tokyo", "frankfurt")
 PAYLOAD = {0: 4_000, 1: 100_000}
 HEADER = 90
-STEP_S = {"virginia": 0.050, "tokyo": 0.080, "dublin": 0.050}
+STEP_S = {"virginia": 0.050, "tokyo": 0.080, "frankfurt": 0.050}
 LAN_S, WAN_S, SUM_S, UPDATE_S = 0.002, 0.100, 0.001, 0.005
 START_S = 1.0
 

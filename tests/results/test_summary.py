@@ -45,7 +45,7 @@ def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
 def test_wan_bytes_are_one_model_up_and_down_per_round_and_party(run: Path) -> None:
     result = result_of(run)
     party, hub = {"up": 8 * MODEL_BYTES, "down": 8 * MODEL_BYTES}, {"up": 16 * MODEL_BYTES, "down": 16 * MODEL_BYTES}
-    assert result["wan_payload_bytes"] == {"virginia": hub, "tokyo": party, "dublin": party}
+    assert result["wan_payload_bytes"] == {"virginia": hub, "tokyo": party, "frankfurt": party}
     assert result["wan_header_bytes"]["tokyo"] == {"up": 8 * 2 * HEADER, "down": 8 * 2 * HEADER}
 
 
@@ -77,7 +77,7 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
 def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
-    log = EventLog(tmp_path / "events", "dublin/worker9")
+    log = EventLog(tmp_path / "events", "frankfurt/worker9")
     log.write("final", 9.0, role="worker", iterations=8, parameters_sha256="cd" * 32)
     log.close()
     frames = tables.read(tmp_path)

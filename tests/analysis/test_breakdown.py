@@ -1,0 +1,113 @@
+"""The time split against answers worked out by hand."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import breakdown
+from analysis.breakdown import PARTS
+from testbed.results import tables
+from testbed.results.events import EventLog
+from testbed.results.intervals import union
+from tests.results.fake_run import make_plan, write_events
+
+COLUMNS = [f"{part}_s" for part in PARTS]
+Line = tuple[str, str, float, float, dict[str, object]]
+
+
+def write(events: Path, *lines: Line) -> None:
+    """(node, kind, t0, t, fields) each."""
+    logs = {node: EventLog(events, node) for node in dict.fromkeys(line[0] for line in lines)}
+    for node, kind, t0, t, fields in lines:
+        logs[node].write(kind, t, t0=t0, **{"round": 0, **fields})
+    for log in logs.values():
+        log.close()
+
+
+def hop(source: str, target: str, message: str, begin: float, end: float, key: int = 0) -> Line:
+    tier = "lan" if source.split("/", maxsplit=1)[0] == target.split("/", maxsplit=1)[0] else "wan"
+    fields: dict[str, object] = {"source": source, "target": target, "message": message, "key": key, "tier": tier}
+    return target, "transfer", begin, end, fields
+
+
+def test_one_round_by_hand(tmp_path: Path) -> None:
+    """0-10 compute, 10-11 LAN, 11-14 waits for worker1, 14-15 sum, 15-35 WAN, 35-45 waits for others, 45-47 update,
+    47-57 WAN, 57-58 LAN; key 1 is faster and therefore not critical."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 10, {"work": "step"}),
+        hop("a/worker0", "a/server0", "push", 9, 11),  # overlaps the end of the computation: counts there
+        hop("a/worker0", "a/server0", "push", 5, 6, key=1),
+        hop("a/worker1", "a/server0", "push", 13, 14),
+        ("a/server0", "compute", 14, 15, {"work": "sum"}),
+        hop("a/server0", "b/global0", "push", 15, 35),
+        hop("a/server0", "b/global0", "push", 8, 12, key=1),
+        hop("c/server0", "b/global0", "push", 20, 45),
+        ("b/global0", "compute", 45, 47, {"work": "optimizer"}),
+        hop("b/global0", "a/server0", "value", 47, 57),
+        hop("b/global0", "a/server0", "value", 20, 22, key=1),
+        hop("a/server0", "a/worker0", "value", 57, 58),
+        hop("a/server0", "a/worker0", "value", 22, 23, key=1),
+        ("a/worker0", "round", 0, 60, {"loss": 1.0, "samples": 32}),
+    )
+    row = breakdown.per_round(tables.read(tmp_path)).iloc[0]
+    # compute 10 + sum 1 + update 2; LAN 1 + 1; WAN 20 + 10; waiting 3 + 10, and 2 after the last value
+    assert row[COLUMNS].tolist() == pytest.approx([13, 2, 30, 15])
+    assert row["data_center"] == "a"
+
+
+def test_the_fake_run_has_its_known_split(tmp_path: Path) -> None:
+    write_events(make_plan(), tmp_path / "events")
+    split = breakdown.per_node(tables.read(tmp_path)).set_index("node")
+    # seconds per round, as the fake run was made
+    assert split.loc["tokyo/worker0", COLUMNS].tolist() == pytest.approx([0.080 + 0.006, 0.004, 0.200, 0.0], abs=2e-6)
+    assert split.loc["frankfurt/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0.004, 0.200, 0.030], abs=2e-6)
+    assert split.loc["virginia/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0.008, 0.0, 0.128], abs=2e-6)
+    server = split.loc["frankfurt/server0", COLUMNS].tolist()
+    assert server == pytest.approx([0.001, 0.004, 0.200, 0.085], abs=2e-6)
+
+
+def test_parts_add_up_to_every_round(tmp_path: Path) -> None:
+    write_events(make_plan(), tmp_path / "events")
+    split = breakdown.per_round(tables.read(tmp_path))
+    assert len(split) == 8 * 6
+    assert split[COLUMNS].sum(axis=1).tolist() == pytest.approx((split["t_s"] - split["t0_s"]).tolist())
+
+
+def test_without_transfers_everything_but_compute_is_waiting(tmp_path: Path) -> None:
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 1, 3, {"work": "step"}),
+        ("a/worker0", "round", 0, 4, {"loss": 1.0, "samples": 32}),
+    )
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 0, 2]
+
+
+def test_one_tier_needs_no_local_server(tmp_path: Path) -> None:
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 1, {"work": "step"}),
+        hop("a/worker0", "b/global0", "push", 1, 4),
+        hop("b/global0", "a/worker0", "value", 5, 7),
+        ("a/worker0", "round", 0, 7, {"loss": 1.0, "samples": 32}),
+    )
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [1, 0, 5, 1]
+
+
+def test_nodes_come_in_the_order_of_the_plan() -> None:
+    split = pd.DataFrame({"node": ["b/worker0", "a/worker0", "a/server0"], "data_center": ["b", "a", "a"],
+                          "role": ["worker", "worker", "server"]})  # fmt: skip
+    plan = {"network": {"sites": [{"name": "b"}, {"name": "a"}]}}
+    assert breakdown.in_plan_order(split, plan)["node"].tolist() == ["b/worker0", "a/server0", "a/worker0"]
+
+
+def test_intervals() -> None:
+    some = union([(5, 6), (0, 2), (1, 3), (4, 4), (8, 7)])
+    assert some.edges.tolist() == [[0, 3], [5, 6]]
+    assert some.total() == 4
+    assert some.within(1, 5.5).edges.tolist() == [[1, 3], [5, 5.5]]
+    assert some.minus(union([(1, 2), (5, 9)])).edges.tolist() == [[0, 1], [2, 3]]
+    assert some.intersection(union([(2, 5.5)])).edges.tolist() == [[2, 3], [5, 5.5]]
+    assert some.minus(union([])).total() == 4
+    assert union([]).minus(some).total() == 0

@@ -1,0 +1,122 @@
+"""What the figures show: axes with units, the series with their values, legible text; not only that a file exists."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from analysis import identity
+from analysis.figures import compare as compare_figure
+from analysis.figures import run as run_figure
+from analysis.load import Run, load_run
+from analysis.metrics import accuracy_curve
+from tests.results.fake_run import make_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return load_run(make_run(tmp_path_factory.mktemp("runs") / "run"))
+
+
+@pytest.fixture(scope="module")
+def figure(run: Run) -> Figure:
+    return run_figure.draw(run)
+
+
+def titled(figure: Figure, title: str) -> Axes:
+    (axes,) = [axes for axes in figure.axes if axes.get_title(loc="left") == title or axes.get_title() == title]
+    return axes
+
+
+def test_accuracy_over_time(figure: Figure, run: Run) -> None:
+    axes = titled(figure, "Accuracy over time")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("training time (s)", "test accuracy (%)")
+    lines = {line.get_label(): line for line in axes.lines}
+    scores = accuracy_curve(run)
+    assert np.allclose(lines["test accuracy"].get_ydata(), scores["accuracy"])
+    assert np.allclose(lines["test accuracy"].get_xdata(), scores["time_s"])
+    assert "target 90%" in lines
+    assert [text.get_text() for text in axes.texts] == ["3.22 s"]
+
+
+def test_time_split_has_every_node_and_part(figure: Figure) -> None:
+    axes = titled(figure, "Time of a round")
+    assert axes.get_xlabel() == "mean time per round (ms)"
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[:3] == ["virginia/global0", "virginia/server0", "virginia/worker0"]
+    assert len(names) == 10
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    assert list(widths) == ["compute", "LAN", "WAN", "waiting"]
+    assert widths["WAN"][names.index("tokyo/worker0")] == pytest.approx(200, abs=0.01)
+    assert to_hex(axes.containers[2][0].get_facecolor()).upper() == identity.PARTS["wan"].color
+
+
+def test_every_link_shows_configured_and_achieved(figure: Figure) -> None:
+    axes = titled(figure, "virginia → tokyo")
+    (configured,) = axes.lines
+    assert set(np.unique(configured.get_ydata())) == {10.0, 20.0}  # Mbit/s
+    (achieved,) = axes.collections
+    top = achieved.get_paths()[0].vertices[:, 1].max()
+    assert top == pytest.approx(20 * 0.96, rel=0.01)
+    words = [part._supylabel.get_text() for part in figure.subfigs if part._supylabel]
+    assert "rate (Mbit/s)" in words
+    assert len([axes for axes in figure.axes if "→" in axes.get_title(loc="left")]) == 4
+
+
+def test_the_head_says_what_ran_and_whether_to_believe_it(figure: Figure) -> None:
+    words = " | ".join(text.get_text() for text in figure.subfigs[0].texts)
+    assert "quickstart" in words
+    assert "FSA, emulated: 3 data centres, 6 workers, seed 1" in words
+    assert "run done, fidelity ok (1 warning)" in words
+    assert "8 rounds of 257 ms" in words
+
+
+def test_no_text_leaves_the_picture_or_covers_another(figure: Figure) -> None:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    frame = figure.bbox
+    boxes = []
+    for axes in figure.axes:
+        texts = [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.get_yticklabels()]
+        boxes += [
+            (text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()
+        ]
+    for word, box in boxes:
+        assert frame.x0 - 1 <= box.x0 and box.x1 <= frame.x1 + 1, word
+        assert frame.y0 - 1 <= box.y0 and box.y1 <= frame.y1 + 1, word
+    titles = [(word, box) for word, box in boxes if "→" in word or word.startswith(("Accuracy", "Time"))]
+    for i, (word, box) in enumerate(titles):
+        assert not any(box.overlaps(other) for _, other in titles[i + 1 :]), word
+
+
+def test_a_run_without_links_says_so(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", back_end="local")
+    log = path / "events" / "monitor.jsonl"
+    log.unlink()
+    for table in (path / "tables").iterdir():
+        table.unlink()
+    figure = run_figure.draw(load_run(path))
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "Local run: nodes talk over loopback, without WAN links." in words
+
+
+def test_both_directions_of_a_pair_stand_below_each_other(run: Run) -> None:
+    assert run_figure._busiest(run.tables["links"]) == [
+        "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
+    ]  # fmt: skip
+
+
+def test_comparison_has_a_series_and_a_bar_per_run(run: Run, tmp_path: Path) -> None:
+    other = load_run(make_run(tmp_path / "simulated", back_end="simulate"))
+    figure = compare_figure.draw([run, other], 0.9)
+    over_time, over_bytes, time = figure.axes
+    assert [line.get_label() for line in over_time.lines] == ["FSA, emulated", "FSA, simulated", "target 90%"]
+    assert [line.get_linestyle() for line in over_time.lines[:2]] == ["-", "--"]
+    assert over_bytes.get_xlabel() == "tensors sent over the WAN (MB)"
+    assert over_bytes.lines[0].get_xdata()[-1] == pytest.approx(8 * 4 * 0.104)
+    assert [label.get_text() for label in time.get_yticklabels()] == ["FSA, emulated", "FSA, simulated"]
+    assert [bars.get_label() for bars in time.containers] == ["compute", "LAN", "WAN", "waiting"]

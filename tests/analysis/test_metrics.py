@@ -1,0 +1,129 @@
+"""Loading runs, the metrics of papers, and the comparison table."""
+
+import csv
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis import compare, identity, metrics
+from analysis.load import Run, frame, load, load_run
+from testbed.errors import ScenarioError, TestbedError
+from tests.results.fake_run import PAYLOAD, make_plan, make_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "emulated")
+    make_run(folder / "simulated", back_end="simulate")
+    make_run(folder / "hfa", sync="hfa", iterations=4)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Run]:
+    return load([folder / name for name in ("emulated", "simulated", "hfa")])
+
+
+def test_frames_of_several_runs_are_tidy(runs: list[Run]) -> None:
+    rounds = frame(runs, "rounds")
+    assert list(rounds.columns[:4]) == ["run", "technique", "back_end", "seed"]
+    assert rounds.groupby("run").size().to_dict() == {"emulated": 48, "simulated": 48, "hfa": 24}
+    assert rounds["since_start_s"].min() == pytest.approx(0.192)
+
+
+def test_a_run_without_tables_is_read_from_its_events(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "emulated", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "tables")
+    assert load_run(tmp_path / "run").tables["rounds"].equals(load_run(folder / "emulated").tables["rounds"])
+
+
+def test_a_result_changed_by_hand_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "emulated", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    path.write_text(path.read_text().replace('"accuracy": 0.9305', '"accuracy": 0.9905'))
+    with pytest.raises(TestbedError, match="was changed after the run"):
+        load_run(tmp_path / "run")
+
+
+def test_time_to_accuracy_and_speed_up(runs: list[Run]) -> None:
+    # rounds of 290 ms, an evaluation gap of 300 ms after every second one
+    assert metrics.time_to_accuracy(runs[0], 0.7) == pytest.approx(4 * 0.290 + 0.3, abs=1e-5)
+    assert metrics.time_to_accuracy(runs[0], 0.999) is None
+    assert metrics.speed_up(10.0, 4.0) == 2.5
+    assert metrics.speed_up(None, 4.0) is None
+
+
+def test_accuracy_over_bytes_counts_each_transfer_once(runs: list[Run]) -> None:
+    curve = metrics.accuracy_curve(runs[0])
+    per_round = 2 * 2 * sum(PAYLOAD.values())  # two parties, up and down
+    assert curve["wan_bytes"].tolist() == [2 * per_round, 4 * per_round, 6 * per_round, 8 * per_round]
+
+
+def test_confidence_interval_over_seeds() -> None:
+    mean = metrics.mean_of([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (mean.value, mean.count) == (3.0, 5)
+    assert mean.half_width == pytest.approx(1.96324, abs=1e-5)  # t(0.975, 4) = 2.776445, s = 1.581139
+    assert metrics.mean_of([7.0]).half_width == math.inf
+    with pytest.raises(ValueError, match="no values"):
+        metrics.mean_of([])
+
+
+def test_utilisation_and_waiting(runs: list[Run]) -> None:
+    used = metrics.utilisation(runs[0].tables["links"]).set_index("link")
+    assert 0.5 < used.loc["virginia>tokyo", "utilisation"] < 0.7  # 96 % of the rate in two samples out of three
+
+
+def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[Run]) -> None:
+    (error,) = metrics.simulation_errors(runs)
+    assert error["error"] == 0.0
+    assert error["name"] == "quickstart"
+    assert metrics.relative_error(1.1, 1.0) == pytest.approx(0.1)
+    assert metrics.simulation_errors(runs[1:]) == []
+
+
+def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
+    rows = compare.comparison(runs)
+    assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]
+    assert [row["speed_up"] for row in rows] == [1.0, 1.0, 1.0]
+    assert rows[2]["speed_up_of"] == "iteration_time_s", "the short run never reached the target"
+    table, picture = compare.write(runs, rows, tmp_path / "out")
+    with open(table, newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [row["technique"] for row in read] == ["fsa", "fsa", "hfa"]
+    assert float(read[0]["wan_bytes"]) == 8 * 2 * 2 * sum(PAYLOAD.values())
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_unfinished_runs_cannot_be_compared(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "emulated", tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(ScenarioError, match="has no result"):
+        compare.comparison(load([tmp_path / "run"]))
+
+
+def test_identity_names_what_is_not_plain() -> None:
+    plan = json.loads(json.dumps({"technique": {axis: {"kind": "none"} for axis in ("codec_tier1", "codec_tier2")}}))
+    axes = {"paradigm": "hips", "sync_tier1": "fsa", "sync_tier2": "hfa", "order": "p3", "overlay_tier1": "star",
+            "overlay_tier2": "star", "shard": "hashed"}  # fmt: skip
+    plan["technique"] |= {axis: {"kind": kind} for axis, kind in axes.items()}
+    assert identity.technique_of(plan) == "hfa+p3"
+    assert identity.technique("hfa+p3").label == "HFA + P3"
+
+
+def test_every_technique_looks_different() -> None:
+    looks = list(identity.TECHNIQUES.values())
+    assert len({look.color for look in looks}) == len(looks)
+    assert len({(look.marker, look.color) for look in looks}) == len(looks)
+
+
+def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:
+    from testbed.plan.model import to_json
+
+    plan = json.loads(to_json(make_plan()))
+    looks = identity.of_runs([plan, plan, plan])
+    assert len({look.color for look in looks}) == 3
+    assert looks[0].label == "FSA, emulated, 1"

@@ -1,0 +1,271 @@
+"""The command as users and scripts meet it: help, errors, exit codes, JSON, every verb."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli import main as command
+from testbed.errors import CapabilityError, RunFailed
+from testbed.results.rundir import RunDirectory
+from testbed.run import session
+from tests.results.fake_run import fake_session, make_run, result_of
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is played by the fake run; everything around it is the real thing."""
+    monkeypatch.setattr(session, "run", _fake)
+
+
+def _fake(plan: Any, directory: Path, on_progress: Any) -> session.Outcome:
+    from tests.results.fake_run import make_plan
+
+    del plan
+    return fake_session(make_plan(back_end="local"), directory, on_progress)
+
+
+def run_quickstart(out: Path, *more: str) -> int:
+    return command.main(["run", str(QUICKSTART), "--on", "local", "--out", str(out), *more])
+
+
+def test_help_is_light_and_quick() -> None:
+    code = (
+        "import sys\nsys.argv = ['testbed', '--help']\n"
+        "from testbed.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'rich', 'pydantic', 'pyarrow', 'msgspec'}\n"
+        "heavy &= set(sys.modules)\n"
+        "print(sorted(heavy), file=sys.stderr)"
+    )
+    took = []
+    for _ in range(5):
+        begin = os.times()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        end = os.times()  # processor time: others may keep this machine busy
+        took.append(end.children_user + end.children_system - begin.children_user - begin.children_system)
+        assert done.stderr.strip() == "[]"
+    assert "exit codes:" in done.stdout
+    assert min(took) < 0.15
+
+
+def test_documented_exit_codes_are_those_of_the_errors() -> None:
+    from testbed import errors
+
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    for code in {kind.exit_code for kind in classes if hasattr(kind, "exit_code")}:
+        assert f"\n  {code:>3}  " in command.EXIT_CODES
+
+
+def test_verbs_import_nothing_heavy_at_the_top() -> None:
+    heavy = {"torch", "pandas", "numpy", "matplotlib", "rich", "analysis", "emulation"}
+    for path in (ROOT / "testbed" / "cli").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not heavy & {name.split(".")[0] for name in names}, path
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "run"])
+def test_a_bad_scenario_is_one_message_and_creates_nothing(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = tmp_path / "bad.yaml"
+    scenario.write_text("version: 1\nnam: x\nseed: one\n")
+    assert command.main([verb, str(scenario)]) == 2
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert f"{scenario}:2:1: nam: unknown key" in said.err
+    assert f"{scenario}:3:" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["validate", str(tmp_path / "none.yaml"), "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_code_1_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Any) -> int:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("testbed.cli.schema.execute", broken)
+    assert command.main(["schema", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "an error of testbed itself" in said.err
+    assert json.loads(said.out)["exit_code"] == 1
+
+
+def test_validate_plan_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["validate", str(QUICKSTART), "--on", "simulate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["back_end"] == "simulate"
+    assert (
+        command.main(["plan", str(QUICKSTART), "--on", "simulate", "--seed", "7", "--set", "training.iterations=30"])
+        == 0
+    )
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["seed"], plan["training"]["iterations"]) == (7, 30)
+    assert command.main(["plan", str(QUICKSTART), "--table"]) == 0
+    assert "virginia/global0" in capsys.readouterr().out
+    assert command.main(["schema"]) == 0
+    assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_new_writes_a_valid_scenario_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["new", str(tmp_path / "mine")]) == 0
+    assert command.main(["validate", str(tmp_path / "mine.yaml")]) == 0
+    (tmp_path / "mine.yaml").write_text("precious")
+    assert command.main(["new", str(tmp_path / "mine.yaml")]) == 2
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_doctor_names_gaps_and_cures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["simulate"] is True
+    assert all(gap["cure"] for gap in report["gaps"])
+    assert command.main(["doctor"]) == 0
+    assert "emulate: " in capsys.readouterr().out
+
+
+# ---- run --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("faked")
+def test_a_run_leaves_a_directory_that_explains_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert run_quickstart(out, "--seed", "3") == 0
+    names = {path.name for path in out.iterdir()}
+    assert names >= {"scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "events", "tables", "result.json",
+                     "fidelity.json", "summary.txt", "figure.png", "log", "status.json"}  # fmt: skip
+    assert (out / "scenario.yaml").read_bytes() == QUICKSTART.read_bytes()
+    assert "seed: 3" in (out / "resolved.yaml").read_text()
+    assert json.loads((out / "manifest.json").read_text())["seed"] == 3
+    assert RunDirectory(out).status().state == "done"
+    said = capsys.readouterr().out
+    assert "quickstart on local: done" in said
+    assert "warning: a trace change came 20 ms late" in (out / "log").read_text()
+    assert "\x1b" not in said, "no colours into a pipe"
+
+
+@pytest.mark.usefixtures("faked")
+def test_json_is_one_object_a_line_and_the_result_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_quickstart(tmp_path / "run", "--json") == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"stage", "status", "evaluate", "warning"} <= {line["kind"] for line in lines}
+    assert lines[-1]["kind"] == "result"
+    assert lines[-1]["result"] == result_of(tmp_path / "run")
+
+
+@pytest.mark.usefixtures("faked")
+def test_the_same_again_is_already_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert run_quickstart(out, "--quiet") == 0
+    before = result_of(out)
+    capsys.readouterr()
+    assert run_quickstart(out) == 0
+    assert "has been run already" in capsys.readouterr().out
+    assert result_of(out) == before
+    assert run_quickstart(out, "--seed", "9") == 2
+    assert "finished run of another plan" in capsys.readouterr().err
+    assert run_quickstart(out, "--seed", "9", "--again", "--quiet") == 0
+
+
+def test_a_failed_run_keeps_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(plan: Any, directory: Path, on_progress: Any) -> session.Outcome:
+        del plan, directory, on_progress
+        raise RunFailed("tokyo/worker0 failed in round 3: out of memory")
+
+    monkeypatch.setattr(session, "run", failing)
+    assert run_quickstart(tmp_path / "run") == 4
+    assert "tokyo/worker0 failed in round 3: out of memory" in capsys.readouterr().err
+    assert result_of(tmp_path / "run")["status"] == "failed"
+    assert RunDirectory(tmp_path / "run").status().message == "tokyo/worker0 failed in round 3: out of memory"
+
+
+def test_an_interrupted_session_ends_with_130_and_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(plan: Any, directory: Path, on_progress: Any) -> session.Outcome:
+        _fake(plan, directory, on_progress)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "run", interrupted)
+    assert run_quickstart(tmp_path / "run", "--json") == 130
+    assert result_of(tmp_path / "run")["status"] == "interrupted"
+    assert result_of(tmp_path / "run")["accuracy"] is not None
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_machine_that_cannot_emulate_says_so_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_: Any) -> dict[str, Any]:
+        raise CapabilityError("namespaces: run as root")
+
+    monkeypatch.setattr("testbed.cli.run._capabilities", lacking)
+    assert run_quickstart(tmp_path / "run") == 3
+    assert capsys.readouterr().err == "testbed: namespaces: run as root\n"
+    assert not (tmp_path / "run").exists()
+
+
+# ---- looking at runs --------------------------------------------------------------------------------------------
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_run(tmp_path / "run")
+    (path / "figure.png").unlink()
+    assert command.main(["show", str(path), "--figure"]) == 0
+    said = capsys.readouterr().out
+    for words in ("quickstart on emulate: done", "WAN traffic", "time per round", "fidelity: ok", "ran on"):
+        assert words in said
+    assert (path / "figure.png").is_file()
+    assert command.main(["show", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["result"] == result_of(path)
+    assert len(shown["time_per_round"]) == 10
+
+
+def test_show_refuses_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["show", str(tmp_path)]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(make_run(tmp_path / back_end, back_end=back_end)) for back_end in ("emulate", "simulate")]
+    out = tmp_path / "out"
+    assert command.main(["compare", *paths, "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in said["runs"]] == ["FSA, emulated", "FSA, simulated"]
+    assert said["simulation_errors"][0]["error"] == 0.0
+    assert {path.name for path in out.iterdir()} == {"comparison.csv", "comparison.png"}
+    assert command.main(["compare", *paths, "--out", str(out)]) == 0
+    assert "+0.0%" in capsys.readouterr().out
+
+
+def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "finished")
+    code = "from pathlib import Path; from testbed.results.rundir import claim; claim(Path({!r}), 'x' * 64)"
+    subprocess.run([sys.executable, "-c", code.format(str(tmp_path / "dead"))], check=True, timeout=30)
+    (tmp_path / "dead" / ".result.json.999999-1.tmp").write_text("half")
+    assert command.main(["clean", str(tmp_path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["crashed_runs"] == {str(tmp_path / "dead"): "failed"}
+    assert [Path(path).name for path in said["temporary_files"]] == [".result.json.999999-1.tmp"]
+    assert RunDirectory(tmp_path / "finished").status().state == "done"
+    assert command.main(["clean", str(tmp_path)]) == 0
+    assert "nothing to clean" in capsys.readouterr().out
