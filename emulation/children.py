@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Child:
-    """A running helper process, started with ``python -m module`` and its settings as JSON on standard input."""
+    """A running helper process, started with ``python -m module`` and its settings as a line of JSON on standard input."""
 
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
@@ -36,9 +36,7 @@ class Child:
             [sys.executable, "-E", "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
         )  # fmt: skip
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(settings).encode())
-        self._process.stdin.close()
+        self.tell(settings)
 
     @property
     def pid(self) -> int:
@@ -51,6 +49,15 @@ class Child:
         if not readable or self._process.stdout.readline().strip() != b"ready":
             self.stop()
             raise RunFailed(f"{self.module} did not start (exit {self._process.returncode}); its message is above")
+
+    def tell(self, settings: dict[str, Any]) -> None:
+        """Send one line of JSON; the first is the child's settings. ``RunFailed`` if it has ended."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise RunFailed(f"{self.module} has ended with {self._process.wait(1.0)}; its message is above") from None
 
     def exit_code(self) -> int | None:
         """None while it runs."""
@@ -65,8 +72,10 @@ class Child:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 @contextmanager

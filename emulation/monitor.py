@@ -116,7 +116,7 @@ def _since(base: LinkCounters, now: LinkCounters) -> dict[str, float]:
 
 def main() -> None:
     """Sample until SIGTERM."""
-    given = json.load(sys.stdin)
+    given = json.loads(sys.stdin.readline())
     prepare_child()
     table = Table(given["table"], given["rows"])
     shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)

@@ -23,6 +23,7 @@ from emulation.measure import Measurement, first_contact, measure
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities
+from emulation.replay import timelines_of
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
@@ -48,6 +49,7 @@ class Emulation:
         self.layout: Layout = lay_out(plan, wires=self.method == "netem")
         self.bring_up_s = 0.0
         self._children: list[Child] = []
+        self._replay: Child | None = None
         self._mininet: Any = None
         self._pids: dict[str, int] = {}
         self._table: Table | None = None
@@ -94,15 +96,27 @@ class Emulation:
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = Table.create(len(self.links))
         batch("ip", cable_lines(self.layout, self._pids))
+        self._start_helpers()
         for vertex in self.layout.vertices:
             with inside(self.namespace_path(vertex)):
                 self._configure(vertex)
         self.shaper = Shaper(self.links, self._table)
-        if self.method == "nfqueue":
-            self._start_delay_lines()
+        for child in self._children:
+            child.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify()
         first_contact(self)
+
+    def _start_helpers(self) -> None:
+        """Delay lines and replay start while the namespaces are configured."""
+        assert self._table is not None
+        if self.method == "nfqueue":
+            cores = os.cpu_count() or 1
+            for setting in delay_line_settings(self.links, self._table, self.capabilities.realtime, cores):
+                self._children.append(Child("emulation.shaping.delay_line", setting, [self._table.descriptor]))
+        timelines = timelines_of(self.plan)
+        if timelines:
+            self._replay = self._start_child("emulation.replay", {"timelines": timelines})
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
@@ -123,15 +137,6 @@ class Emulation:
         if "/" not in port.vertex or port.interface == "p0":
             return False
         return self.plan.site(site).lan_rate_bps >= 500e6
-
-    def _start_delay_lines(self) -> None:
-        assert self._table is not None
-        settings = delay_line_settings(self.links, self._table, self.capabilities.realtime, os.cpu_count() or 1)
-        self._children += [
-            Child("emulation.shaping.delay_line", setting, [self._table.descriptor]) for setting in settings
-        ]
-        for child in self._children:
-            child.wait_ready()
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -181,18 +186,14 @@ class Emulation:
 
     def start_monitor(self, epoch_s: float) -> None:
         """Sample links and machine into ``network-monitor.jsonl`` until ``stop``."""
-        self._start_child("emulation.monitor", {"epoch_s": epoch_s})
+        self._start_child("emulation.monitor", {"epoch_s": epoch_s}).wait_ready()
 
     def start_replay(self, epoch_s: float, training_start_s: float) -> None:
         """Follow the Plan's traces and jitter from ``training_start_s`` on, into ``network-replay.jsonl``."""
-        from emulation.replay import timelines_of
+        if self._replay is not None:
+            self._replay.tell({"epoch_s": epoch_s, "start_s": training_start_s})
 
-        timelines = timelines_of(self.plan)
-        if timelines:
-            setting = {"epoch_s": epoch_s, "start_s": training_start_s, "timelines": timelines}
-            self._start_child("emulation.replay", setting)
-
-    def _start_child(self, module: str, settings: dict[str, Any]) -> None:
+    def _start_child(self, module: str, settings: dict[str, Any]) -> Child:
         assert self._table is not None
         common = {
             "links": [link.to_dict() for link in self.links],
@@ -203,7 +204,7 @@ class Emulation:
         }
         child = Child(module, common | settings, [self._table.descriptor])
         self._children.append(child)
-        child.wait_ready()
+        return child
 
     def check_helpers(self) -> None:
         """``RunFailed`` if a helper process (delay line, replay, monitor) has ended: the network is not the Plan's."""

@@ -161,7 +161,7 @@ def _take(queue: PacketQueue, line: Line) -> None:
 
 def main() -> None:
     """Serve the lines given on standard input until a signal ends it."""
-    given = json.load(sys.stdin)
+    given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
     table = Table(given["table"], given["rows"])
     line = DelayLine(table, [LineSpec(**spec) for spec in given["lines"]])
