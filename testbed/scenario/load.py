@@ -71,13 +71,13 @@ def _behind(error: ValidationError, root: Node, context: dict[str, Any]) -> list
     return []
 
 
-def _replace(data: Any, path: tuple[str | int, ...], remove: bool) -> None:
+def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
     for element in path[:-1]:
         if (isinstance(data, dict) and element in data) or (isinstance(data, list) and isinstance(element, int)):
             data = data[element]  # else a mark of a kind, or a short form
     if remove and isinstance(data, dict):
         data.pop(path[-1], None)
-    elif isinstance(data, dict) or (isinstance(data, list) and isinstance(path[-1], int)):
+    elif isinstance(data, dict) or (isinstance(data, list) and path[-1] in range(len(data))):
         data[path[-1]] = UNKNOWN
 
 

@@ -108,7 +108,8 @@ def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Probl
     if kind == "refused":
         yield Problem(where, written, context["problem"], context["hint"])
     elif kind == "missing":
-        yield Problem(where, written, "required key is missing")
+        what = "key" if isinstance(path[-1], str) else "item"
+        yield Problem(where, written, f"required {what} is missing")
     elif kind == "extra_forbidden":
         yield _unknown_key(root, path, model)
     else:
