@@ -80,12 +80,12 @@ class KVStore:
             return pieces[0]
         return Value(torch.cat([piece.tensor for piece in pieces]), any(piece.last for piece in pieces))
 
-    async def pull(self, key: int) -> Tensor:
-        """The current value of a key; waits until it has one."""
-        for piece in self._slices[key]:
+    async def pull(self, keys: Sequence[int]) -> list[Tensor]:
+        """The current values of ``keys``, asked for all at once; waits until they have one."""
+        for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
-        return (await self.value(key, PULL_ROUND)).tensor
+        return [(await self.value(key, PULL_ROUND)).tensor for key in keys]
 
     def _expect(self, wire_key: int, round_: int) -> None:
         assert (wire_key, round_) not in self._pending, f"key {wire_key}, round {round_} is already on its way"

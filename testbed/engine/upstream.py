@@ -38,7 +38,8 @@ class ParentServers:
 
     async def pull(self, key: int) -> Tensor:
         await self._world.wait(self._declared, "the declaration of keys")
-        return await self._store.pull(key)
+        (value,) = await self._store.pull([key])
+        return value
 
     async def apply(self, key: int, round_: int, total: Tensor, last: bool) -> Value:
         await self._store.push(key, round_, total, last)

@@ -36,7 +36,7 @@ class Worker:
         if self._is_master:
             for key, value in enumerate(self._learner.values()):
                 await self._store.init(key, value)
-        self._learner.load([await self._store.pull(key) for key in range(len(self._learner.sizes))])
+        self._learner.load(await self._store.pull(range(len(self._learner.sizes))))
 
     async def _train(self, world: World) -> int:
         training = self._plan.training
