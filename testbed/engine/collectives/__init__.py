@@ -1,0 +1,1 @@
+"""Collective operations over a World's messages, and data-parallel training by all-reduce."""

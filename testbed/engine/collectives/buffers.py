@@ -1,0 +1,91 @@
+"""What a schedule moves: chunks of one flat tensor, which may be added, or parcels of any size, only copied."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.policy.collective.schedule import Transfer
+
+Parts = tuple[Tensor, ...]
+
+
+class Buffer(Protocol):
+    """One rank's memory in one operation."""
+
+    def skips(self, transfer: Transfer) -> bool:
+        """Whether there is nothing to move: all ranks agree on that."""
+
+    def read(self, transfer: Transfer) -> Parts:
+        """Payload of a send; not changed by anything that happens later."""
+
+    def write(self, transfer: Transfer, parts: Parts) -> None:
+        """Take a received payload: add it, or replace what is there."""
+
+    def work_bytes(self, transfer: Transfer) -> int:
+        """Bytes read by ``write`` as a computation; 0 when it is a mere copy."""
+
+
+class Flat:
+    """A flat tensor, cut at ``bounds`` (``Schedule.bounds``). It is changed in place.
+
+    ``codec`` must have no memory and change nothing the second time (fp16, say; None for none): what a rank sends
+    through it, it holds itself from then on, so all ranks still end with the same bits.
+    """
+
+    def __init__(self, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None) -> None:
+        self._tensor, self._bounds, self._codec = tensor, bounds, codec
+
+    def skips(self, transfer: Transfer) -> bool:
+        return self._bounds[transfer.start] == self._bounds[transfer.stop]
+
+    def read(self, transfer: Transfer) -> Parts:
+        mine = self._range(transfer)
+        if self._codec is None:
+            return (mine.clone(),)
+        parts = self._codec.encode(0, mine)
+        mine.copy_(self._codec.decode(0, parts, mine.numel()))
+        return parts
+
+    def settle(self) -> None:
+        """Let the whole go through the codec: who sent the result on holds it so, and others must not differ."""
+        if self._codec is not None:
+            size = self._tensor.numel()
+            self._tensor.copy_(self._codec.decode(0, self._codec.encode(0, self._tensor), size))
+
+    def write(self, transfer: Transfer, parts: Parts) -> None:
+        mine = self._range(transfer)
+        theirs = parts[0] if self._codec is None else self._codec.decode(0, parts, mine.numel())
+        assert theirs.numel() == mine.numel(), f"{theirs.numel()} elements where {mine.numel()} belong"
+        if transfer.reduce:
+            mine += theirs
+        else:
+            mine.copy_(theirs)
+
+    def work_bytes(self, transfer: Transfer) -> int:
+        return 2 * self._range(transfer).nbytes if transfer.reduce else 0
+
+    def _range(self, transfer: Transfer) -> Tensor:
+        return self._tensor[self._bounds[transfer.start] : self._bounds[transfer.stop]]
+
+
+class Parcels:
+    """One parcel per chunk: any number of tensors of any shape. Nobody but the sender needs to know their size."""
+
+    def __init__(self, parcels: dict[int, Parts]) -> None:
+        self.parcels = parcels
+
+    def skips(self, transfer: Transfer) -> bool:
+        return False
+
+    def read(self, transfer: Transfer) -> Parts:
+        assert transfer.stop == transfer.start + 1, "parcels travel one by one"
+        return self.parcels[transfer.start]
+
+    def write(self, transfer: Transfer, parts: Parts) -> None:
+        self.parcels[transfer.start] = parts
+
+    def work_bytes(self, transfer: Transfer) -> int:
+        return 0

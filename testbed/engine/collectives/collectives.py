@@ -1,0 +1,169 @@
+"""Collective operations among named nodes: what MPI and torch.distributed call by the same names.
+
+All ranks call the same operations in the same order. A call takes its number at once and returns a coroutine, so that
+operations may overlap (``world.spawn``). Tensors are flat. Sums are taken in the order that the algorithm's module
+states, whatever arrives first: equal inputs give equal bits at every rank, in every world, in every run.
+
+``flag``: a word that travels in the headers, at no message's cost. Whoever has a result has heard, directly or not, of
+every rank that it depends on, and so knows whether one of them raised its flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.engine.collectives.buffers import Flat, Parcels, Parts
+from testbed.engine.collectives.mail import CollectiveMail, Tag
+from testbed.engine.collectives.operation import Label, Operation
+from testbed.messages import Kind, Message
+from testbed.policy.collective import Algorithm, primitives
+from testbed.policy.collective.ring import ring
+from testbed.policy.collective.schedule import Schedule, Shape
+from testbed.world import World
+
+T = TypeVar("T")
+Call = Coroutine[Any, Any, T]
+
+POINT_TO_POINT = -1
+
+
+class Collectives:
+    """This node's view of a group of ranks. ``codec``: see ``buffers.Flat``; it is used wherever tensors are added.
+
+    ``shape`` (default: all ranks in one group, unsegmented) says which ranks are near each other. ``name`` tells
+    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come.
+    """
+
+    def __init__(
+        self, world: World, mail: CollectiveMail, ranks: Sequence[str], codec: Codec | None = None,
+        *, shape: Shape | None = None, name: str = "all",
+    ) -> None:  # fmt: skip
+        self._world, self._mail, self._codec, self._name = world, mail, codec, name
+        self.ranks = tuple(ranks)
+        self.rank, self.size = self.ranks.index(world.node), len(self.ranks)
+        self.shape = shape or Shape(self.size)
+        self._schedules: dict[Algorithm, Schedule] = {}
+        self._operations = self.round = self.priority = 0
+
+    def all_reduce(self, tensor: Tensor, algorithm: Algorithm = ring) -> Call[Tensor]:
+        """The sum of all ranks' tensors, at every rank the same bits. ``tensor`` is left as it is."""
+        return _first(self.all_reduce_flagged(tensor, False, algorithm))
+
+    def all_reduce_flagged(self, tensor: Tensor, flag: bool, algorithm: Algorithm = ring) -> Call[tuple[Tensor, bool]]:
+        """``all_reduce``, and whether any rank raised its flag (when there is at least one element)."""
+        if algorithm not in self._schedules:
+            self._schedules[algorithm] = algorithm(self.shape, self.rank)
+        return self._summed(self._next(flag), tensor, self._schedules[algorithm])
+
+    def reduce(self, tensor: Tensor, root: int = 0) -> Call[Tensor | None]:
+        """The sum at ``root``, None elsewhere. Order: the binary tree's."""
+        schedule = primitives.reduce(self.rank, self.size, root, self.shape.segments)
+        summing = self._summed(self._next(), tensor, schedule)
+
+        async def at_root() -> Tensor | None:
+            total, _ = await summing
+            return total if self.rank == root else None
+
+        return at_root()
+
+    def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
+        """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
+        summing = self._summed(self._next(flag), tensor, primitives.reduce_scatter(self.rank, self.size))
+        start, stop = self.part_of(tensor.numel())
+
+        async def mine() -> tuple[Tensor, bool]:
+            total, raised = await summing
+            return total[start:stop].clone(), raised
+
+        return mine()
+
+    def part_of(self, elements: int) -> tuple[int, int]:
+        """First element and end of this rank's part of a tensor, for ``reduce_scatter``."""
+        return elements * self.rank // self.size, elements * (self.rank + 1) // self.size
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
+        """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
+        schedule = primitives.broadcast(self.rank, self.size, root, self.shape.segments)
+        value = tensor.clone()
+        return _after(self._next().run(schedule, Flat(value, schedule.bounds(value.numel()), None)), value)
+
+    def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
+        """Every rank's tensor, by rank; they may differ in size and type."""
+
+        async def tensors(gathering: Call[tuple[list[Parts], bool]]) -> list[Tensor]:
+            return [parts[0] for parts in (await gathering)[0]]
+
+        return tensors(self.all_gather_parts((tensor,)))
+
+    def all_gather_parts(
+        self, parts: Parts, *, direct: bool = False, flag: bool = False
+    ) -> Call[tuple[list[Parts], bool]]:
+        """Every rank's parcel, by rank, and whether a rank raised its flag.
+
+        They go around the ring, or (``direct``) from each rank to each other by a message of its own.
+        """
+        choose = primitives.all_gather_direct if direct else primitives.all_gather
+        operation, buffer = self._next(flag), Parcels({self.rank: parts})
+
+        async def gathered() -> tuple[list[Parts], bool]:
+            await operation.run(choose(self.rank, self.size), buffer)
+            return [buffer.parcels[rank] for rank in range(self.size)], operation.flag
+
+        return gathered()
+
+    def gather(self, tensor: Tensor, root: int = 0) -> Call[list[Tensor] | None]:
+        """Every rank's tensor at ``root``, by rank; None elsewhere."""
+        operation, buffer = self._next(), Parcels({self.rank: (tensor,)})
+
+        async def at_root() -> list[Tensor] | None:
+            await operation.run(primitives.gather(self.rank, self.size, root), buffer)
+            return [buffer.parcels[rank][0] for rank in range(self.size)] if self.rank == root else None
+
+        return at_root()
+
+    def scatter(self, tensors: Sequence[Tensor] | None, root: int = 0) -> Call[Tensor]:
+        """This rank's tensor of those that ``root`` has, one per rank; the others give None."""
+        assert (tensors is not None) == (self.rank == root), "only the root has something to scatter"
+        operation, buffer = self._next(), Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors or ())})
+
+        async def mine() -> Tensor:
+            await operation.run(primitives.scatter(self.rank, self.size, root), buffer)
+            return buffer.parcels[self.rank][0]
+
+        return mine()
+
+    async def send(self, to: int, tensor: Tensor) -> None:
+        """Point to point: ``receive`` of rank ``to`` from this one gets it. Do not change the tensor any more."""
+        tag = Tag(self._name, POINT_TO_POINT, 0)
+        message = Message(Kind.COLLECTIVE, -1, self.round, {}, (tensor,), self.priority)
+        await self._mail.send(self.ranks[to], tag, message)
+
+    async def receive(self, source: int) -> Tensor:
+        """Point to point: what rank ``source`` sent to this one, in its order."""
+        message = await self._mail.receive(self.ranks[source], Tag(self._name, POINT_TO_POINT, 0))
+        return message.parts[0]
+
+    def _next(self, flag: bool = False) -> Operation:
+        label = Label(self._name, self._operations, self.round, self.priority)
+        self._operations += 1
+        return Operation(self._world, self._mail, self.ranks, label, flag)
+
+    async def _summed(self, operation: Operation, tensor: Tensor, schedule: Schedule) -> tuple[Tensor, bool]:
+        total = tensor.clone()
+        buffer = Flat(total, schedule.bounds(total.numel()), self._codec)
+        await operation.run(schedule, buffer)
+        buffer.settle()
+        return total, operation.flag
+
+
+async def _first(pair: Call[tuple[T, bool]]) -> T:
+    return (await pair)[0]
+
+
+async def _after(running: Call[None], value: T) -> T:
+    await running
+    return value

@@ -1,0 +1,73 @@
+"""Carries out one rank's schedule in a World: lanes beside each other, steps one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.engine.collectives.buffers import Buffer
+from testbed.engine.collectives.mail import CollectiveMail, Tag
+from testbed.messages import Kind, Message
+from testbed.policy.collective.schedule import Schedule, Step, Steps, Transfer
+from testbed.world import Work, World
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Whose operation it is: its number in its group, the training round, and its urgency."""
+
+    group: str
+    number: int
+    round: int
+    priority: int
+
+
+class Operation:
+    """One operation at one rank. ``flag``: whether anybody whose word could reach this rank had raised it."""
+
+    def __init__(self, world: World, mail: CollectiveMail, ranks: Sequence[str], label: Label, flag: bool) -> None:
+        self._world, self._mail, self._ranks, self._label = world, mail, ranks, label
+        self.flag = flag
+
+    async def run(self, schedule: Schedule, buffer: Buffer) -> None:
+        """Returns when this rank has done its part; then ``buffer`` is final."""
+        lanes = [self._lane(number, steps, buffer) for number, steps in enumerate(schedule.lanes) if steps]
+        if len(lanes) == 1:
+            return await lanes[0]
+        tasks = [self._world.spawn(lane, "a lane") for lane in lanes]
+        for task in tasks:
+            await self._world.wait(task, f"a lane of {self._label.group} operation {self._label.number}")
+        return None
+
+    async def _lane(self, number: int, steps: Steps, buffer: Buffer) -> None:
+        tag = Tag(self._label.group, self._label.number, number)
+        for step in steps:
+            await self._step(tag, step, buffer)
+
+    async def _step(self, tag: Tag, step: Step, buffer: Buffer) -> None:
+        sends = [send for send in step.sends if not buffer.skips(send)]
+        # read all before anything is received; a full queue to one peer must not hold up the others
+        sending = [self._mail.send(self._ranks[send.peer], tag, self._message(buffer, send)) for send in sends]
+        tasks = [self._world.spawn(one, "a send") for one in sending[1:]]
+        if sending:
+            await sending[0]
+        for receive in step.receives:
+            if not buffer.skips(receive):
+                await self._receive(tag, receive, buffer)
+        for task in tasks:
+            await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
+
+    def _message(self, buffer: Buffer, send: Transfer) -> Message:
+        meta = {"flag": True} if self.flag else {}
+        label = self._label
+        return Message(Kind.COLLECTIVE, -1, label.round, meta, buffer.read(send), label.priority)
+
+    async def _receive(self, tag: Tag, receive: Transfer, buffer: Buffer) -> None:
+        message = await self._mail.receive(self._ranks[receive.peer], tag)
+        self.flag = self.flag or message.meta.get("flag", False)
+        size_bytes = buffer.work_bytes(receive)
+        if size_bytes:
+            work = Work("sum", self._label.round, size_bytes=size_bytes)
+            await self._world.compute(work, lambda: buffer.write(receive, message.parts))
+        else:
+            buffer.write(receive, message.parts)

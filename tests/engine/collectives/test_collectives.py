@@ -1,0 +1,203 @@
+"""Every operation at 1 to 17 ranks, in both worlds, against plain sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.policy.collective import ALL_REDUCE
+from testbed.training.seeds import seed_for, torch_stream
+from testbed.world import World
+from tests.engine.collectives.worlds import Runs, Virtual, names_of, run_all, shape_of, worlds
+
+SIZES = (1, 2, 3, 16, 1000, 4097)
+REAL_RANKS = (1, 2, 3, 5, 8, 17)
+
+
+@pytest.fixture(params=["virtual", "real"])
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    return worlds(request.param, tmp_path)
+
+
+def tensor_of(rank: int, size: int) -> Tensor:
+    return torch.randn(size, generator=torch_stream(1, "tensor", rank, size))
+
+
+def groups_of(ranks: int) -> list[int]:
+    """Uneven data centres: 1, 2, 3, … workers."""
+    groups, left = [], ranks
+    while left:
+        groups.append(min(len(groups) + 1, left))
+        left -= groups[-1]
+    return groups
+
+
+async def late(world: World, rank: int) -> None:
+    """Ranks start in no particular order."""
+    await world.sleep(seed_for(1, "start", rank) % 7 * 0.003)
+
+
+def every_algorithm(size: int) -> Any:
+    async def job(world: World, collectives: Collectives) -> dict[str, Tensor]:
+        await late(world, collectives.rank)
+        mine = tensor_of(collectives.rank, size)
+        return {name: await collectives.all_reduce(mine, algorithm) for name, algorithm in ALL_REDUCE.items()}
+
+    return job
+
+
+def check_sums(results: list[dict[str, Tensor]], size: int) -> None:
+    exact = sum((tensor_of(rank, size).double() for rank in range(len(results))), torch.zeros(size).double())
+    for name in ALL_REDUCE:
+        assert torch.allclose(results[0][name].double(), exact, atol=1e-5), name
+        assert all(torch.equal(result[name], results[0][name]) for result in results), f"{name}: bits differ"
+
+
+@pytest.mark.parametrize("ranks", range(1, 18))
+def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
+    groups = groups_of(ranks)
+    for number, size in enumerate(SIZES if ranks < 9 else SIZES[2:5:2]):
+        runs = Virtual(tmp_path / str(size))
+        shape = shape_of(groups, segments=1 + number % 3)
+        check_sums(run_all(runs, names_of(groups), every_algorithm(size), shape=shape), size)
+
+
+@pytest.mark.parametrize("ranks", REAL_RANKS)
+def test_both_worlds_give_the_same_bits(ranks: int, tmp_path: Path) -> None:
+    groups = groups_of(ranks)
+    results = {}
+    for kind in ("real", "virtual"):
+        shape = shape_of(groups, segments=2)
+        results[kind] = run_all(worlds(kind, tmp_path), names_of(groups), every_algorithm(1003), shape=shape)
+    check_sums(results["real"], 1003)
+    for name in ALL_REDUCE:
+        assert torch.equal(results["real"][0][name], results["virtual"][0][name]), name
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 7])
+def test_primitives(ranks: int, runs: Runs) -> None:
+    names, root = names_of(groups_of(ranks)), ranks - 1
+
+    async def job(world: World, collectives: Collectives) -> dict[str, Any]:
+        rank = collectives.rank
+        await late(world, rank)
+        mine = tensor_of(rank, 100 + rank)
+        everybody = [tensor_of(r, 10 * r + 1) for r in range(ranks)]
+        equal = tensor_of(rank, 101)
+        return {
+            "broadcast": await collectives.broadcast(equal, root),
+            "all_gather": await collectives.all_gather(mine),
+            "direct": [parts[0] for parts in (await collectives.all_gather_parts((mine,), direct=True))[0]],
+            "gather": await collectives.gather(mine, root),
+            "scatter": await collectives.scatter(everybody if rank == root else None, root),
+            "reduce": await collectives.reduce(equal, root),
+            "reduce_scatter": (await collectives.reduce_scatter(equal))[0],
+            "part": collectives.part_of(101),
+        }
+
+    results = run_all(runs, names, job)
+    total = sum(tensor_of(rank, 101) for rank in range(ranks))
+    uneven = [tensor_of(rank, 100 + rank) for rank in range(ranks)]
+    for rank, result in enumerate(results):
+        assert torch.equal(result["broadcast"], tensor_of(root, 101))
+        for kind in ("all_gather", "direct"):
+            assert all(torch.equal(a, b) for a, b in zip(result[kind], uneven, strict=True))
+        assert torch.equal(result["scatter"], tensor_of(rank, 10 * rank + 1))
+        start, stop = result["part"]
+        assert torch.allclose(result["reduce_scatter"], total[start:stop], atol=1e-5)
+        if rank == root:
+            assert all(torch.equal(a, b) for a, b in zip(result["gather"], uneven, strict=True))
+            assert torch.allclose(result["reduce"], total, atol=1e-5)
+        else:
+            assert result["gather"] is None
+            assert result["reduce"] is None
+    assert sum(result["reduce_scatter"].numel() for result in results) == 101
+
+
+def test_operations_overlap_and_do_not_mix(runs: Runs) -> None:
+    names = names_of([2, 2])
+
+    async def job(world: World, collectives: Collectives) -> list[Tensor]:
+        calls = []
+        for number in range(12):
+            algorithm = list(ALL_REDUCE.values())[number % len(ALL_REDUCE)]
+            call = collectives.all_reduce(torch.full((501,), float(10**collectives.rank * (number + 1))), algorithm)
+            calls.append(world.spawn(call, f"operation {number}"))
+        # awaited last first, and finished in any order
+        return [await world.wait(call, "an operation") for call in reversed(calls)][::-1]
+
+    for result in run_all(runs, names, job, shape=shape_of([2, 2])):
+        assert [tensor[0].item() for tensor in result] == [1111.0 * (number + 1) for number in range(12)]
+        assert all(tensor.unique().numel() == 1 for tensor in result)
+
+
+def test_point_to_point_keeps_order(runs: Runs) -> None:
+    async def job(world: World, collectives: Collectives) -> list[float]:
+        if collectives.rank == 0:
+            for number in range(5):
+                await collectives.send(1, torch.tensor([float(number)]))
+            return []
+        return [(await collectives.receive(0)).item() for _ in range(5)]
+
+    assert run_all(runs, names_of([1, 1]), job)[1] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+@pytest.mark.parametrize("size", [1, 50])
+def test_a_flag_raised_anywhere_is_known_everywhere(name: str, size: int, tmp_path: Path) -> None:
+    groups = [3, 1, 2]
+    for who in (None, 0, 2, 5):
+
+        async def job(world: World, collectives: Collectives, who: int | None = who) -> bool:
+            mine = tensor_of(collectives.rank, size)
+            _, flag = await collectives.all_reduce_flagged(mine, collectives.rank == who, ALL_REDUCE[name])
+            return flag
+
+        flags = run_all(Virtual(tmp_path / str(who)), names_of(groups), job, shape=shape_of(groups))
+        assert flags == [who is not None] * 6
+
+
+class Half:
+    """float16 on the wire: no memory, and nothing changes the second time."""
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        pass
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return (tensor.half(),)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return parts[0].float()
+
+    encode_value, decode_value = encode, decode
+
+    def encoded_bytes(self, size: int) -> int:
+        return 2 * size
+
+    value_bytes = encoded_bytes
+
+
+def test_with_a_codec_all_ranks_still_hold_the_same_bits_and_send_half(runs: Runs) -> None:
+    groups = [2, 3]
+    results = run_all(runs, names_of(groups), every_algorithm(1000), shape=shape_of(groups), codec=Half())
+    exact = sum(tensor_of(rank, 1000) for rank in range(5))
+    for name in ALL_REDUCE:
+        assert all(torch.equal(result[name], results[0][name]) for result in results), name
+        assert torch.allclose(results[0][name], exact, atol=0.02), name
+        assert not torch.equal(results[0][name], exact)
+    sizes = {e["payload_bytes"] for e in runs.events("a/worker0") if e["kind"] == "transfer"}
+    assert max(sizes) == 2000
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    async def job(world: World, collectives: Collectives) -> None:
+        if collectives.rank != 1:
+            await collectives.all_reduce(torch.ones(10))
+
+    with pytest.raises(Exception, match="all operation 0, lane 0 from a/worker1"):
+        run_all(Virtual(tmp_path), names_of([3]), job)
