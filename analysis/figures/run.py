@@ -95,7 +95,7 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
     """Where the target was reached."""
     axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
     left = time_s > axes.get_xlim()[1] / 2
-    axes.annotate(f"{time_s:.3g} s", (time_s, 0.0), (-4 if left else 4, 4), textcoords="offset points",
+    axes.annotate(f"{time_s:.3g} s", (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
                   ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
 
 
@@ -136,6 +136,8 @@ def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
 def _link(axes: Axes, samples: pd.DataFrame, start_s: float, factor: float) -> None:
     time_s = (samples["t_s"] - start_s).to_numpy()
     achieved = samples["achieved_bps"].fillna(0).to_numpy() * factor
+    if not achieved.any():
+        _say(axes, "no traffic")
     # a sample holds for the interval that ends with it
     axes.fill_between(time_s, achieved, step="pre", color=_ACHIEVED, linewidth=0, alpha=0.85)
     axes.step(time_s, samples["configured_bps"].to_numpy() * factor, where="pre", color=_CONFIGURED, linewidth=1.2)

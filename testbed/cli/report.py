@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from analysis.load import Run
 
 TEXT_WIDTH = 110
+WARNINGS_SHOWN = 8
 
 
 def summary_of(run: Run) -> list[RenderableType]:
@@ -77,7 +78,10 @@ def trust(run: Run) -> list[str]:
     """The fidelity report in lines."""
     assert run.result is not None
     verdict = run.result["fidelity"]
-    lines = [f"fidelity: {verdict['status']}", *(f"  - {warning}" for warning in verdict["warnings"])]
+    shown, left = verdict["warnings"][:WARNINGS_SHOWN], len(verdict["warnings"]) - WARNINGS_SHOWN
+    lines = [f"fidelity: {verdict['status']}", *(f"  - {warning}" for warning in shown)]
+    if left > 0:
+        lines.append(f"  - and {left} more in fidelity.json")
     return lines if not run.result["message"] else [run.result["message"], *lines]
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 HELP = "show a run again: answer, traffic, time, provenance, errors"
 WAITS_SHOWN = 12
+IDLE = "mail"  # a node that reads its next message waits for nothing in particular
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +93,7 @@ def _waits(run: Run) -> list[Any]:
     from testbed.cli import look
 
     waits = run.tables["waits"]
+    waits = waits[waits["waiting_for"] != IDLE]
     if waits.empty:
         return []
     # "round 12 of key 3 from …" is one wait for all rounds and keys

@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 TABLES_NEEDED = ("measured", "links", "computes", "replay", "machine", "warnings")
 
 Frames = Mapping[str, "pd.DataFrame"]
+_UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Limits:
 
     rate_excess: float = 0.10  # a link may carry this much more than configured, over one sample
     rate_shortfall: float = 0.15  # and this much less, in the mean, while packets are queued for it
+    shortest_sample_s: float = 0.05  # shorter ones say more about timing than about rates
     busy_link_s: float = 1.0  # a shorter time with a queue is not judged
     overrun_share: float = 0.05  # of the training steps
     late_s: float = 0.1  # 99th percentile of the trace changes
@@ -48,7 +50,7 @@ def assess(
         *(_compute_reasons(compute, limits) + _replay_reasons(replay, limits) if real else []),
         *(_machine_reasons(machine, limits) if real else []),
     ]
-    warnings = [*reasons, *plan["warnings"], *_told(frames["warnings"])]
+    warnings = [*reasons, *plan["warnings"], *_told(frames["warnings"], measured)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
@@ -70,12 +72,10 @@ def _measured(measured: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _mismatch(row: Mapping[str, Any]) -> str:
-    where = row["link"] or row["path"]
-    found = "not measurable" if row["measured"] is None else f"{row['measured']:.6g}"
-    return (
-        f"{where}: {row['what']} was {found} before training, planned {row['planned']:.6g} "
-        f"(tolerance {row['tolerance']:.3g})"
-    )
+    factor, unit = _UNITS.get(str(row["what"]), (1.0, ""))
+    planned, allowed = (f"{row[name] * factor:.4g}" for name in ("planned", "tolerance"))
+    found = "nothing arrived" if row["measured"] is None else f"measured {row['measured'] * factor:.4g} {unit}"
+    return f"{row['link'] or row['path']}: {row['what']} planned {planned} ± {allowed} {unit}, {found}"
 
 
 def _links(links: pd.DataFrame, limits: Limits) -> list[dict[str, Any]]:
@@ -83,25 +83,31 @@ def _links(links: pd.DataFrame, limits: Limits) -> list[dict[str, Any]]:
 
 
 def _link(name: str, samples: pd.DataFrame, limits: Limits) -> dict[str, Any]:
-    known = samples.dropna(subset=["achieved_bps", "configured_bps"])
-    known = known[known["configured_bps"] > 0]
-    queued = samples["backlog_bytes"] > 0
-    busy = known[(queued & queued.shift(fill_value=False)).loc[known.index]]
-    busy_s = float(busy["interval_s"].sum())
-    possible = float((busy["configured_bps"] * busy["interval_s"]).sum())
+    known = _judged(samples, limits)
+    busy = known[known["queued"]]
+    possible_bits = float((busy["configured_bps"] * busy["interval_s"]).sum())
+    sent_bits = float((busy["achieved_bps"] * busy["interval_s"]).sum())
+    shares = known["achieved_bps"] / known["highest_bps"]
     row = {
         "link": name,
-        "bytes": int(samples["bytes"].max() - samples["bytes"].min()) if len(samples) else 0,
+        "bytes": int(samples["bytes"].max() - samples["bytes"].min()),
         "dropped_packets": int(samples["dropped_packets"].max()) if samples["dropped_packets"].notna().any() else None,
-        "busy_s": round(busy_s, 3),
-        "achieved_share_when_busy": (
-            round(float((busy["achieved_bps"] * busy["interval_s"]).sum()) / possible, 4) if possible else None
-        ),
-        "highest_share": round(float((known["achieved_bps"] / known["configured_bps"]).max()), 4)
-        if len(known)
-        else None,
+        "busy_s": round(float(busy["interval_s"].sum()), 3),
+        "achieved_share_when_busy": round(sent_bits / possible_bits, 4) if possible_bits else None,
+        "highest_share": round(float(shares.max()), 4) if len(known) else None,
     }
     return {**row, "problem": _link_problem(row, limits)}
+
+
+def _judged(samples: pd.DataFrame, limits: Limits) -> pd.DataFrame:
+    """Samples of some length, with the highest rate within each; ``queued``: throughout, at one unchanged rate."""
+    before, queued = samples["configured_bps"].shift(), samples["backlog_bytes"] > 0
+    rates = samples.assign(
+        highest_bps=samples["configured_bps"].combine(before, max),
+        queued=queued & queued.shift(fill_value=False) & (samples["configured_bps"] == before),
+    )
+    known = rates.dropna(subset=["achieved_bps", "highest_bps"])
+    return known[(known["configured_bps"] > 0) & (known["interval_s"] >= limits.shortest_sample_s)]
 
 
 def _link_problem(row: Mapping[str, Any], limits: Limits) -> str:
@@ -177,6 +183,12 @@ def _machine_reasons(machine: Mapping[str, Any], limits: Limits) -> list[str]:
     return reasons
 
 
-def _told(warnings: pd.DataFrame) -> list[str]:
+def _told(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:
+    """What nodes warned of, without what the measurements say already."""
     told = warnings[warnings["kind"] == "warning"]
-    return [f"{row.node}: {row.message}" for row in told.itertuples()]
+    off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
+    return [
+        f"{node}: {message}"
+        for node, message in zip(told["node"], told["message"], strict=True)
+        if not (off and message.startswith(off) and "planned" in message)
+    ]

@@ -133,11 +133,13 @@ def test_a_good_run_is_ok_and_its_warnings_are_listed(run: Path) -> None:
 
 def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
     row = {"link": "a>b", "what": "rate", "planned": 20e6, "measured": 15e6, "tolerance": 4e5, "ok": False}
-    report = assess(tmp_path, measured=[row, {**row, "measured": None}])
+    told = {"message": "a>b: rate planned 20.00 Mbit/s, measured 15.00 Mbit/s"}
+    report = assess(tmp_path, measured=[row, {**row, "measured": None}], warning=[told])
     assert report["status"] == "degraded"
+    assert len(report["warnings"]) == 3, "the same news once, and the Plan's warning"
     assert report["reasons"] == [
-        "a>b: rate was 1.5e+07 before training, planned 2e+07 (tolerance 4e+05)",
-        "a>b: rate was not measurable before training, planned 2e+07 (tolerance 4e+05)",
+        "a>b: rate planned 20 ± 0.4 Mbit/s, measured 15 Mbit/s",
+        "a>b: rate planned 20 ± 0.4 Mbit/s, nothing arrived",
     ]
 
 
@@ -153,6 +155,13 @@ def test_achieved_against_configured(tmp_path: Path, rate: float, queued: int, w
     assert report["links_while_running"][0]["dropped_packets"] == 3
     assert bool(report["reasons"]) == (word is not None)
     assert word is None or word in report["reasons"][0]
+
+
+def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> None:
+    rates, sent = (20e6, 20e6, 8e6, 8e6), (0, 1_200_000, 2_300_000, 2_780_000)
+    samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": rate, "bytes": count, "dropped_packets": 0,
+                "backlog_bytes": 1000} for i, (rate, count) in enumerate(zip(rates, sent, strict=True))]  # fmt: skip
+    assert assess(tmp_path, link=samples)["reasons"] == []
 
 
 @pytest.mark.parametrize(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
