@@ -1,0 +1,87 @@
+"""Choices of a training job that do not go together, and the tables that a scenario reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from testbed.training.datasets import _LOADERS
+from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+from testbed.training.options.checks import job_problems, optimizer_problems, split_problems
+from testbed.training.splits.rules import RULES
+
+
+def options_of(table: dict[str, type[Any]], kind: str, **changed: Any) -> dict[str, Any]:
+    return dataclasses.asdict(table[kind](**changed))
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "data", "compute", "places"),
+    [
+        ("cnn", {}, "digits", "real", []),
+        ("cnn", {}, "digits", "modelled", []),
+        ("cnn", {}, "text", "real", [("data",)]),
+        ("transformer", {}, "mnist", "real", [("data",)]),
+        ("transformer", {}, "text", "real", []),
+        ("cnn", {}, "none", "modelled", [("data",)]),
+        ("declared", {}, "none", "modelled", []),
+        ("declared", {}, "none", "real", [("model",)]),
+        ("declared", {}, "digits", "modelled", [("data",)]),
+        ("declared", {"name": "vgg16", "sequence": 64}, "none", "modelled", [("model", "sequence")]),
+        ("declared", {"name": "gpt2-xl", "sequence": 64}, "none", "modelled", []),
+    ],
+)
+def test_jobs(model: str, changed: dict[str, Any], data: str, compute: str, places: list[tuple[str, ...]]) -> None:
+    found = list(job_problems(model, options_of(MODELS, model, **changed), data, compute))
+    assert [problem.at for problem in found] == places
+    assert all(problem.problem and problem.hint for problem in found)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_defaults_of_optimizers_go_together(kind: str) -> None:
+    assert not list(optimizer_problems(kind, options_of(OPTIMIZERS, kind)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "place"),
+    [
+        ("sgd", {"nesterov": True}, "nesterov"),
+        ("adam", {"period": 5}, "period"),
+        ("adam", {"decay": 0.5, "schedule": "inverse_sqrt"}, "decay"),
+        ("dcasgd", {"mean_square_decay": 0.5}, "mean_square_decay"),
+    ],
+)
+def test_options_without_effect(kind: str, changed: dict[str, Any], place: str) -> None:
+    assert [problem.at for problem in optimizer_problems(kind, options_of(OPTIMIZERS, kind, **changed))] == [(place,)]
+
+
+def test_shares_and_skew() -> None:
+    both = options_of(SPLITS, "by_count", shares="1 2", skew=1.0)
+    assert [problem.at for problem in split_problems("by_count", both)] == [("skew",)]
+    assert not list(split_problems("by_count", {**both, "skew": 0.0}))
+
+
+def test_every_name_has_its_code() -> None:
+    assert DATASETS.keys() == _LOADERS.keys()
+    assert SPLITS.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("table", [MODELS, DATASETS, SPLITS, OPTIMIZERS])
+def test_options_can_be_written_in_a_scenario(table: dict[str, type[Any]]) -> None:
+    for options in table.values():
+        assert options.__doc__
+        for option in dataclasses.fields(options):
+            assert option.metadata["help"]
+            assert option.default is not dataclasses.MISSING
+
+
+def test_options_need_no_torch() -> None:
+    code = (
+        "import sys, testbed.training.options.checks, testbed.training.declared.reading; print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "False"

@@ -1,0 +1,218 @@
+"""Optimizers against values worked out by hand, against torch, and against each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.training.optimizers import KeyOptimizer, ModelOptimizer, Norms
+from testbed.training.options import OPTIMIZERS
+from tests.training.jobs import same_bits
+
+
+def tensor(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def gradients(count: int, size: int = 50, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, generator=generator) for _ in range(count)]
+
+
+def stale_step(options: dict[str, Any]) -> float:
+    """The step for gradient 2 at value 1, computed by a party that last pulled 0.5."""
+    key = KeyOptimizer("dcasgd", {"learning_rate": 0.01, **options}, tensor(0.5))
+    key.pull("party")
+    key.value.fill_(1.0)
+    key.step(tensor(2.0), "party")
+    return key.value.item() - 1
+
+
+def test_dcasgd_golden_step() -> None:
+    assert stale_step({"compensation": 0.04}) == pytest.approx(-0.0208, abs=1e-7)
+
+
+def test_dcasgd_weight_decay() -> None:
+    assert stale_step({"compensation": 0.04, "weight_decay": 0.1}) == pytest.approx(-0.01 * (2.08 + 0.1), abs=1e-7)
+
+
+def test_adaptive_dcasgd_golden_step() -> None:
+    factor = 2 / math.sqrt(0.05 * 2**2 + 1e-7)
+    expected = -0.01 * (2 + factor * 4 * 0.5)
+    options = {"compensation": 2.0, "adaptive": True, "mean_square_decay": 0.95}
+    assert stale_step(options) == pytest.approx(expected, rel=1e-5)
+
+
+def test_dcasgd_momentum_works() -> None:
+    key = KeyOptimizer("dcasgd", {"learning_rate": 0.1, "momentum": 0.5, "compensation": 1.0}, tensor(1.0))
+    key.pull("a")
+    key.step(tensor(1.0), "a")  # drift 0: m = 1, w = 0.9
+    key.step(tensor(2.0), "a")  # drift −0.1: g = 2 − 0.4 = 1.6, m = 0.5 + 1.6 = 2.1, w = 0.69
+    assert key.value.item() == pytest.approx(0.69, abs=1e-6)
+
+
+@pytest.mark.parametrize("extra", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip": 0.5, "warmup": 3}])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_dcasgd_without_compensation_is_sgd_bit_for_bit(extra: dict[str, Any], adaptive: bool) -> None:
+    first = gradients(1)[0]
+    plain = KeyOptimizer("sgd", extra, first)
+    compensated = KeyOptimizer("dcasgd", {**extra, "compensation": 0.0, "adaptive": adaptive}, first)
+    for number, gradient in enumerate(gradients(20, seed=1)):
+        plain.step(gradient)
+        compensated.step(gradient, f"party{number % 3}")
+        if number % 4 == 0:
+            compensated.pull(f"party{number % 3}")
+    assert same_bits([plain.value], [compensated.value])
+
+
+def test_dcasgd_without_staleness_is_sgd() -> None:
+    plain = KeyOptimizer("sgd", {"momentum": 0.9}, gradients(1)[0])
+    compensated = KeyOptimizer("dcasgd", {"momentum": 0.9, "compensation": 5.0}, gradients(1)[0])
+    for gradient in gradients(20, seed=1):
+        compensated.pull("only")
+        plain.step(gradient)
+        compensated.step(gradient, "only")
+    assert torch.equal(plain.value, compensated.value)
+
+
+def test_dcasgd_keeps_one_backup_per_party() -> None:
+    key = KeyOptimizer("dcasgd", {"learning_rate": 1.0, "compensation": 1.0}, tensor(0.0))
+    key.pull("slow")
+    key.value.fill_(2.0)
+    key.pull("fast")
+    key.value.fill_(3.0)
+    key.step(tensor(1.0), "slow")  # drift 3: 1 + 3
+    assert key.value.item() == -1.0
+    key.step(tensor(1.0), "fast")  # drift −3: 1 − 3
+    assert key.value.item() == 1.0
+    key.step(tensor(1.0), "new")  # never pulled: drift from the first value, 1: 1 + 1
+    assert key.value.item() == -1.0
+    key.step(tensor(1.0))  # no single sender: computed at the current value
+    assert key.value.item() == -2.0
+
+
+def test_a_pulled_value_does_not_change_afterwards() -> None:
+    key = KeyOptimizer("dcasgd", {}, tensor(1.0))
+    pulled = key.pull("a")
+    key.step(tensor(1.0), "a")
+    assert pulled.item() == 1.0
+
+
+def test_outer_nesterov_golden() -> None:
+    key = KeyOptimizer("nesterov", {}, tensor(10.0))
+    key.step(tensor(1.0))  # m = 1, step 0.7 · (1 + 0.9)
+    assert key.value.item() == pytest.approx(10 - 1.33, abs=1e-6)
+    key.step(tensor(1.0))  # m = 1.9, step 0.7 · (1 + 1.71)
+    assert key.value.item() == pytest.approx(10 - 1.33 - 1.897, abs=1e-6)
+
+
+def test_outer_step_without_momentum_is_parameter_averaging() -> None:
+    key = KeyOptimizer("nesterov", {"learning_rate": 1.0, "momentum": 0.0}, tensor(4.0))
+    locally = tensor(1.0), tensor(3.0)
+    key.step(sum(((key.value - value) / 2 for value in locally), start=tensor(0.0)))
+    assert key.value.item() == 2.0
+
+
+LARS = {"learning_rate": 2.0, "momentum": 0.9, "weight_decay": 0.1, "trust": 0.01}
+
+
+def test_lars_golden() -> None:
+    key = KeyOptimizer("lars", LARS, tensor(3.0, 4.0))
+    key.step(tensor(0.6, 0.8))  # ratio 0.01 · 5 / (1 + 0.5), step 2 · ratio · (0.9, 1.2)
+    assert key.value.tolist() == pytest.approx([2.94, 3.92], abs=1e-6)
+    key.step(tensor(0.0, 0.0))  # a norm of 0: ratio 1, so 0.9 · v + 2 · 0.1 · w
+    assert key.value.tolist() == pytest.approx([2.298, 3.064], abs=1e-6)
+
+
+def test_lars_leaves_small_tensors_and_zero_values_to_sgd() -> None:
+    for options, first in (({**LARS, "adapt_from": 3}, tensor(3.0, 4.0)), (LARS, tensor(0.0, 0.0))):
+        lars = KeyOptimizer("lars", options, first)
+        sgd = KeyOptimizer("sgd", {"learning_rate": 2.0, "weight_decay": 0.1}, first)
+        lars.step(tensor(0.6, 0.8))
+        sgd.step(tensor(0.6, 0.8))
+        assert torch.allclose(lars.value, sgd.value)
+
+
+def test_lars_over_slices_with_the_norms_of_the_whole() -> None:
+    first, (gradient,) = gradients(1)[0], gradients(1, seed=1)
+    whole = KeyOptimizer("lars", LARS, first)
+    slices = [KeyOptimizer("lars", LARS, part) for part in first.split(20)]
+    norms = [part.norms(piece) for part, piece in zip(slices, gradient.split(20), strict=True)]
+    total = Norms(math.hypot(*(norm.value for norm in norms)), math.hypot(*(norm.gradient for norm in norms)))
+    assert total == pytest.approx(whole.norms(gradient))
+    whole.step(gradient)
+    for part, piece in zip(slices, gradient.split(20), strict=True):
+        part.step(piece, norms=total)
+    assert torch.allclose(torch.cat([part.value for part in slices]), whole.value, rtol=1e-6)
+    alone = KeyOptimizer("lars", LARS, first[:20])
+    alone.step(gradient[:20])
+    assert not torch.allclose(alone.value, whole.value[:20], rtol=1e-3)
+
+
+def test_adam_is_the_published_rule() -> None:
+    key = KeyOptimizer("adam", {"learning_rate": 0.1}, tensor(1.0))
+    mean = square = 0.0
+    value = 1.0
+    for step, gradient in enumerate((0.5, -2.0, 0.1), 1):
+        key.step(tensor(gradient))
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        value -= 0.1 * (mean / (1 - 0.9**step)) / (math.sqrt(square / (1 - 0.999**step)) + 1e-8)
+    assert key.value.item() == pytest.approx(value, abs=1e-5)
+
+
+def test_adamw_decays_the_value_beside_the_gradient() -> None:
+    key = KeyOptimizer("adamw", {"learning_rate": 0.1, "weight_decay": 0.5}, tensor(2.0))
+    key.step(tensor(0.0))
+    assert key.value.item() == pytest.approx(2 * (1 - 0.1 * 0.5), abs=1e-6)
+
+
+def test_sgd_momentum_nesterov_and_decay_by_hand() -> None:
+    options = {"learning_rate": 0.1, "momentum": 0.5, "nesterov": True, "weight_decay": 1.0}
+    key = KeyOptimizer("sgd", options, tensor(1.0))
+    key.step(tensor(1.0))  # g = 2, m = 2, step 2 + 0.5 · 2
+    assert key.value.item() == pytest.approx(0.7, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_clipping_is_element_by_element_and_leaves_the_gradient(kind: str) -> None:
+    clipped = KeyOptimizer(kind, {"clip": 0.5}, tensor(1.0, 1.0))
+    plain = KeyOptimizer(kind, {}, tensor(1.0, 1.0))
+    gradient = tensor(7.0, -0.25)
+    clipped.step(gradient, "a")
+    plain.step(tensor(0.5, -0.25), "a")
+    assert same_bits([clipped.value], [plain.value])
+    assert gradient.tolist() == [7.0, -0.25]
+
+
+def test_nesterov_needs_momentum() -> None:
+    with pytest.raises(ScenarioError, match="no effect without momentum"):
+        KeyOptimizer("sgd", {"nesterov": True}, tensor(1.0))
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_shapes_without_numbers_count_their_updates(kind: str) -> None:
+    key = KeyOptimizer(kind, {}, torch.empty(5, device="meta"))
+    key.step(torch.empty(5, device="meta"), "a")
+    assert key.pull("a").is_meta
+    assert key.updates == 1
+
+
+def test_all_keys_together_are_torchs_optimizer() -> None:
+    first = [value.clone() for value in gradients(3)]
+    mine = ModelOptimizer("sgd", {"learning_rate": 0.1, "momentum": 0.9}, first)
+    theirs = [value.clone() for value in first]
+    reference = torch.optim.SGD(theirs, lr=0.1, momentum=0.9, foreach=False)
+    for step in range(4):
+        some = gradients(3, seed=step)
+        mine.step(some)
+        for value, gradient in zip(theirs, some, strict=True):
+            value.grad = gradient
+        reference.step()
+    assert same_bits(mine.values(), theirs)
+    mine.load(first)
+    assert same_bits(mine.values(), first)

@@ -1,0 +1,124 @@
+"""What a checkpoint holds is enough to go on bit for bit."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.errors import ScenarioError
+from testbed.training.learner import State
+from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
+from testbed.training.trainer import Trainer, values_sha256
+from tests.training.jobs import JOBS, same_bits, trainer_for
+from tests.training.test_optimizers import gradients
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("sgd", {}),
+    ("sgd", {"momentum": 0.9, "nesterov": True, "schedule": "cosine", "period": 10}),
+    ("adam", {"schedule": "step", "period": 3, "warmup": 4}),
+    ("adamw", {}),
+    ("lars", {}),
+    ("dcasgd", {"compensation": 0.5, "momentum": 0.9}),
+    ("dcasgd", {"compensation": 0.5, "adaptive": True}),
+    ("nesterov", {}),
+]
+
+
+def through_a_file(state: State) -> State:
+    """As a checkpoint does it; nothing but tensors and numbers may be in it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: State = torch.load(file, weights_only=True)
+    return loaded
+
+
+def advance(key: KeyOptimizer, first: int, last: int) -> None:
+    for number, gradient in list(enumerate(gradients(20, seed=1)))[first:last]:
+        member = f"party{number % 3}"
+        key.step(gradient, member)
+        if number % 2:
+            key.pull(member)
+
+
+@pytest.mark.parametrize(("kind", "options"), CASES)
+@pytest.mark.parametrize("stop", [0, 1, 7])
+def test_an_optimizer_resumes_bit_for_bit(kind: str, options: dict[str, Any], stop: int) -> None:
+    first = gradients(1)[0]
+    uninterrupted = KeyOptimizer(kind, options, first)
+    advance(uninterrupted, 0, 20)
+    stopped = KeyOptimizer(kind, options, first)
+    advance(stopped, 0, stop)
+    kept = through_a_file(stopped.state())
+    advance(stopped, stop, 20)  # what happens after the checkpoint must not reach into it
+    resumed = KeyOptimizer(kind, options, torch.zeros_like(first))
+    resumed.load_state(kept)
+    advance(resumed, stop, 20)
+    assert resumed.updates == 20
+    assert same_bits([resumed.value], [uninterrupted.value])
+    assert same_tensors(resumed.state(), uninterrupted.state())
+
+
+def same_tensors(left: State, right: State) -> bool:
+    return left.keys() == right.keys() and all(
+        torch.equal(torch.as_tensor(left[name]), torch.as_tensor(right[name])) for name in left
+    )
+
+
+def test_a_state_does_not_change_with_its_optimizer() -> None:
+    key = KeyOptimizer("adam", {}, gradients(1)[0])
+    advance(key, 0, 3)
+    state = key.state()
+    before = through_a_file(state)
+    advance(key, 3, 6)
+    assert same_tensors(state, before)
+
+
+def train(trainer: Trainer, optimizer: ModelOptimizer, first: int, last: int) -> None:
+    for step in range(first, last):
+        optimizer.step(trainer.gradient(step).gradients)
+        trainer.load(optimizer.values())
+
+
+@pytest.mark.parametrize("job", ["cnn", "transformer"])
+def test_a_worker_with_its_own_optimizer_resumes_bit_for_bit(job: str, tmp_path: Path) -> None:
+    def start(seed: int) -> tuple[Trainer, ModelOptimizer]:
+        trainer = trainer_for(job, tmp_path, seed=seed)
+        return trainer, ModelOptimizer("adam", {"learning_rate": 0.01}, trainer.values())
+
+    uninterrupted = start(1)
+    train(*uninterrupted, 0, 6)
+    trainer, optimizer = start(1)
+    train(trainer, optimizer, 0, 3)
+    kept = through_a_file(trainer.state()), through_a_file(optimizer.state())
+    resumed = start(2)
+    for owner, state in zip(resumed, kept, strict=True):
+        owner.load_state(state)
+    train(*resumed, 3, 6)
+    assert values_sha256(resumed[0].values()) == values_sha256(uninterrupted[0].values())
+
+
+def other_model(folder: Path) -> Trainer:
+    return trainer_for("lenet", folder)
+
+
+def other_share(folder: Path) -> Trainer:
+    return trainer_for("cnn", folder, rank=1)
+
+
+@pytest.mark.parametrize(("other", "message"), [(other_model, "another model"), (other_share, "other training data")])
+def test_a_foreign_checkpoint_is_refused(other: Callable[[Path], Trainer], message: str, tmp_path: Path) -> None:
+    state = trainer_for("cnn", tmp_path).state()
+    with pytest.raises(ScenarioError, match=message):
+        other(tmp_path).load_state(state)
+
+
+def test_every_job_has_a_state(tmp_path: Path) -> None:
+    for job in JOBS:
+        trainer = trainer_for(job, tmp_path)
+        assert len(trainer.state()) == len(trainer.sizes) + 1
