@@ -61,7 +61,7 @@ def hostile_parts(draw: st.DrawFn, honest: tuple[Tensor, ...]) -> tuple[Tensor, 
 
 
 _hostility = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.differing_executors], derandomize=True
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors], derandomize=True
 )
 
 

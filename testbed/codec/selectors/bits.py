@@ -47,8 +47,10 @@ def check_k(k: int, size: int) -> None:
 def positions_of_largest(bits: Bits, k: int) -> Indices:
     """Positions, ascending, of the ``k`` largest magnitudes that are not zero; equal ones from the lowest position."""
     check_finite(bits)
+    if not k:
+        return np.empty(0, np.int64)
     smallest = SMALLEST_BITS
-    if 0 < k < bits.size:
+    if k < bits.size:
         smallest = max(smallest, int(np.partition(bits, bits.size - k)[bits.size - k]))
     take = bits > smallest
     equal = np.flatnonzero(bits == smallest)
