@@ -135,7 +135,7 @@ def contract(options: argparse.Namespace) -> Iterator[Row]:
     for links in options.links:
         for control in options.congestion_control:
             for rate in options.rates:
-                yield from rate_rows(found, rate * 1e6, control, links, max(options.seconds, 8 if rate <= 1 else 0))
+                yield from rate_rows(found, rate * 1e6, control, links, max(options.seconds, 20 / rate))
         for rtt in options.rtts:
             yield from rtt_rows(found, rtt / 1e3, links)
     for loss in options.losses:

@@ -28,7 +28,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Child:
-    """A running helper process, started with ``python -m module`` and its settings as a line of JSON on standard input."""
+    """A running helper process, ``python -m module`` with its settings as a line of JSON on standard input."""
 
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module

@@ -7,6 +7,7 @@ saturated machine) becomes a ``warning``, which is what the fidelity report is m
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -23,6 +24,8 @@ LATE_WARNING_S = 0.02
 BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
 BUSY_SAMPLES = 5
 STEAL_WARNING = 0.1
+# what all links together may carry a core; above it, links that are used at once get less than their rates
+CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Monitor:
     def __init__(self, shaper: Shaper, table: Table, log: EventLog, epoch_s: float) -> None:
         self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
         self._base = shaper.counters()
+        self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._cpu, self._busy, self._warned = CpuTimes.now(), 0, set[str]()
         self._overflows = self._column(Column.OVERFLOWS)
         for spec in shaper.specs.values():
@@ -60,7 +64,9 @@ class Monitor:
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
         now = time.monotonic() - self._epoch_s
-        for name, counters in self._shaper.counters().items():
+        sample = self._shaper.counters()
+        self._check_ceiling(sample, now)
+        for name, counters in sample.items():
             base = self._base[name]
             self._log.write("link", now, link=name, **_since(base, counters))
             self._check_line(self._shaper.specs[name], now)
@@ -88,6 +94,16 @@ class Monitor:
                 message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
         self._log.close()
+
+    def _check_ceiling(self, sample: dict[str, LinkCounters], now: float) -> None:
+        total = 8 * sum(counters.sent_bytes for counters in sample.values())
+        rate = (total - self._total[1]) / max(now - self._total[0], 1e-3)
+        self._total = (now, total)
+        method = next((spec.method for spec in self._shaper.specs.values()), "netem")
+        ceiling = CEILING_BPS_PER_CORE[method] * (os.cpu_count() or 1)
+        if rate > ceiling:
+            what = f"all links together carried {rate / 1e6:.0f} Mbit/s, above the {ceiling / 1e6:.0f} Mbit/s"
+            self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
 
     def _check_line(self, spec: LinkSpec, now: float) -> None:
         late_s = self._table.get(spec.row, Column.LATE_MAX_NS) / 1e9

@@ -116,7 +116,7 @@ _NAMESPACES_CURE = (
 )
 _NETEM_WHY = (
     "without it a helper process makes delays and losses by NFQUEUE,"
-    " with a lower ceiling (about 0.5 Gbit/s in all on two cores)"
+    " with a lower ceiling (about 0.25 Gbit/s in all on two cores)"
 )
 
 

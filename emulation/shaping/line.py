@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from emulation.shaping.loss import LossModel
 from emulation.shaping.table import PARTS_PER_BILLION, Column
@@ -13,43 +14,46 @@ LATE_NS = 1_000_000
 class Line:
     """A first-in-first-out delay line over packet identities. ``cells`` is the line's row of the shared table.
 
+    Packets that arrive together are due together, so an entry of ``waiting`` is (when due, last identity, how many).
     A delay that shrinks lets later packets wait for earlier ones: the line drains, it never reorders.
     """
 
     def __init__(self, cells: memoryview, seed: int | str) -> None:
         self.cells = cells
-        self.waiting: deque[tuple[int, int]] = deque()
+        self.waiting: deque[tuple[int, int, int]] = deque()
         self._loss = LossModel(seed)
         self._loss_setting = (0, 0)
 
-    def arrive(self, identity: int, now_ns: int) -> bool:
-        """Take a packet; False if it is lost."""
+    def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
+        """Take packets that arrived together, in order; return those of them that are lost."""
         cells = self.cells
-        cells[Column.PACKETS] += 1
-        if cells[Column.LOSS_PPB] and self._lost():
-            cells[Column.LOST] += 1
-            return False
-        self.waiting.append((now_ns + cells[Column.DELAY_NS], identity))
-        return True
+        cells[Column.PACKETS] += len(identities)
+        lost = self._lost(identities) if cells[Column.LOSS_PPB] else []
+        kept = [identity for identity in identities if identity not in lost] if lost else identities
+        cells[Column.LOST] += len(lost)
+        if kept:
+            self.waiting.append((now_ns + cells[Column.DELAY_NS], kept[-1], len(kept)))
+            cells[Column.WAITING] += len(kept)
+        return lost
 
     def release(self, now_ns: int) -> int | None:
         """Identity of the last packet due, with which all before it are due too; None if none is."""
         waiting, last, cells = self.waiting, None, self.cells
         while waiting and waiting[0][0] <= now_ns:
-            due, last = waiting.popleft()
+            due, last, count = waiting.popleft()
+            cells[Column.WAITING] -= count
             late = now_ns - due
             if late > LATE_NS:
-                cells[Column.LATE_COUNT] += 1
+                cells[Column.LATE_COUNT] += count
                 cells[Column.LATE_MAX_NS] = max(late, cells[Column.LATE_MAX_NS])
-        cells[Column.WAITING] = len(waiting)
         return last
 
     def next_due_ns(self) -> int | None:
         return self.waiting[0][0] if self.waiting else None
 
-    def _lost(self) -> bool:
+    def _lost(self, identities: Sequence[int]) -> list[int]:
         setting = (self.cells[Column.LOSS_PPB], self.cells[Column.BURST_MILLI])
         if setting != self._loss_setting:
             self._loss.set(min(1.0, setting[0] / PARTS_PER_BILLION), setting[1] / 1e3)
             self._loss_setting = setting
-        return self._loss.lost()
+        return [identity for identity in identities if self._loss.lost()]

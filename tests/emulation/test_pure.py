@@ -32,40 +32,45 @@ def line() -> Line:
 
 def test_a_line_releases_when_the_delay_has_passed(line: Line) -> None:
     line.cells[Column.DELAY_NS] = 20 * MS
-    assert line.arrive(1, 0) and line.arrive(2, 5 * MS)
+    assert line.arrive([1, 2], 0) == [] and line.arrive([3], 5 * MS) == []
     assert line.next_due_ns() == 20 * MS
     assert line.release(20 * MS - 1) is None
-    assert line.release(20 * MS) == 1
-    assert line.release(25 * MS) == 2
+    assert line.release(20 * MS) == 2
+    assert line.cells[Column.WAITING] == 1
+    assert line.release(25 * MS) == 3
     assert line.next_due_ns() is None
-    assert line.cells[Column.PACKETS] == 2
+    assert (line.cells[Column.PACKETS], line.cells[Column.WAITING]) == (3, 0)
 
 
 def test_a_shrinking_delay_does_not_reorder(line: Line) -> None:
     line.cells[Column.DELAY_NS] = 80 * MS
-    line.arrive(1, 0)
+    line.arrive([1], 0)
     line.cells[Column.DELAY_NS] = 20 * MS
-    line.arrive(2, 10 * MS)
+    line.arrive([2], 10 * MS)
     assert line.release(30 * MS) is None
     assert line.cells[Column.WAITING] == 2
     assert line.release(80 * MS) == 2
 
 
 def test_lateness_is_counted(line: Line) -> None:
-    line.arrive(1, 0)
+    line.arrive([1], 0)
     line.release(int(0.5 * MS))
     assert line.cells[Column.LATE_COUNT] == 0
-    line.arrive(2, 10 * MS)
+    line.arrive([2, 3], 10 * MS)
     line.release(17 * MS)
-    assert (line.cells[Column.LATE_COUNT], line.cells[Column.LATE_MAX_NS]) == (1, 7 * MS)
+    assert (line.cells[Column.LATE_COUNT], line.cells[Column.LATE_MAX_NS]) == (2, 7 * MS)
 
 
 def test_lost_packets_never_come_out(line: Line) -> None:
     line.cells[Column.LOSS_PPB] = PARTS_PER_BILLION // 4
-    kept = [number for number in range(20_000) if line.arrive(number, number)]
-    assert line.cells[Column.LOST] == 20_000 - len(kept)
-    assert line.cells[Column.LOST] == pytest.approx(5_000, abs=250)
-    assert [identity for _, identity in line.waiting] == kept
+    lost: list[int] = []
+    for first in range(0, 20_000, 10):
+        lost += line.arrive(range(first, first + 10), first)
+    assert line.cells[Column.LOST] == len(lost) == pytest.approx(5_000, abs=250)
+    assert sum(count for _, _, count in line.waiting) == 20_000 - len(lost)
+    assert not set(lost) & {last for _, last, _ in line.waiting}
+    line.cells[Column.LOSS_PPB] = PARTS_PER_BILLION
+    assert line.arrive([1, 2], 0) == [1, 2]
 
 
 def test_random_loss_is_seeded() -> None:
