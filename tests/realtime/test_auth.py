@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -84,6 +85,21 @@ def test_the_judgement_reaches_both_ends(verdict: Verdict) -> None:
         assert outcome.verdict == verdict
 
 
+def test_an_acceptor_that_does_not_know_the_secret_is_refused() -> None:
+    async def impostor(sock: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        await loop.sock_recv(sock, 2000)
+        await loop.sock_sendall(sock, auth._ANSWER.pack(Verdict.WELCOME, auth.PROTOCOL, b"n" * 32, b"p" * 32))
+        proof = await loop.sock_recv(sock, 2000)
+        with contextlib.suppress(BrokenPipeError):
+            await loop.sock_sendall(sock, bytes([Verdict.WELCOME]))
+        return proof
+
+    outcome, proof = talk(lambda sock: initiate(sock, GOOD, "me", "t", "data"), impostor)
+    assert isinstance(outcome, Refused)
+    assert proof == bytes(32), "nobody else must learn a proof from us"
+
+
 def test_only_who_knows_the_secret_is_judged() -> None:
     asked = []
     meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or Verdict.WELCOME)
@@ -101,7 +117,10 @@ def test_garbage_ends_the_handshake(garbage: bytes) -> None:
     assert isinstance(outcome, ConnectionError)
 
 
-def test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("claimed_bytes", [auth.MAX_HELLO_BYTES, 65_535])
+def test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read(
+    claimed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(auth, "HANDSHAKE_LIMIT_S", 0.05)
     taken = []
 
@@ -109,7 +128,7 @@ def test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read(monkeypatc
         await asyncio.sleep(0.2)
 
     async def flood(sock: socket.socket) -> None:
-        start = auth._START.pack(b"TBH1", 1, auth.MAX_HELLO_BYTES)
+        start = auth._START.pack(b"TBH1", 1, claimed_bytes)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         taken.append(sock.send(start + b"\xc1" * 100_000))
         await asyncio.sleep(0.2)

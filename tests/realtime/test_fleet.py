@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import resource
@@ -35,6 +36,7 @@ async def wait_long(world: RealWorld) -> None:
 
 
 async def wait_dead(world: RealWorld) -> None:
+    world.warn("going to sleep")
     time.sleep(60)  # a role that does not come back to its loop
 
 
@@ -63,7 +65,8 @@ def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
         await world.sleep(0.3)
 
     exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: idle, REMOTE: late}).run()
-    assert [end.node for end in exits] == [WORKER, REMOTE, "a/scheduler"], "the monitor leaves last"
+    assert exits[0].node == WORKER, "the monitor stays until all others have left"
+    assert {end.node for end in exits} == {WORKER, REMOTE, "a/scheduler"}
     assert not any(end.failed for end in exits)
 
 
@@ -215,12 +218,19 @@ def test_children_are_what_they_should_be(tmp_path: Path) -> None:
     assert len(results[WORKER]["listeners"]) == 1, "a child must not keep its siblings' listeners open"
 
 
-def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path) -> None:
+async def wait_unguarded(world: RealWorld) -> None:
+    ctypes.CDLL(None).prctl(1, 0)  # the kernel will not end us with our parent
+    await wait_long(world)
+
+
+@pytest.mark.parametrize("role", ["wait_long", "wait_dead", "wait_unguarded"])
+def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: str) -> None:
     script = (
         "import sys, pathlib\n"
-        "from tests.realtime.test_fleet import fleet, wait_long\n"
+        f"from tests.realtime.test_fleet import fleet, {role}\n"
         "names = ['a/scheduler', 'a/worker0', 'b/server0', 'b/global0']\n"
-        "fleet(pathlib.Path(sys.argv[1]), dict.fromkeys(names, wait_long)).run(lambda line: print(line, flush=True))\n"
+        f"under_test = fleet(pathlib.Path(sys.argv[1]), dict.fromkeys(names, {role}))\n"
+        "under_test.run(lambda line: print(line, flush=True))\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
     assert parent.stdout is not None

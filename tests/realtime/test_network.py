@@ -21,6 +21,7 @@ from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import BEAT, DATA, Limits
 from testbed.realtime.world import RealWorld
+from testbed.world import Work
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
 from tests.contract.world import idle, receiving, sending
 from tests.realtime.in_process import InProcess
@@ -195,6 +196,22 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
         await world.send(REMOTE, Message(Kind.PUSH))
 
     assert InProcess()({REMOTE: look, WORKER: send})[REMOTE] == {(WORKER, BEAT), (WORKER, DATA)}
+
+
+@pytest.mark.parametrize("kind", ["sum", "step"])
+def test_long_computation_does_not_hold_up_messages(kind: str) -> None:
+    async def busy(world: RealWorld) -> float:
+        await world.compute(Work(kind, size_bytes=40_000_000), lambda: time.sleep(0.4))
+        return world.now()
+
+    async def caller(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        await world.send(REMOTE, Message(Kind.PUSH))
+
+    worlds = InProcess()
+    end_s = worlds({REMOTE: busy, WORKER: caller})[REMOTE]
+    (event,) = [event for event in worlds.events(REMOTE) if event["kind"] == "transfer"]
+    assert event["t"] < end_s - 0.1
 
 
 def test_send_waits_while_the_receiver_takes_nothing() -> None:
