@@ -88,7 +88,7 @@ def _accuracy(axes: Axes, run: Run) -> None:
     reached = scores[scores["accuracy"] >= target] if target is not None else scores[:0]
     if len(reached):
         _mark(axes, float(reached["time_s"].iloc[0]), float(reached["accuracy"].iloc[0]))
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
 
 
 def _mark(axes: Axes, time_s: float, accuracy: float) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 Clock = Callable[[], float]
 LINE_EVERY_S = 2.0
-_ALWAYS = ("stage", "warning", "error")
+_ALWAYS = ("stage", "train", "warning", "error")
 
 
 class Display(Protocol):
@@ -145,6 +145,8 @@ def describe(event: Event) -> str:
         case "stage":
             rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
+        case "train":
+            return f"training: {event.get('workers')} workers, at most {event.get('iterations')} rounds"
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
         case kind:

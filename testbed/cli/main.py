@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TestbedError as error:
         return _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
-        return _report(arguments, "interrupted", 130, error)
+        return _report(arguments, "interrupted", 143 if error.args == ("SIGTERM",) else 130, error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
         return 0

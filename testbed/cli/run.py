@@ -38,18 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    with _interrupts() as interrupts:
+        return _execute(arguments, interrupts, time.monotonic())
+
+
+def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> int:
     from testbed.results.rundir import AlreadyDone
 
-    begin_s = time.monotonic()
     scenario, plan = read_plan(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
-    with _interrupts() as interrupts:
-        outcome = _train(arguments, plan, run)
-        interrupts.deaf = True
-        _finish(run, plan, outcome, begin_s, interrupts)
+    outcome = _train(arguments, plan, run)
+    interrupts.deaf = True
+    _finish(run, plan, outcome, begin_s, interrupts)
     _show(run, outcome, arguments.json)
     return 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
 
@@ -154,7 +157,7 @@ class Interrupts:
         self.count += 1
         self.terminated |= number == signal.SIGTERM
         if not self.deaf:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 @contextmanager

@@ -71,6 +71,8 @@ class RunState:
         match event["kind"]:
             case "stage":
                 self.stage = str(event["name"])
+            case "train":
+                self.stage = "training"
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "status" | "round":
