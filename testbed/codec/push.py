@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 from torch import Tensor
 
 from testbed.codec import pairs
@@ -39,7 +40,8 @@ class SparsePush:
         if memory is None:
             memory = self._memories[wire_key] = self._make(size, gradient.device)
         try:
-            indices, values = memory.take(_clipped(gradient, self._max_norm), count)
+            with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
+                indices, values = memory.take(_clipped(gradient, self._max_norm), count)
         except NonFinite as error:  # the gradient is finite, but what has gathered overflowed
             raise NonFiniteNumbers(wire_key, error.count, size, "accumulated gradient") from error
         self._rounds[wire_key] += 1
