@@ -41,8 +41,13 @@ def _namespaces(pids: set[int]) -> set[str]:
     return found
 
 
-def _in_use(namespaces: set[str]) -> set[str]:
-    return namespaces & _namespaces({int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()})
+def _in_use(namespaces: set[str], since: set[int]) -> set[str]:
+    """Those that a process of ``since`` is in. (A later process may be in a new one with an old number.)"""
+    return namespaces & _namespaces(since & _all())
+
+
+def _all() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
 
 
 def _interfaces() -> str:
@@ -77,7 +82,7 @@ def test_kill_9_of_the_launcher_leaves_nothing(attempt: int, tmp_path: Path) -> 
     try:
         _let_it_get_somewhere(attempt, marker)
         ours = _of(token) - {os.getpid()}
-        namespaces = _namespaces(ours) - _namespaces({os.getpid()})
+        namespaces, then = _namespaces(ours) - _namespaces({os.getpid()}), _all()
     finally:
         launcher.kill()
         launcher.wait()
@@ -85,7 +90,7 @@ def test_kill_9_of_the_launcher_leaves_nothing(attempt: int, tmp_path: Path) -> 
     while (left := _of(token)) and time.monotonic() < begin + GONE_DEADLINE_S:
         time.sleep(0.01)
     assert not left, f"still there: {left}"
-    assert not _in_use(namespaces)
+    assert not _in_use(namespaces, then)
     assert _interfaces() == before
     if attempt == 0:
         assert len(ours) > 15 and len(namespaces) > 12, "the network was not up, so the test shows nothing"
