@@ -31,6 +31,9 @@ ALL_REDUCE: dict[str, Algorithm] = {
 SPARSE = ("hitopk", "flat_topk")
 """Sums of each rank's largest elements only, the rest kept for later (error feedback)."""
 
+CODECS = ("none", "fp16")
+"""Codecs that dense algorithms can use on every hop: they have no memory and change nothing the second time."""
+
 
 @dataclass(frozen=True, slots=True)
 class AllReduceOptions:

@@ -1,0 +1,65 @@
+"""Ranks and their groups from the Plan: which workers take part, near whom, and in which order around rings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.errors import ScenarioError
+from testbed.ids import link_name
+from testbed.plan.model import Plan
+from testbed.policy.collective.ring_order import best_ring
+from testbed.policy.collective.schedule import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """``names`` in rank order; ``sites``: the same, data centre by data centre."""
+
+    names: tuple[str, ...]
+    sites: tuple[tuple[str, ...], ...]
+
+    def shape(self, segments: int = 1) -> Shape:
+        """The groups as ranks."""
+        groups, first = [], 0
+        for site in self.sites:
+            groups.append(tuple(range(first, first + len(site))))
+            first += len(site)
+        return Shape(len(self.names), tuple(groups), segments)
+
+    def site_of(self, name: str) -> tuple[str, ...]:
+        """All workers of the data centre of ``name``."""
+        return next(site for site in self.sites if name in site)
+
+    def alike(self, name: str) -> tuple[str, ...]:
+        """The worker with the same number in every data centre. ``ScenarioError`` if those differ in size."""
+        if len({len(site) for site in self.sites}) > 1:
+            sizes = ", ".join(f"{site[0].split('/')[0]}: {len(site)}" for site in self.sites)
+            raise ScenarioError(f"paradigm: hitopk needs as many workers in every data centre ({sizes})")
+        number = self.site_of(name).index(name)
+        return tuple(site[number] for site in self.sites)
+
+
+def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
+    """All training workers. ``order``: ``plan``, or ``network``: data centres as in the best ring for such buckets."""
+    by_site: dict[str, list[str]] = {}
+    for worker in plan.with_role("worker"):
+        if worker.trains:
+            by_site.setdefault(worker.data_center, []).append(worker.name)
+    names = list(by_site)
+    if order == "network":
+        names = [names[index] for index in best_ring(link_times_s(plan, names, bucket_bytes / len(names)))]
+    sites = tuple(tuple(by_site[name]) for name in names)
+    return Ranks(tuple(worker for site in sites for worker in site), sites)
+
+
+def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
+    """Time of a message of that size from each data centre to each other, alone on its path."""
+    links = {link.name: link for link in plan.network.links}
+
+    def time_s(source: str, target: str) -> float:
+        if source == target:
+            return 0.0
+        path = [links[name] for name in plan.network.routes[link_name(source, target)]]
+        return sum(link.delay_s for link in path) + 8 * size_bytes / min(link.rate_bps for link in path)
+
+    return [[time_s(source, target) for target in sites] for source in sites]

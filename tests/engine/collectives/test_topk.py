@@ -1,0 +1,185 @@
+"""Hierarchical top-k against its definition, its bytes against the formula, its time against the dense ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
+from testbed.engine.inbox import Inbox
+from testbed.ids import data_center_of
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.sparse_cost import flat_sparse_wan_bytes, hitopk_wan_bytes
+from testbed.policy.collective.threshold import top_count
+from testbed.training.seeds import torch_stream
+from testbed.world import World
+from tests.contract.world import Program
+from tests.engine.collectives.worlds import Runs, Virtual, names_of, shape_of, worlds
+
+SITES, WORKERS, SIZE, DENSITY = 3, 4, 4000, 0.01
+NAMES = names_of([WORKERS] * SITES)
+ROUNDS = 3
+
+
+@pytest.fixture(params=["virtual", "real"])
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    return worlds(request.param, tmp_path)
+
+
+def gradient_of(rank: int, round_: int, size: int = SIZE) -> Tensor:
+    """Uneven on purpose: the first quarter of the model has the large gradients."""
+    numbers = torch.randn(size, generator=torch_stream(5, rank, round_))
+    numbers[: size // 4] *= 20
+    return numbers
+
+
+def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, workers: int = WORKERS) -> BucketSum:
+    names = [name for name in NAMES if int(name[-1]) < workers]
+    everybody = Collectives(world, mail, names, shape=shape_of([workers] * SITES))
+    site = data_center_of(world.node)
+    inside = Collectives(world, mail, [n for n in names if data_center_of(n) == site], name="in")
+    across = Collectives(world, mail, [n for n in names if n[-1] == world.node[-1]], name="out")
+    own = OwnChoice(world, density, seed=1)
+    if kind == "hitopk":
+        return HiTopK(world, inside, across, own)
+    if kind == "coordinated":
+        return HiTopK(world, inside, across, CoordinatedChoice(world, inside, density))
+    if kind == "flat":
+        return FlatTopK(world, everybody, own)
+    return DenseSum(everybody, ALL_REDUCE[kind])
+
+
+def program_of(kind: str, rank: int, *, rounds: int = ROUNDS, size: int = SIZE, density: float = DENSITY) -> Program:
+    async def program(world: World) -> tuple[list[Tensor], float]:
+        inbox = Inbox(world)
+        one = make_sum(world, CollectiveMail(world, inbox), kind, density)
+        world.spawn(inbox.run(), "inbox")
+        sums = [(await one(gradient_of(rank, round_, size), round_, False))[0] for round_ in range(rounds)]
+        return sums, world.now()
+
+    return program
+
+
+def run_kind(runs: Runs, kind: str, **options: Any) -> list[tuple[list[Tensor], float]]:
+    results = runs({name: program_of(kind, rank, **options) for rank, name in enumerate(NAMES)})
+    return [results[name] for name in NAMES]
+
+
+def largest(tensor: Tensor, count: int) -> Tensor:
+    """Indices of the largest magnitudes, ties by the lowest index."""
+    return torch.sort(tensor.abs(), descending=True, stable=True).indices[:count]
+
+
+def expected(coordinated: bool) -> list[Tensor]:
+    """The definition, in double precision, without any communication."""
+    residuals = torch.zeros(SITES, SIZE, dtype=torch.float64)
+    sums = []
+    for round_ in range(ROUNDS):
+        total = torch.zeros(SIZE, dtype=torch.float64)
+        for site in range(SITES):
+            ranks = range(site * WORKERS, (site + 1) * WORKERS)
+            residuals[site] += sum(gradient_of(rank, round_).double() for rank in ranks)
+            chosen = _chosen(residuals[site], coordinated)
+            total[chosen] += residuals[site][chosen]
+            residuals[site][chosen] = 0
+        sums.append(total)
+    return sums
+
+
+def _chosen(site_sum: Tensor, coordinated: bool) -> Tensor:
+    if coordinated:
+        return largest(site_sum, top_count(SIZE, DENSITY))
+    part = SIZE // WORKERS
+    shards = [largest(site_sum[i * part : (i + 1) * part], top_count(part, DENSITY)) + i * part for i in range(WORKERS)]
+    return torch.cat(shards)
+
+
+@pytest.mark.parametrize("kind", ["hitopk", "coordinated"])
+def test_is_what_it_is_defined_to_be_and_the_same_everywhere(kind: str, runs: Runs) -> None:
+    results = run_kind(runs, kind)
+    for got, wanted in zip(results[0][0], expected(kind == "coordinated"), strict=True):
+        assert torch.allclose(got.double(), wanted, atol=1e-3)
+        assert torch.count_nonzero(got) == torch.count_nonzero(wanted)
+    for sums, _ in results:
+        assert all(torch.equal(a, b) for a, b in zip(sums, results[0][0], strict=True))
+
+
+def test_the_coordinated_choice_keeps_as_much_energy_as_the_global_one(tmp_path: Path) -> None:
+    energy = {}
+    for kind in ("hitopk", "coordinated"):
+        (total, *_), _ = run_kind(Virtual(tmp_path / kind), kind, rounds=1)[0]
+        energy[kind] = float(total.double().square().sum())
+    best = float(expected(True)[0].square().sum())
+    assert energy["coordinated"] == pytest.approx(best, rel=1e-5)
+    assert energy["hitopk"] < 0.8 * best
+
+
+def test_equal_numbers_are_taken_by_the_lowest_index_and_no_more_than_k(tmp_path: Path) -> None:
+    async def job(world: World, rank: int) -> Tensor:
+        inbox = Inbox(world)
+        one = make_sum(world, CollectiveMail(world, inbox), "coordinated", DENSITY)
+        world.spawn(inbox.run(), "inbox")
+        return (await one(torch.ones(SIZE), 0, False))[0]
+
+    programs = {name: (lambda world, rank=rank: job(world, rank)) for rank, name in enumerate(NAMES)}
+    total = Virtual(tmp_path)(programs)[NAMES[5]]
+    count = top_count(SIZE, DENSITY)
+    assert torch.equal(torch.nonzero(total).flatten(), torch.arange(count))
+    assert total[0] == SITES * WORKERS
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    """Whole numbers, so that sums are exact: with everything sent in the end, all gradients have arrived."""
+
+    def program(rank: int) -> Program:
+        async def run(world: World) -> Tensor:
+            inbox = Inbox(world)
+            mail = CollectiveMail(world, inbox)
+            one = make_sum(world, mail, "hitopk", 0.25)
+            world.spawn(inbox.run(), "inbox")
+            gradients = [torch.full((40,), float(rank + 1)) * torch.arange(40), *[torch.zeros(40)] * 4]
+            return torch.stack([(await one(g, i, False))[0] for i, g in enumerate(gradients)]).sum(dim=0)
+
+        return run
+
+    total = Virtual(tmp_path)({name: program(rank) for rank, name in enumerate(NAMES)})[NAMES[0]]
+    assert torch.equal(total, torch.arange(40) * float(sum(range(1, len(NAMES) + 1))))
+
+
+def wan_bytes(runs: Runs, site: str, rounds: int = 1) -> int:
+    """Payload that left a data centre, per round."""
+    events = [event for name in NAMES for event in runs.events(name) if event["kind"] == "transfer"]
+    out = [e["payload_bytes"] for e in events if data_center_of(e["source"]) == site and e["tier"] == "wan"]
+    return sum(out) // rounds
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("hitopk", hitopk_wan_bytes(SITES, WORKERS, SIZE, DENSITY)),
+        ("coordinated", (SITES - 1) * top_count(SIZE, DENSITY) * 8),
+        ("flat", flat_sparse_wan_bytes(SITES, WORKERS, SIZE, DENSITY)),
+    ],
+)
+def test_bytes_across_the_wan_to_the_byte(kind: str, formula: int, runs: Runs) -> None:
+    run_kind(runs, kind)
+    if kind == "coordinated":  # shards differ, so only the round trip of all data centres is fixed
+        assert sum(wan_bytes(runs, site, ROUNDS) for site in "abc") == 3 * formula
+    else:
+        assert [wan_bytes(runs, site, ROUNDS) for site in "abc"] == [formula] * 3
+
+
+def test_times_are_ordered_as_the_model_says(tmp_path: Path) -> None:
+    """On a slow WAN: hierarchical top-k, then flat top-k, then dense in two levels, then one flat ring."""
+    times = {}
+    for kind in ("hitopk", "flat", "torus2d", "binomial_tree"):
+        results = run_kind(Virtual(tmp_path / kind), kind, rounds=1, size=1_000_000, density=0.005)
+        times[kind] = max(end_s for _, end_s in results)
+    assert times["hitopk"] < times["flat"] < times["torus2d"] < times["binomial_tree"], times

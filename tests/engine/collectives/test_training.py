@@ -1,0 +1,131 @@
+"""Data-parallel training by all-reduce: the same as in one process, the same everywhere, whatever the algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.collectives.topology import link_times_s, ranks_of
+from testbed.errors import ScenarioError
+from testbed.plan.model import Choice
+from testbed.policy.collective import ALL_REDUCE
+from tests.end_to_end.reference import train_single_process
+from tests.engine.collectives.plans import run_plan, serverless_plan
+from tests.engine.collectives.worlds import worlds
+
+GROUPS = [2, 1, 2]
+
+
+def final_of(runs: object, names: list[str]) -> set[str]:
+    events = [event for name in names for event in runs.events(name) if event["kind"] == "final"]  # type: ignore[attr-defined]
+    assert len(events) == len(names)
+    return {event["parameters_sha256"] for event in events}
+
+
+@pytest.mark.parametrize("algorithm", ALL_REDUCE)
+def test_equals_training_in_one_process(algorithm: str, tmp_path: Path) -> None:
+    options = {"algorithm": algorithm, "bucket": 4000, "segments": 2}
+    plan = serverless_plan(GROUPS, "allreduce", options)
+    runs = worlds("virtual", tmp_path)
+    results = run_plan(runs, plan, allreduce_worker)
+    expected = train_single_process(plan, plan.training.iterations)
+    for values in results.values():
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(values, expected, strict=True))
+    assert len(final_of(runs, list(results))) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm": "ring"},
+        {"algorithm": "three_phase_ring", "bucket": 5000},
+        {"algorithm": "butterfly", "segments": 3},
+        {"algorithm": "hitopk", "density": 0.05},
+        {"algorithm": "hitopk", "density": 0.05, "coordinated": True, "bucket": 3000},
+        {"algorithm": "flat_topk", "density": 0.05},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_both_worlds_end_with_the_same_parameters(options: dict[str, object], tmp_path: Path) -> None:
+    hashes = set()
+    for kind in ("real", "virtual"):
+        plan = serverless_plan([2, 2], "allreduce", options)
+        runs = worlds(kind, tmp_path)
+        results = run_plan(runs, plan, allreduce_worker)
+        assert len(results) == 4
+        hashes |= final_of(runs, list(results))
+    assert len(hashes) == 1
+
+
+def test_all_stop_when_one_has_reached_the_target(tmp_path: Path) -> None:
+    plan = serverless_plan([1, 2], "allreduce", {}, iterations=1000, target_accuracy=0.5)
+    runs = worlds("virtual", tmp_path)
+    names = list(run_plan(runs, plan, allreduce_worker))
+    finals = [event for name in names for event in runs.events(name) if event["kind"] == "final"]
+    assert len({event["iterations"] for event in finals}) == 1
+    assert finals[0]["iterations"] < 1000
+    scores = [event for event in runs.events("a/worker0") if event["kind"] == "evaluate"]
+    assert scores[-1]["accuracy"] >= 0.5
+
+
+def test_half_precision_on_the_wire(tmp_path: Path) -> None:
+    plan = serverless_plan([2, 2], "allreduce", {})
+    plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="fp16")))
+    runs = worlds("virtual", tmp_path)
+    results = run_plan(runs, plan, allreduce_worker)
+    assert len(final_of(runs, list(results))) == 1
+    expected = train_single_process(plan, plan.training.iterations)
+    pairs = list(zip(results["a/worker0"], expected, strict=True))
+    assert all(torch.allclose(a, b, atol=0.01) for a, b in pairs)
+    assert not all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+
+
+def test_codecs_that_cannot_be_added_on_the_way_are_refused(tmp_path: Path) -> None:
+    plan = serverless_plan([2], "allreduce", {})
+    plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="twobit")))
+    with pytest.raises(ScenarioError, match="cannot be added up"):
+        run_plan(worlds("virtual", tmp_path), plan, allreduce_worker)
+
+
+def test_hitopk_needs_equal_data_centres(tmp_path: Path) -> None:
+    plan = serverless_plan([2, 1], "allreduce", {"algorithm": "hitopk"})
+    with pytest.raises(ScenarioError, match=r"a: 2, b: 1"):
+        run_plan(worlds("virtual", tmp_path), plan, allreduce_worker)
+
+
+def test_a_worker_that_does_not_train_gives_the_first_values(tmp_path: Path) -> None:
+    plan = serverless_plan([2, 2], "allreduce", {}, iterations=2)
+    nodes = tuple(replace(node, trains=node.name != "a/worker0") for node in plan.nodes)
+    plan = replace(plan, nodes=nodes)
+    runs = worlds("virtual", tmp_path)
+    results = run_plan(runs, plan, allreduce_worker)
+    trained = {name: values for name, values in results.items() if name != "a/worker0"}
+    assert len(final_of(runs, list(trained))) == 1
+    assert not torch.equal(results["a/worker0"][0], results["b/worker0"][0])
+
+
+def test_the_network_orders_data_centres() -> None:
+    plan = serverless_plan([1, 1, 1, 1], "allreduce", {})
+    slow = {"a>b", "b>a", "c>d", "d>c"}
+    links = tuple(replace(link, rate_bps=1e6) if link.name in slow else link for link in plan.network.links)
+    plan = replace(plan, network=replace(plan.network, links=links))
+    order = [name[0] for name in ranks_of(plan, "network", 1e6).names]
+    assert all(f"{a}>{b}" not in slow for a, b in zip(order, order[1:] + order[:1], strict=True)), order
+    assert [name[0] for name in ranks_of(plan, "plan", 1e6).names] == ["a", "b", "c", "d"]
+    times = link_times_s(plan, ["a", "b"], 1e6)
+    assert times[0][1] == pytest.approx(0.005 + 8.0)
+
+
+def test_the_first_sums_are_on_their_way_together(tmp_path: Path) -> None:
+    """Buckets overlap: two of them take less than twice the time of one."""
+    times = {}
+    for bucket in (10**9, 3000):
+        plan = serverless_plan([1, 1, 1], "allreduce", {"bucket": bucket}, iterations=2)
+        runs = worlds("virtual", tmp_path / str(bucket))
+        run_plan(runs, plan, allreduce_worker)
+        times[bucket] = [event["t"] for event in runs.events("a/worker0") if event["kind"] == "round"][-1]
+    assert times[3000] < times[10**9] * 1.2
