@@ -71,6 +71,7 @@ def _congestion_controls() -> list[str]:
 
 def main() -> None:
     """Try, print, end."""
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     # a private /run, so that iptables' lock file can be made without root
     ctypes.CDLL(None).mount(b"tmpfs", b"/run", b"tmpfs", 0, None)
     flavours = [

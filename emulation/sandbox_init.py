@@ -53,6 +53,8 @@ def _start(argv: list[str], lifeline: int | None) -> int:
             os.close(lifeline)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        # an ordinary user's path lacks the places of ip, tc and iptables
+        os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
         os.execvp(argv[0], argv)
     except OSError as error:
         print(f"{argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - nobody else can say it

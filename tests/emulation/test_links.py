@@ -44,7 +44,7 @@ def test_live_changes_keep_the_queue() -> None:
 def test_traces_are_followed_on_time() -> None:
     seen = run("traced")
     for measured, planned in zip(seen["steps"], (5e6, 10e6, 30e6, 20e6, 5e6, 10e6), strict=True):
-        assert measured == pytest.approx(planned * GOODPUT_SHARE, rel=0.15), seen["steps"]
+        assert measured == pytest.approx(planned * GOODPUT_SHARE, rel=0.2), seen["steps"]
     changes = [event for event in seen["replay"] if event["kind"] == "replay" and event["what"] == "rate"]
     assert [event["value"] for event in changes[:6]] == [20e6, 5e6, 10e6, 30e6, 20e6, 5e6]
     assert changes[0]["planned_t"] == pytest.approx(0.6, abs=0.01)
