@@ -191,7 +191,7 @@ class _Store:
         self._arrays: dict[str, Any] = {}
         self.LF: Any = self._make("LF", [0.0] * (links * k.LINK_FLOATS))
         self._make("LI", ([-1, 0, 0, 0] * links))
-        self._grow(64)
+        self._grow(max(64, links))
 
     def add_class(self, path: tuple[int, ...], weight: float, cap: float) -> None:
         if self._used == self._capacity:

@@ -24,9 +24,9 @@ from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.world import Peer, SimulatedWorld
 from testbed.world import Role
 
-_LARGE = 100  # nodes: from here on numba's start-up time pays
+_LARGE = 300  # nodes: from here on numba's start-up time pays
 _LOG_MEMORY_BYTES = 64 << 20
-_STATUS_NODES = 64
+_STATUS_NODES = 64  # runs of more nodes report only as a whole
 _CHECK_EVERY = 64  # events between looks at the wall clock
 
 RoleMaker = Callable[[Plan, NodePlan], Role]
@@ -95,7 +95,7 @@ class Simulation:
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
         self._logs: dict[str, EventLog] = {}
         self._worlds: dict[str, SimulatedWorld] = {}
-        self._recorders: list[Recorder] = []  # of the nodes whose status is reported
+        self._recorders: list[Recorder] = []  # of nodes whose status is reported one by one
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._trained = False
@@ -154,7 +154,7 @@ class Simulation:
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
-        if len(self._recorders) < _STATUS_NODES:
+        if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders.append(recorder)
         return world
 
@@ -181,7 +181,7 @@ class Simulation:
             self._worlds[name].close()
 
     def _report_nodes(self) -> None:
-        waits = self._waits.by_node()
+        waits = self._waits.by_node() if self._recorders else {}
         for recorder in self._recorders:
             if recorder.node not in self.exits:
                 mine = [(wait.waiting_for, wait.since_s) for wait in waits.get(recorder.node, ())]
