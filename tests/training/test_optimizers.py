@@ -70,6 +70,14 @@ def test_dcasgd_without_compensation_is_sgd_bit_for_bit(extra: dict[str, Any], a
     assert same_bits([plain.value], [compensated.value])
 
 
+def test_dcasgd_without_compensation_passes_on_what_is_not_finite() -> None:
+    plain = KeyOptimizer("sgd", {}, tensor(1.0, 1.0))
+    compensated = KeyOptimizer("dcasgd", {"compensation": 0.0}, tensor(1.0, 1.0))
+    for key in (plain, compensated):
+        key.step(tensor(math.inf, -0.0), "a")
+    assert same_bits([plain.value], [compensated.value])
+
+
 def test_dcasgd_without_staleness_is_sgd() -> None:
     plain = KeyOptimizer("sgd", {"momentum": 0.9}, gradients(1)[0])
     compensated = KeyOptimizer("dcasgd", {"momentum": 0.9, "compensation": 5.0}, gradients(1)[0])

@@ -46,9 +46,9 @@ class Compensation:
         return self._options.compensation / (self._mean_square + EPSILON).sqrt()
 
     def state(self) -> State:
-        """A copy of the backups and the mean square, by name."""
-        state: State = {f"backup/{member}": backup.clone() for member, backup in self._backups.items()}
-        state["first"] = self._first.clone()
+        """Backups, which never change in place, and a copy of the mean square, by name."""
+        state: State = {f"backup/{member}": backup for member, backup in self._backups.items()}
+        state["first"] = self._first
         if self._mean_square is not None:
             state["mean_square"] = self._mean_square.clone()
         return state
