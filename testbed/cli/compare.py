@@ -38,9 +38,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
-    from rich.console import Console
+    from testbed.cli import look
 
-    console = Console(highlight=False)
+    console = look.console()
     console.print(_table(rows))
     for error in errors:
         console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
@@ -52,13 +52,12 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     from testbed.cli import look
 
     target = look.share(rows[0]["target"], 0) if rows[0]["target"] else "target"
-    shown = look.table("", "run", ">rounds", ">accuracy", ">iteration", f">to {target}", ">speed-up", ">WAN bytes",
-                       ">waiting", "fidelity")  # fmt: skip
+    shown = look.table("", "run", ">accuracy", ">iteration", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
     for row in rows:
-        speed_up = look.number(row["speed_up"], ".2f")
+        doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
         shown.add_row(
-            f"{row['label']}\n{row['run']}", str(row["iterations"]), look.number(row["accuracy"]),
-            look.seconds(row["iteration_time_s"]), look.seconds(row["time_to_target_s"]), speed_up,
-            look.size(row["wan_bytes"]), look.share(row["waiting_share"]), row["fidelity"],
+            f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["iteration_time_s"]),
+            look.seconds(row["time_to_target_s"]), look.number(row["speed_up"], ".2f"), look.size(row["wan_bytes"]),
+            look.share(row["waiting_share"]),
         )  # fmt: skip
     return shown

@@ -23,9 +23,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(found)))
         return 0
-    from rich.console import Console
+    from testbed.cli import look
 
-    console = Console(highlight=False)
+    console = look.console()
     console.print(*_tables(found), _verdict(found), sep="\n")
     return 0
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+PIPE_WIDTH = 110
 NONE = "-"
+
+
+def console() -> Console:
+    """Standard output; a pipe or a file is as wide as ``summary.txt``."""
+    from rich.console import Console
+
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def table(title: str, *columns: str) -> Table:

@@ -28,9 +28,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.table:
         print(to_json(plan).decode())
         return 0
-    from rich.console import Console
+    from testbed.cli import look
 
-    console = Console()
+    console = look.console()
     console.print(_nodes(plan), _links(plan))
     for warning in plan.warnings:
         console.print(f"warning: {warning}", markup=False)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from analysis.load import Run
 
-TEXT_WIDTH = 110
 WARNINGS_SHOWN = 8
 
 
@@ -90,7 +89,7 @@ def as_text(parts: Iterable[RenderableType]) -> str:
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(file=stream, width=TEXT_WIDTH, no_color=True, highlight=False).print(*parts, sep="\n")
+    Console(file=stream, width=look.PIPE_WIDTH, no_color=True, highlight=False).print(*parts, sep="\n")
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

@@ -21,9 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from analysis.load import load_run
+    from testbed.cli import look
     from testbed.cli.report import summary_of
 
     run = load_run(arguments.run)
@@ -32,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(run)))
         return 0
-    Console(highlight=False).print(*summary_of(run), *_provenance(run), *_errors(run), *_waits(run), sep="\n")
+    look.console().print(*summary_of(run), *_provenance(run), *_errors(run), *_waits(run), sep="\n")
     return 0
 
 
