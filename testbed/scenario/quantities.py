@@ -129,11 +129,9 @@ def one_of(*choices: str) -> Leaf:
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    text = text_of(value)
-    if text not in ("true", "false") or value.quoted:
-        raise refuse(
-            f"expected true or false, got {'quoted ' if getattr(value, 'quoted', False) else ''}{shown(value)}"
-        )
+    text, quoted = text_of(value), isinstance(value, Scalar) and value.quoted
+    if text not in ("true", "false") or quoted:
+        raise refuse(f"expected true or false, got {'quoted ' if quoted else ''}{shown(value)}")
     return text == "true"
 
 

@@ -15,9 +15,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
         (edit_distance(word.lower(), candidate.lower()), sorted(word) != sorted(candidate), position, candidate)
         for position, candidate in enumerate(known)
     )
-    if not ranked or ranked[0][0] > max(1, len(ranked[0][3]) // 3):
+    if not ranked:
         return ""
-    return f"did you mean '{ranked[0][3]}'?"
+    distance, _, _, nearest = ranked[0]
+    near = distance < len(nearest) and distance <= max(1, len(nearest) // 3)
+    return f"did you mean '{nearest}'?" if near else ""
 
 
 def edit_distance(first: str, second: str) -> int:

@@ -12,6 +12,7 @@ from testbed.scenario.suggest import edit_distance, suggestion
     [
         ("fas", ["hfa", "fsa", "mixedsync"], "fsa"),
         ("densty", ["density", "kind"], "density"),
+        ("ab", ["a", "ba"], "ba"),  # equally near, but made of the same letters
         ("Cubic", ["reno", "cubic"], "cubic"),
         ("bandwith", ["bandwidth", "delay"], "bandwidth"),
     ],

@@ -31,7 +31,15 @@ def test_durations_are_the_nearest_float(text: str, duration_s: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("2 MiB", 2 << 20), ("64 KB", 64_000), ("64 KiB", 65_536), ("100 bytes", 100), ("1.5 KiB", 1536), ("1 byte", 1)],
+    [
+        ("2 MiB", 2 << 20),
+        ("2 MB", 2_000_000),
+        ("64 KB", 64_000),
+        ("64 KiB", 65_536),
+        ("100 bytes", 100),
+        ("1.5 KiB", 1536),
+        ("1 byte", 1),
+    ],
 )
 def test_sizes_know_binary_and_decimal(text: str, size_bytes: int) -> None:
     assert units.parse_size(text) == size_bytes

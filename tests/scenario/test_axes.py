@@ -1,0 +1,97 @@
+"""An axis is read from its table: whatever an options dataclass says in its fields, the scenario keeps to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+from pydantic import ValidationError
+
+from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier
+from testbed.scenario.document import parse, plain
+from testbed.scenario.problems import lines_of, problems_of
+
+
+@dataclass(frozen=True)
+class Shared:
+    rate: float = field(default=0.01, metadata={"help": "share sent", "above": 0, "max": 0.5})
+
+
+class Owner:
+    """As the policies do it: the options inside their class."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options(Shared):
+        """With what it inherits."""
+
+        rounds: int = field(metadata={"help": "rounds between", "min": 2, "max": 9})
+        wait: float = field(default=1.5, metadata={"help": "longest wait", "unit": "s"})
+        mode: str = field(default="a", metadata={"help": "which way", "choices": ("a", "b")})
+        loud: bool = field(default=False, metadata={"help": "say so"})
+
+        def __init__(self, rounds: int) -> None:
+            raise NotImplementedError("reading a scenario makes no options object")
+
+
+@dataclass(frozen=True)
+class Bare:
+    """No options."""
+
+
+TABLE = {"bare": Bare, "owner": Owner}
+
+
+class Example(Section):
+    one: Annotated[Technique, axis("one", TABLE)]
+    two: Annotated[PerTier | None, per_tier("two", TABLE)] = None
+
+
+def read(text: str) -> Example:
+    return Example.model_validate(plain(parse(text, "e.yaml")))
+
+
+def mistakes(text: str) -> list[str]:
+    root = parse(text, "e.yaml")
+    with pytest.raises(ValidationError) as caught:
+        Example.model_validate(plain(root))
+    return lines_of(problems_of(caught.value, root, Example))
+
+
+def test_options_in_si_units_with_defaults() -> None:
+    example = read("one: {kind: owner, rounds: 3, wait: 20 ms}")
+    expected: dict[str, Any] = {"rate": 0.01, "rounds": 3, "wait": 0.02, "mode": "a", "loud": False}
+    assert (example.one.kind, example.one.options()) == ("owner", expected)
+
+
+def test_short_form() -> None:
+    assert read("one: bare").one == read("one: {kind: bare}").one
+
+
+def test_one_value_for_both_tiers() -> None:
+    both = read("one: bare\ntwo: {kind: owner, rounds: 3}").two
+    assert both is not None and both.tier1 == both.tier2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("rounds: 1", "e.yaml:1:28: one.rounds: 1 is outside [2, 9]"),
+        ("rounds: 3, rate: 0", "e.yaml:1:37: one.rate: 0 is outside (0, 0.5]"),
+        ("rounds: 3, rate: 0.6", "e.yaml:1:37: one.rate: 0.6 is outside (0, 0.5]"),
+        ("rounds: 3, wait: 2", "e.yaml:1:37: one.wait: 2 has no unit (write a unit, e.g. '50 ms')"),
+        ("rounds: 3, mode: c", "e.yaml:1:37: one.mode: 'c' is not one of a, b"),
+        ("rounds: 3, loud: no", "e.yaml:1:37: one.loud: expected true or false, got 'no'"),
+        ("mode: a", "e.yaml:1:1: one.rounds: required key is missing"),
+        ("rounds: 3, raet: 1", "e.yaml:1:31: one.raet: unknown key (did you mean 'rate'?)"),
+    ],
+)
+def test_what_the_fields_say_is_kept(option: str, message: str) -> None:
+    assert mistakes(f"one: {{kind: owner, {option}}}") == [message]
+
+
+def test_mistakes_of_one_tier_and_of_both() -> None:
+    assert mistakes("one: bare\ntwo: {tier1: bare, tier2: {kind: owner, rounds: 1}}") == [
+        "e.yaml:2:49: two.tier2.rounds: 1 is outside [2, 9]"
+    ]
+    assert mistakes("one: bare\ntwo: {kind: owner, rounds: 1}") == ["e.yaml:2:28: two.rounds: 1 is outside [2, 9]"]
