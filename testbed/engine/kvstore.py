@@ -5,8 +5,9 @@ A worker uses it towards its local server, a local server towards the global ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,11 +22,30 @@ PULL_ROUND = -1  # a plain pull belongs to no round
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What comes down with a value.
+
+    last      nobody goes on after this round
+    waited_s  how long this child's contribution lay at servers, waiting for others, on all tiers together
+    steps     local steps for the next round, by worker; empty: as before
+    """
+
+    last: bool = False
+    waited_s: float = 0.0
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def to_meta(self) -> dict[str, Any]:
+        """Only what says something, so that plain rounds have short headers."""
+        meta = {"last": self.last, "waited_s": round(self.waited_s, 6), "steps": dict(self.steps)}
+        return {name: value for name, value in meta.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
-    """The value of a key after a round. ``last``: nobody goes on after this round."""
+    """The value of a key after a round."""
 
     tensor: Tensor
-    last: bool = False
+    advice: Advice = field(default_factory=Advice)
 
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
@@ -64,13 +84,12 @@ class KVStore:
                 self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, parts=(part,))
             )
 
-    async def push(self, key: int, round_: int, tensor: Tensor, last: bool = False) -> None:
-        """Send this child's contribution to a key's round. ``value`` then waits for the answer."""
+    async def push(self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
+        """Send this child's contribution to a key's round, with ``notes``; ``value`` then waits for the answer."""
         for piece in self._slices[key]:
             self._expect(piece.wire_key, round_)
             parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
-            meta = {"last": True} if last else {}
-            message = Message(Kind.PUSH, piece.wire_key, round_, meta, parts, self._priority(key))
+            message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes or {}), parts, self._priority(key))
             await self._world.send(self._servers[piece.server], message)
 
     async def value(self, key: int, round_: int) -> Value:
@@ -78,7 +97,7 @@ class KVStore:
         pieces = [await self._arrival(piece, round_) for piece in self._slices[key]]
         if len(pieces) == 1:
             return pieces[0]
-        return Value(torch.cat([piece.tensor for piece in pieces]), any(piece.last for piece in pieces))
+        return Value(torch.cat([piece.tensor for piece in pieces]), merged([piece.advice for piece in pieces]))
 
     async def pull(self, keys: Sequence[int]) -> list[Tensor]:
         """The current values of ``keys``, asked for all at once; waits until they have one."""
@@ -105,4 +124,10 @@ class KVStore:
             self._codec.begin(key, tensor)
         else:
             tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
-        self._pending[key, message.round].set_result(Value(tensor, message.meta.get("last", False)))
+        self._pending[key, message.round].set_result(Value(tensor, Advice(**message.meta)))
+
+
+def merged(advice: Sequence[Advice]) -> Advice:
+    """What several answers of one round say together: the longest wait, and everybody's steps."""
+    steps = {worker: count for each in advice for worker, count in each.steps.items()}
+    return Advice(any(each.last for each in advice), max(each.waited_s for each in advice), steps)

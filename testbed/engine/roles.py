@@ -8,20 +8,19 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
+from testbed.engine import technique
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore
 from testbed.engine.learner import make_learner
 from testbed.engine.membership import Membership
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.server import Server
-from testbed.engine.upstream import Optimizing, ParentServers, Upstream
+from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import Choice, NodePlan, Plan
-from testbed.policy.events import SyncPolicy
 from testbed.policy.order import ORDERS
 from testbed.policy.shard import SHARDS
-from testbed.policy.sync import SYNC
-from testbed.training.trainer import values_sha256
+from testbed.training.learner import values_sha256
 from testbed.world import Role, World
 
 
@@ -36,6 +35,8 @@ def make_role(plan: Plan, node: NodePlan) -> Role:
 
 def _worker(plan: Plan, node: NodePlan) -> Role:
     learner = make_learner(plan, node)
+    work = technique.local_work(plan, node, learner)
+    reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
 
     async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
@@ -44,7 +45,8 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
         store = _store(plan, node, world, inbox, plan.technique.codec_tier1)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        rounds = await Worker(plan, node, store, learner).run(world, membership)
+        worker = Worker(plan, node, store, learner, work, reports)
+        rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
@@ -58,7 +60,8 @@ def _server(plan: Plan, node: NodePlan) -> Role:
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
         upstream = _upstream(plan, node, world, inbox)
-        server = Server(world, inbox, _sync_policy(plan, node), _codec_maker(_codec_below(plan, node)), upstream)
+        policy = technique.sync_policy(plan, node)
+        server = Server(world, inbox, policy, _codec_maker(_codec_below(plan, node)), upstream)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         await membership.ended()
@@ -70,35 +73,22 @@ def _server(plan: Plan, node: NodePlan) -> Role:
 
 def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Upstream:
     if node.parents:
-        return ParentServers(world, _store(plan, node, world, inbox, plan.technique.codec_tier2))
-    return Optimizing(world, plan.technique.optimizer)
+        store = _store(plan, node, world, inbox, plan.technique.codec_tier2)
+        return ParentServers(world, store, technique.party_weight(plan, node))
+    return Top(world, technique.top_key(plan))
 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, codec: Choice) -> KVStore:
-    technique = plan.technique
-    slicer = SHARDS[technique.shard.kind]
-    order = ORDERS[technique.order.kind]
+    slicer = SHARDS[plan.technique.shard.kind]
+    order = ORDERS[plan.technique.order.kind]
     return KVStore(
         world,
         inbox,
         node.parents,
         make_codec(codec.kind, codec.options),
-        slicer(slicer.Options(**technique.shard.options)).slices,
-        order(order.Options(**technique.order.options)).priority,
+        slicer(slicer.Options(**plan.technique.shard.options)).slices,
+        order(order.Options(**plan.technique.order.options)).priority,
     )
-
-
-def _sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
-    choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
-    policy = SYNC[choice.kind]
-    return policy(_contributors(plan, node), policy.Options(**choice.options))
-
-
-def _contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    """Children that contribute to every round: training workers, or the servers of data centres that have one."""
-    training = {worker.name for worker in plan.with_role("worker") if worker.trains}
-    above = {parent for worker in plan.with_role("worker") if worker.trains for parent in worker.parents}
-    return tuple(child for child in node.children if child in training or child in above)
 
 
 def _codec_below(plan: Plan, node: NodePlan) -> Choice:

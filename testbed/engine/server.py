@@ -6,31 +6,43 @@ A local server and a global server are this same role with another upstream.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvstore import PULL_ROUND, Value
-from testbed.engine.upstream import Upstream
+from testbed.engine.kvstore import PULL_ROUND, Advice, Value
+from testbed.engine.upstream import Total, Upstream
 from testbed.messages import Kind, Message
-from testbed.policy.events import Combine, Effect, SyncPolicy
+from testbed.policy.events import Answer, Combine, Effect, Push, Report, SyncPolicy
 from testbed.world import Work, World
 
 CodecMaker = Callable[[], Codec]
 
 
 class Server:
-    """Values of keys, and the contributions of rounds not yet complete. Knows sizes by its children's declarations."""
+    """Values of keys, and the contributions of rounds not yet complete. Knows sizes by its children's declarations.
 
-    def __init__(self, world: World, inbox: Inbox, policy: SyncPolicy, codec: CodecMaker, upstream: Upstream) -> None:
+    ``weight``: what its members count for together in a mean, for values that are made here and not above.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        inbox: Inbox,
+        policy: SyncPolicy,
+        codec: CodecMaker,
+        upstream: Upstream,
+    ) -> None:
         self._world, self._policy, self._upstream = world, policy, upstream
         self._make_codec = codec
         self._codecs: dict[str, Codec] = {}  # one per child: a codec may have memory
         self._sizes: dict[int, int] = {}
         self._values: dict[int, Value] = {}
-        self._contributions: dict[tuple[int, int], dict[str, Tensor]] = {}
-        self._last: set[tuple[int, int]] = set()
+        self._contributions = Contributions()
+        self._ending = False
         self._pulls: dict[int, list[str]] = {}
         inbox.on(Kind.DECLARE, self._on_declare)
         inbox.on(Kind.INIT, self._on_init)
@@ -40,6 +52,8 @@ class Server:
     def values(self) -> list[Tensor]:
         """Current values in the order of keys."""
         return [self._values[key].tensor for key in sorted(self._values)]
+
+    # ---- first values -------------------------------------------------------------------------------------------
 
     def _on_declare(self, message: Message) -> None:
         sizes = dict(zip(message.meta["keys"], message.meta["sizes"], strict=True))
@@ -54,7 +68,7 @@ class Server:
 
     def _on_pull(self, message: Message) -> None:
         if message.key in self._values:
-            self._world.spawn(self._answer(message.key, PULL_ROUND, (message.sender,)), "answer a pull")
+            self._world.spawn(self._first_values(message.key, [message.sender]), "answer a pull")
             return
         waiting = self._pulls.setdefault(message.key, [])
         waiting.append(message.sender)
@@ -63,48 +77,54 @@ class Server:
 
     async def _fetch(self, key: int) -> None:
         self._values[key] = Value(await self._upstream.pull(key))
-        await self._answer(key, PULL_ROUND, tuple(self._pulls.pop(key)))
+        await self._first_values(key, self._pulls.pop(key))
+
+    async def _first_values(self, key: int, members: list[str]) -> None:
+        value = self._values[key].tensor
+        for member in members:
+            self._codecs[member].begin(key, value)
+            self._upstream.handed_out(key, value, member)
+            await self._world.send(member, Message(Kind.VALUE, key, PULL_ROUND, parts=(value,)))
+
+    # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
-        key, round_, member = message.key, message.round, message.sender
+        key, member, now_s = message.key, message.sender, self._world.now()
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key])
-        self._contributions.setdefault((key, round_), {})[member] = tensor
-        if message.meta.get("last"):
-            self._last.add((key, round_))
-        effects = self._policy.on_push(member, key, round_, self._world.now())
+        self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s))
+        reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
+        effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
-            self._world.spawn(self._carry_out(effects), f"round {round_} of key {key}")
+            self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Combine):
                 await self._combine(effect)
             else:
-                await self._answer(effect.key, effect.round, effect.members)
+                await self._answer(effect)
 
     async def _combine(self, effect: Combine) -> None:
-        where = (effect.key, effect.round)
-        contributions = self._contributions.pop(where)
-        tensors = [contributions[member] for member in effect.members]
+        taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
+        tensors = [contribution.tensor for contribution in taken]
         work = Work("sum", effect.round, size_bytes=sum(tensor.nbytes for tensor in tensors))
-        total = await self._world.compute(work, lambda: sum_in_order(tensors))
-        last = where in self._last
-        self._last.discard(where)
-        self._values[effect.key] = await self._upstream.apply(effect.key, effect.round, total, last)
+        tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
+        total = Total(effect.key, effect.round, tensor, effect.members, merged_notes(taken))
+        if effect.up:
+            self._values[effect.key] = await self._upstream.apply(total)
+        else:
+            self._values[effect.key] = Value(tensor, Advice(last=bool(total.notes.get("last"))))
 
-    async def _answer(self, key: int, round_: int, members: tuple[str, ...]) -> None:
-        value = self._values[key]
-        meta = {"last": True} if value.last else {}
-        for member in members:
-            parts = self._payload(member, key, round_, value.tensor)
-            await self._world.send(member, Message(Kind.VALUE, key, round_, dict(meta), parts))
-
-    def _payload(self, member: str, key: int, round_: int, value: Tensor) -> tuple[Tensor, ...]:
-        codec = self._codecs[member]
-        if round_ != PULL_ROUND:
-            return codec.encode_value(key, value)
-        codec.begin(key, value)
-        return (value,)
+    async def _answer(self, effect: Answer) -> None:
+        key, value = effect.key, self._values[effect.key]
+        self._ending = self._ending or value.advice.last
+        steps = value.advice.steps or effect.steps
+        for member, round_ in zip(effect.members, effect.rounds, strict=True):
+            waited_s = value.advice.waited_s + self._contributions.waited_s(member, key, round_)
+            advice = Advice(self._ending, waited_s, steps)
+            parts = self._codecs[member].encode_value(key, value.tensor)
+            self._upstream.handed_out(key, value.tensor, member)
+            await self._world.send(member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts))
 
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:
@@ -115,3 +135,12 @@ def sum_in_order(tensors: list[Tensor]) -> Tensor:
     for tensor in tensors[2:]:
         total += tensor
     return total
+
+
+def merged_notes(contributions: list[Contribution]) -> dict[str, Any]:
+    """What the pushes said, together."""
+    notes: dict[str, Any] = {}
+    if any(each.notes.get("last") for each in contributions):
+        notes["last"] = True
+    reports = {worker: report for each in contributions for worker, report in each.notes.get("reports", {}).items()}
+    return notes | ({"reports": reports} if reports else {})

@@ -1,15 +1,27 @@
-"""What lies above a server: the next tier (a local server's parents), or the optimizer (at the top)."""
+"""What lies above a server: the next tier (a local server's parents), or the top, where values live and change."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from testbed.engine.kvstore import KVStore, Value
-from testbed.plan.model import Choice
+from testbed.engine.kvstore import Advice, KVStore, Value
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged."""
+
+    key: int
+    round: int
+    tensor: Tensor
+    members: tuple[str, ...]
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class Upstream(Protocol):
@@ -18,14 +30,19 @@ class Upstream(Protocol):
     async def declare(self, sizes: dict[int, int]) -> None: ...
     async def init(self, key: int, tensor: Tensor) -> None: ...
     async def pull(self, key: int) -> Tensor: ...
-    async def apply(self, key: int, round_: int, total: Tensor, last: bool) -> Value: ...
+
+    async def apply(self, total: Total) -> Value:
+        """The key's value after this contribution."""
+
+    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+        """``member`` is being sent ``value``: what it computes next, it computes there."""
 
 
 class ParentServers:
-    """The tier above, reached through a KVStore."""
+    """The tier above, reached through a KVStore. ``weight``: what this server counts for in a mean over its tier."""
 
-    def __init__(self, world: World, store: KVStore) -> None:
-        self._world, self._store = world, store
+    def __init__(self, world: World, store: KVStore, weight: float = 1.0) -> None:
+        self._world, self._store, self._weight = world, store, weight
         self._declared: Future[None] = world.future()
 
     async def declare(self, sizes: dict[int, int]) -> None:
@@ -41,26 +58,57 @@ class ParentServers:
         (value,) = await self._store.pull([key])
         return value
 
-    async def apply(self, key: int, round_: int, total: Tensor, last: bool) -> Value:
-        await self._store.push(key, round_, total, last)
-        return await self._store.value(key, round_)
+    async def apply(self, total: Total) -> Value:
+        tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
+        await self._store.push(total.key, total.round, tensor, total.notes)
+        return await self._store.value(total.key, total.round)
+
+    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+        pass
 
 
-class Optimizing:
-    """The top: values live here, and the optimizer with them; nowhere else is there any optimizer state."""
+class TopKey(Protocol):
+    """One key at the top tier: its value, and what a combined contribution does to it."""
 
-    def __init__(self, world: World, optimizer: Choice) -> None:
-        self._world, self._choice = world, optimizer
-        self._keys: dict[int, KeyOptimizer] = {}
+    value: Tensor
+
+    def step(self, total: Tensor, member: str | None = None) -> None: ...
+    def pulled(self, member: str, value: Tensor) -> None: ...
+
+
+class Assigned:
+    """The combined contribution is the new value: means of models (HFA), or sums for the workers' own optimizers."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value.clone()
+
+    def step(self, total: Tensor, member: str | None = None) -> None:
+        self.value = total
+
+    def pulled(self, member: str, value: Tensor) -> None:
+        pass
+
+
+class Top:
+    """The top tier: values live here, and the optimizer with them; nowhere else is there any optimizer state.
+
+    A contribution of one member alone (asynchronous algorithms) is applied as that member's: ``update`` events tell
+    how stale it was, in versions of the key applied since the member was last sent it.
+    """
+
+    def __init__(self, world: World, make_key: Callable[[Tensor], TopKey]) -> None:
+        self._world, self._make_key = world, make_key
+        self._keys: dict[int, TopKey] = {}
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
+        self._seen: dict[tuple[int, str], int] = {}
 
     async def declare(self, sizes: dict[int, int]) -> None:
         pass  # a key begins with its first value
 
     async def init(self, key: int, tensor: Tensor) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
-        self._keys[key] = KeyOptimizer(self._choice.kind, self._choice.options, tensor)
+        self._keys[key] = self._make_key(tensor)
         self._versions[key] = 0
         self._first_value(key).set_result(None)
 
@@ -68,14 +116,26 @@ class Optimizing:
         await self._world.wait(self._first_value(key), f"the first value of key {key} from the master worker")
         return self._keys[key].value.clone()
 
-    async def apply(self, key: int, round_: int, total: Tensor, last: bool) -> Value:
-        state = self._keys[key]
+    async def apply(self, total: Total) -> Value:
+        key, state = total.key, self._keys[total.key]
+        member = total.members[0] if len(total.members) == 1 else None
         # Adam reads and writes gradient, value and two moments
-        work = Work("optimizer", round_, size_bytes=4 * total.nbytes)
-        await self._world.compute(work, lambda: state.step(total))
+        work = Work("optimizer", total.round, size_bytes=4 * total.tensor.nbytes)
+        await self._world.compute(work, lambda: state.step(total.tensor, member))
+        stale = max(self._versions[key] - self._seen.get((key, each), 0) for each in total.members)
         self._versions[key] += 1
-        self._world.record("update", key=key, round=round_, version=self._versions[key])
-        return Value(state.value.clone(), last)
+        self._world.record(
+            "update", key=key, round=total.round, version=self._versions[key],
+            contributors=list(total.members), staleness=stale,
+        )  # fmt: skip
+        return Value(state.value.clone(), Advice(last=bool(total.notes.get("last"))))
+
+    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+        self._seen[key, member] = self._versions[key]
+        self._keys[key].pulled(member, value)
 
     def _first_value(self, key: int) -> Future[None]:
         return self._initialised.setdefault(key, self._world.future())
+
+
+__all__ = ["Assigned", "KeyOptimizer", "ParentServers", "Top", "TopKey", "Total", "Upstream"]

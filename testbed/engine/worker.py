@@ -1,32 +1,37 @@
-"""The worker: computes gradients, pushes them, takes the new values, round after round."""
+"""The worker: works locally, pushes what came of it, takes the new values, round after round."""
 
 from __future__ import annotations
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.kvstore import KVStore
+from testbed.engine.kvstore import KVStore, Value, merged
+from testbed.engine.local_work import LocalWork, Outcome
 from testbed.engine.membership import Membership
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.trainer import Learner, StepResult
-from testbed.world import Work, World
+from testbed.training.learner import Learner
+from testbed.world import World
 
 
 class Worker:
-    """One worker of one data centre. ``evaluation`` is None on all workers but one."""
+    """One worker of one data centre. ``reports``: whether it tells its servers how long it takes."""
 
-    def __init__(self, plan: Plan, node: NodePlan, store: KVStore, learner: Learner) -> None:
-        self._plan, self._node, self._store, self._learner = plan, node, store, learner
+    def __init__(
+        self, plan: Plan, node: NodePlan, store: KVStore, learner: Learner, work: LocalWork, reports: bool
+    ) -> None:
+        self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
+        self._reports = reports
         training = [worker for worker in plan.with_role("worker") if worker.trains]
         self._training_workers = len(training)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._is_evaluator = node.name == training[0].name
+        self._notes: dict[str, object] = {}
 
-    async def run(self, world: World, membership: Membership) -> int:
+    async def run(self, world: World, membership: Membership, first_steps: int) -> int:
         """Train to the end. Returns the number of rounds done."""
         await self._agree_on_first_values()
         rounds = 0
         if self._node.trains:
             await membership.barrier("train", self._training_workers)
-            rounds = await self._train(world)
+            rounds = await self._train(world, first_steps)
         await membership.finish()
         return rounds
 
@@ -36,36 +41,51 @@ class Worker:
         if self._is_master:
             for key, value in enumerate(self._learner.values()):
                 await self._store.init(key, value)
-        self._learner.load(await self._store.pull(range(len(self._learner.sizes))))
+        self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
 
-    async def _train(self, world: World) -> int:
+    async def _train(self, world: World, steps: int) -> int:
         training = self._plan.training
         evaluation = None
         if self._is_evaluator:
             world.record("train", iterations=training.iterations, workers=self._training_workers)
             evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
-        round_, last = 0, False
-        while not last:
-            last = await self._round(world, round_, evaluation)
-            round_ += 1
+        for round_ in range(training.iterations):
+            values = await self._round(world, round_, steps, evaluation)
+            advice = merged([value.advice for value in values])
+            steps = advice.steps.get(self._node.name, steps)
+            if advice.last:
+                break
         if evaluation:
-            await evaluation.finish(round_ - 1)
-        return round_
+            await evaluation.finish(round_)
+        return round_ + 1
 
-    async def _round(self, world: World, round_: int, evaluation: Evaluation | None) -> bool:
-        started = world.now()
-        result = await world.compute(Work("step", round_), lambda: self._learner.gradient(round_))
-        reached = await evaluation.before_push(round_) if evaluation else False
-        last = await self._synchronise(round_, result, reached or round_ + 1 == self._plan.training.iterations)
-        world.record("round", t0=started, round=round_, loss=result.loss, samples=result.samples)
+    async def _round(self, world: World, round_: int, steps: int, evaluation: Evaluation | None) -> list[Value]:
+        started_s = world.now()
+        outcome = await self._work.run(world, round_, steps)
+        if evaluation and await evaluation.before_push(round_):
+            self._notes["last"] = True
+        pushed_s = world.now()
+        values = await self._synchronise(round_, outcome)
+        waited_s = max(value.advice.waited_s for value in values)
+        self._report(outcome, pushed_s - started_s, world.now() - pushed_s - waited_s)
+        world.record(
+            "round", t0=started_s, round=round_, loss=outcome.loss, samples=outcome.samples,
+            steps=outcome.steps, waited_s=round(waited_s, 6),
+        )  # fmt: skip
         if evaluation:
             evaluation.after_round(round_)
-        return last
+        return values
 
-    async def _synchronise(self, round_: int, result: StepResult, last: bool) -> bool:
-        """Push every gradient, then take every new value. True when no round follows, by anybody's word."""
-        for key, gradient in enumerate(result.gradients):
-            await self._store.push(key, round_, gradient, last)
-        values = [await self._store.value(key, round_) for key in range(len(result.gradients))]
-        self._learner.load([value.tensor for value in values])
-        return any(value.last for value in values)
+    async def _synchronise(self, round_: int, outcome: Outcome) -> list[Value]:
+        """Push every key, then take every new value. What the worker has to say goes with the first key."""
+        for key, tensor in enumerate(outcome.contributions):
+            await self._store.push(key, round_, tensor, self._notes if key == 0 else None)
+        values = [await self._store.value(key, round_) for key in range(len(outcome.contributions))]
+        self._work.take([value.tensor for value in values])
+        return values
+
+    def _report(self, outcome: Outcome, work_s: float, transfer_s: float) -> None:
+        """For the next push: what a step and a transfer take here (ESync)."""
+        if self._reports:
+            report = (round(work_s / outcome.steps, 6), round(max(0.0, transfer_s), 6))
+            self._notes["reports"] = {self._node.name: report}

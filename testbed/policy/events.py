@@ -7,39 +7,82 @@ in every world, and a test drives a policy with a list of pushes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+
+class Contribution(StrEnum):
+    """What a worker pushes at the end of its local work."""
+
+    GRADIENT = "gradient"  # of one step; the server sums them
+    MODEL = "model"  # its parameters after local steps, weighted so that the sum is a mean
+    DELTA = "delta"  # parameters before minus after local steps (an outer gradient), weighted likewise
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker has measured by its own clock: seconds of one local step, and of moving its model to and fro."""
+
+    step_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """``member``'s contribution to (key, round) has arrived at ``now_s``. ``reports`` by worker, if any came along."""
+
+    member: str
+    key: int
+    round: int
+    now_s: float = 0.0
+    reports: Mapping[str, Report] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """Sum the contributions of ``members`` to (key, round), in the order given, and pass the sum on.
+    """Sum the contributions of ``members`` to (key, round), in the order given.
 
-    "On" is the next tier, or the optimizer at the top tier. Effects after it happen when the new value is there.
+    ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose answer is the new value; otherwise
+    the sum, over the weight of these members, is itself the new value. Effects after it happen when the value is there.
     """
 
     key: int
     round: int
     members: tuple[str, ...]
+    up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Send the current value of ``key`` to ``members``, as the answer to their push of ``round``."""
+    """Send the current value of ``key`` to ``members``, as the answer to each one's push of ``rounds[i]``.
+
+    ``steps``: local steps that workers are to do before their next push, by worker; empty leaves that to them.
+    """
 
     key: int
-    round: int
+    rounds: tuple[int, ...]
     members: tuple[str, ...]
+    steps: Mapping[str, int] = field(default_factory=dict)
 
 
 Effect = Combine | Answer
 
 
 class SyncPolicy(Protocol):
-    """Who waits for whom at one server. ``members`` are its children, in rank order."""
+    """Who waits for whom at one server. Made with its children, in rank order, and its options.
 
-    def on_push(self, member: str, key: int, round_: int, now: float) -> list[Effect]:
-        """``member``'s contribution to (key, round) has arrived at ``now`` seconds. Returns what to do, in order."""
+    contribution  what workers push under this algorithm
+    tiers         the tiers on which it may stand
+    """
+
+    contribution: ClassVar[Contribution]
+    tiers: ClassVar[tuple[int, ...]]
+    Options: ClassVar[type[Any]]
+
+    def on_push(self, push: Push) -> list[Effect]:
+        """Returns what to do, in order."""
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        """Members whose push of (key, round) is still missing; empty when nobody waits for them."""
+        """Members whose push of (key, round) is still missing while others wait for it."""

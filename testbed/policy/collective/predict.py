@@ -76,8 +76,10 @@ class _Walk:
         for transfer in self._steps[self._at].sends:
             pair = (self.rank, transfer.peer)
             link, size_bytes = link_of(*pair), self._bytes(transfer)
-            start_s = max(self.time_s, state.link_free_s[pair], state.port_free_s[self.rank])
-            state.port_free_s[self.rank] = start_s + size_bytes * port_beta_s
+            start_s = max(self.time_s, state.link_free_s[pair])
+            if port_beta_s:
+                start_s = max(start_s, state.port_free_s[self.rank])
+                state.port_free_s[self.rank] = start_s + size_bytes * port_beta_s
             state.link_free_s[pair] = start_s + size_bytes * max(link.beta_s, port_beta_s)
             state.arrivals[(*pair, self.lane)].append(state.link_free_s[pair] + link.alpha_s)
         return [transfer.peer for transfer in self._steps[self._at].sends]

@@ -7,12 +7,17 @@ taken in rank order, so the result does not depend on the order of arrival.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Effect
+from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
+from testbed.policy.sync.rounds import Rounds
 
 
 class Fsa:
     """Wait for all, combine all, answer all."""
+
+    contribution: ClassVar = Contribution.GRADIENT
+    tiers: ClassVar = (1, 2)
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -20,17 +25,15 @@ class Fsa:
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
         self._members = members
-        self._missing: dict[tuple[int, int], set[str]] = {}
+        self._rounds = Rounds(members)
+        self.waiting_for = self._rounds.missing
 
-    def on_push(self, member: str, key: int, round_: int, now: float) -> list[Effect]:
-        missing = self._missing.setdefault((key, round_), set(self._members))
-        assert member in missing, f"{member} pushed key {key} of round {round_} twice"
-        missing.remove(member)
-        if missing:
+    def on_push(self, push: Push) -> list[Effect]:
+        if not self._rounds.complete(push):
             return []
-        del self._missing[key, round_]
-        return [Combine(key, round_, self._members), Answer(key, round_, self._members)]
+        everyone = (push.round,) * len(self._members)
+        return [Combine(push.key, push.round, self._members), Answer(push.key, everyone, self._members)]
 
-    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        missing = self._missing.get((key, round_), set())
-        return tuple(member for member in self._members if member in missing)
+
+class Bsp(Fsa):
+    """Bulk-synchronous parallel: FSA's name where there is one tier."""

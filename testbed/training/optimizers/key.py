@@ -81,6 +81,11 @@ class KeyOptimizer:
             self._compensation.pulled(member, value)
         return value
 
+    def pulled(self, member: str, value: Tensor) -> None:
+        """``member`` was sent ``value``, a copy that nobody changes; its next gradient counts as computed there."""
+        if self._compensation is not None and not value.is_meta:
+            self._compensation.pulled(member, value)
+
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
         """One step along ``gradient`` (flat float32, the size of the value), or an outer gradient: old minus new.
 

@@ -1,0 +1,43 @@
+"""Contributions that have arrived at a server and wait to be combined, and how long each of them waited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One member's push: the tensor, what came with it, and when it was here."""
+
+    tensor: Tensor
+    notes: dict[str, Any]
+    arrived_s: float
+
+
+class Contributions:
+    """By member, key and round. Each is taken exactly once."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int, int], Contribution] = {}
+        self._waited_s: dict[tuple[str, int, int], float] = {}
+
+    def add(self, member: str, key: int, round_: int, contribution: Contribution) -> None:
+        """A push has arrived."""
+        where = (member, key, round_)
+        assert where not in self._held, f"{member} pushed key {key} of round {round_} twice"
+        self._held[where] = contribution
+
+    def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[Contribution]:
+        """Those of ``members``, in their order; their wait ends ``now_s``."""
+        taken = [self._held.pop((member, key, round_)) for member in members]
+        for member, contribution in zip(members, taken, strict=True):
+            self._waited_s[member, key, round_] = now_s - contribution.arrived_s
+        return taken
+
+    def waited_s(self, member: str, key: int, round_: int) -> float:
+        """How long that contribution waited for others; asked once, when its answer goes out."""
+        return self._waited_s.pop((member, key, round_))

@@ -1,0 +1,97 @@
+"""What a Plan's techniques mean for the parts of the engine: who weighs what, which optimizer stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
+from testbed.engine.upstream import Assigned, TopKey
+from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.policy.events import Contribution, SyncPolicy
+from testbed.policy.sync import SYNC
+from testbed.training.learner import Learner
+from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
+
+
+def training_workers(plan: Plan) -> tuple[NodePlan, ...]:
+    """Workers that contribute, in rank order."""
+    return tuple(worker for worker in plan.with_role("worker") if worker.trains)
+
+
+def contribution_of(plan: Plan) -> Contribution:
+    """What workers push: the algorithm that they face decides."""
+    contribution: Contribution = SYNC[plan.technique.sync_tier1.kind].contribution
+    return contribution
+
+
+def worker_options(plan: Plan) -> Any:
+    """Options of the synchronisation algorithm that workers face."""
+    choice = plan.technique.sync_tier1
+    return SYNC[choice.kind].Options(**choice.options)
+
+
+def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
+    """The policy of one server, over the children that contribute."""
+    choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
+    kind = SYNC[choice.kind]
+    policy: SyncPolicy = kind(contributors(plan, node), kind.Options(**choice.options))
+    return policy
+
+
+def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+    """Children that contribute to every round: training workers, or the servers of data centres that have one."""
+    workers = training_workers(plan)
+    contributing = {worker.name for worker in workers} | {parent for worker in workers for parent in worker.parents}
+    return tuple(child for child in node.children if child in contributing)
+
+
+def worker_weight(plan: Plan, node: NodePlan) -> float:
+    """What a worker counts for in the mean of its data centre; 1 where contributions are summed (gradients)."""
+    if contribution_of(plan) is Contribution.GRADIENT:
+        return 1.0
+    return 1.0 / len([worker for worker in training_workers(plan) if worker.parents == node.parents])
+
+
+def party_weight(plan: Plan, server: NodePlan) -> float:
+    """What a data centre counts for in the mean over all; 1 where contributions are summed."""
+    if contribution_of(plan) is Contribution.GRADIENT:
+        return 1.0
+    workers = training_workers(plan)
+    if worker_options(plan).weights == "party":
+        return 1.0 / len({worker.parents for worker in workers})
+    mine = [worker for worker in workers if server.name in worker.parents]
+    return len(mine) / len(workers)
+
+
+def local_work(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
+    """What a worker does between two synchronisations."""
+    optimizer, contribution = plan.technique.optimizer, contribution_of(plan)
+    if contribution is Contribution.GRADIENT:
+        if optimizer.options.get("at") != "worker":
+            return OneGradient(learner)
+        return OwnUpdate(learner, _own_optimizer(optimizer, learner), len(training_workers(plan)))
+    return LocalSteps(learner, _own_optimizer(optimizer, learner), contribution, worker_weight(plan, node))
+
+
+def first_steps(plan: Plan) -> int:
+    """Local steps of a worker's first round."""
+    return getattr(worker_options(plan), "local_steps", 1)
+
+
+def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
+    """What a combined contribution does to a key at the top tier."""
+    outer = getattr(worker_options(plan), "outer", None)
+    if outer is not None:
+        kind, options = outer
+        return lambda value: KeyOptimizer(kind, options, value)
+    optimizer = plan.technique.optimizer
+    if contribution_of(plan) is Contribution.MODEL or optimizer.options.get("at") == "worker":
+        return Assigned
+    return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
+
+
+def _own_optimizer(optimizer: Choice, learner: Learner) -> ModelOptimizer:
+    return ModelOptimizer(optimizer.kind, optimizer.options, learner.values())

@@ -1,0 +1,50 @@
+"""DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean change.
+
+Douillard et al., DiLoCo: Distributed low-communication training of language models, 2023 (arXiv 2311.08105). Today's
+heir of HFA: what travels is the outer gradient, parameters before minus after H inner steps; the global server takes
+an outer step along its mean. Outer learning rate 1 and momentum 0 is plain averaging of models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from testbed.policy.events import Contribution
+from testbed.policy.sync.fsa import Fsa
+
+
+class DiLoCo(Fsa):
+    """Synchronous rounds of outer gradients."""
+
+    contribution: ClassVar = Contribution.DELTA
+    tiers: ClassVar = (1, 2)
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """``h`` inner steps a round; the outer optimizer's step size and Nesterov momentum (the paper's defaults)."""
+
+        h: int = field(default=50, metadata={"help": "inner steps between two rounds", "min": 1, "max": 10**6})
+        outer_learning_rate: float = field(
+            default=0.7, metadata={"help": "step size of the outer optimizer", "above": 0, "max": 100}
+        )
+        outer_momentum: float = field(
+            default=0.9, metadata={"help": "Nesterov momentum of the outer optimizer", "min": 0, "max": 0.9999}
+        )
+        weights: str = field(
+            default="worker",
+            metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
+        )
+
+        @property
+        def local_steps(self) -> int:
+            """Local steps between two pushes."""
+            return self.h
+
+        @property
+        def outer(self) -> tuple[str, dict[str, Any]]:
+            """The optimizer at the top tier, and its options."""
+            return "nesterov", {"learning_rate": self.outer_learning_rate, "momentum": self.outer_momentum}
+
+    def __init__(self, members: tuple[str, ...], options: Options) -> None:
+        super().__init__(members, Fsa.Options())

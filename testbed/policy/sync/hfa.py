@@ -1,0 +1,59 @@
+"""HFA, hierarchical frequency aggregation: local steps inside, rarer rounds across.
+
+Liu et al., Client-edge-cloud hierarchical federated learning, ICC 2020; GeoMX. Workers train alone for K1 steps, then
+their data centre averages their models; every K2-th such round the data centres' means are averaged over the WAN.
+
+| paper | here |
+|---|---|
+| κ1, K1 | ``k1``: local steps between two pushes |
+| κ2, K2 | ``k2``: LAN rounds between two WAN rounds |
+
+Unlike in GeoMX the global tier holds the model itself, and every key changes tier in the same round, because the
+round, not a counter of some key, decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
+from testbed.policy.sync.rounds import Rounds
+
+
+class Hfa:
+    """Average models: inside every round, across every ``k2``-th."""
+
+    contribution: ClassVar = Contribution.MODEL
+    tiers: ClassVar = (1, 2)
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """See the module's docstring. ``weights``: what a member counts for in a mean."""
+
+        k1: int = field(default=20, metadata={"help": "local steps between two pushes", "min": 1, "max": 10**6})
+        k2: int = field(default=10, metadata={"help": "LAN rounds between two WAN rounds", "min": 1, "max": 10**6})
+        weights: str = field(
+            default="party",
+            metadata={
+                "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
+                "choices": ("party", "worker", "sample"),
+            },
+        )
+
+        @property
+        def local_steps(self) -> int:
+            """Local steps between two pushes."""
+            return self.k1
+
+    def __init__(self, members: tuple[str, ...], options: Options) -> None:
+        self._members, self._k2 = members, options.k2
+        self._rounds = Rounds(members)
+        self.waiting_for = self._rounds.missing
+
+    def on_push(self, push: Push) -> list[Effect]:
+        if not self._rounds.complete(push):
+            return []
+        everyone = (push.round,) * len(self._members)
+        up = (push.round + 1) % self._k2 == 0
+        return [Combine(push.key, push.round, self._members, up), Answer(push.key, everyone, self._members)]
