@@ -141,7 +141,8 @@ def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> fl
 
 def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
     wan = transfers[transfers["tier"] == "wan"]
-    training, setup = wan[wan["round"] >= 0], wan[~(wan["round"] >= 0)]
+    in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # the scheduler's messages are about no key
+    training, setup = wan[in_round], wan[~in_round]
     outside = setup.assign(total=setup["payload_bytes"] + setup["header_bytes"])
     return {
         "wan_payload_bytes": _up_and_down(training, "payload_bytes", sites),

@@ -55,12 +55,15 @@ def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events", "tokyo/server0")
     log.write("transfer", 0.5, t0=0.4, source="virginia/global0", target="tokyo/server0", message="value", key=0,
               round=-1, payload_bytes=4000, header_bytes=100, tier="wan")  # fmt: skip
+    log.write("transfer", 0.6, t0=0.5, source="virginia/scheduler", target="tokyo/server0", message="ready", key=-1,
+              round=0, payload_bytes=0, header_bytes=70, tier="wan")  # fmt: skip
     log.close()
     frames = tables.read(tmp_path)
     ending = summary.Ending("done", "", "", "", 1.0)
     result = summary.summarise(frames, as_dict(plan), {"status": "ok", "warnings": []}, ending)
     assert result["wan_payload_bytes"]["tokyo"]["down"] == 8 * MODEL_BYTES
-    assert result["wan_setup_bytes"]["tokyo"] == {"up": 0, "down": 4100}
+    assert result["wan_setup_bytes"]["tokyo"] == {"up": 0, "down": 4170}
+    assert result["wan_header_bytes"]["tokyo"]["down"] == 8 * 2 * HEADER
 
 
 def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
