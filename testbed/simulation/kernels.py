@@ -49,11 +49,9 @@ def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
         parent = (j - 1) >> 1
         if keys[parent] <= key:
             break
-        keys[j] = keys[parent]
-        items[j] = items[parent]
+        keys[j], items[j] = keys[parent], items[parent]
         j = parent
-    keys[j] = key
-    items[j] = item
+    keys[j], items[j] = key, item
     return size + 1
 
 
@@ -62,9 +60,7 @@ def _pop(keys: Array, items: Array, size: int) -> int:
     size -= 1
     if size == 0:
         return 0
-    key = keys[size]
-    item = items[size]
-    j = 0
+    key, item, j = keys[size], items[size], 0
     while True:
         child = 2 * j + 1
         if child >= size:
@@ -73,11 +69,9 @@ def _pop(keys: Array, items: Array, size: int) -> int:
             child += 1
         if keys[child] >= key:
             break
-        keys[j] = keys[child]
-        items[j] = items[child]
+        keys[j], items[j] = keys[child], items[child]
         j = child
-    keys[j] = key
-    items[j] = item
+    keys[j], items[j] = key, item
     return size
 
 
@@ -95,10 +89,8 @@ def _settle(done: Array, F: Array, I: Array, stride: int, c: int) -> None:
         d = done[parent]
         if F[d * CLASS_FLOATS + NEXT] <= key:
             break
-        done[i] = d
-        I[d * stride + PLACE] = i
-        i = parent
-        moved = True
+        done[i], I[d * stride + PLACE] = d, i
+        i, moved = parent, True
     while not moved:
         child = 2 * i
         if child > size:
@@ -108,11 +100,9 @@ def _settle(done: Array, F: Array, I: Array, stride: int, c: int) -> None:
         d = done[child]
         if F[d * CLASS_FLOATS + NEXT] >= key:
             break
-        done[i] = d
-        I[d * stride + PLACE] = i
+        done[i], I[d * stride + PLACE] = d, i
         i = child
-    done[i] = c
-    I[c * stride + PLACE] = i
+    done[i], I[c * stride + PLACE] = c, i
 
 
 def _drop(done: Array, F: Array, I: Array, stride: int, c: int) -> None:
@@ -124,8 +114,7 @@ def _drop(done: Array, F: Array, I: Array, stride: int, c: int) -> None:
     done[0] -= 1
     I[c * stride + PLACE] = 0
     if last != c:
-        done[i] = last
-        I[last * stride + PLACE] = i
+        done[i], I[last * stride + PLACE] = last, i
         _settle(done, F, I, stride, last)
 
 
@@ -175,8 +164,7 @@ def _advance(now: float, c: int, rate: float, F: Array) -> None:
     b = c * CLASS_FLOATS
     if now > F[b + UPDATED]:
         F[b + SERVED] += F[b + RATE] * (now - F[b + UPDATED])
-    F[b + UPDATED] = now
-    F[b + RATE] = rate
+    F[b + UPDATED], F[b + RATE] = now, rate
     left = F[b + TOP] - F[b + SERVED]
     if left < 0.0:
         left = 0.0
@@ -186,7 +174,7 @@ def _advance(now: float, c: int, rate: float, F: Array) -> None:
         F[b + NEXT] = INFINITE
 
 
-def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912, PLR0915
+def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912
     """Link what became active, unlink what ended, finish lone classes; returns how many links need a solve."""
     F, I, LF, LI, done, work, _, _ = state
     stride = CLASS_INTS + 3 * width
@@ -223,8 +211,7 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
                 lone = False
             elif flows > 0.0 and LF[link * LINK_FLOATS + CAPACITY] / flows < rate:
                 rate = LF[link * LINK_FLOATS + CAPACITY] / flows
-        F[b + SOLVED_FLOWS] = flows
-        F[b + SOLVED_CAP] = F[b + CAP]
+        F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = flows, F[b + CAP]
         if flows > 0.0 and lone:
             _advance(now, c, rate, F)
             _settle(done, F, I, stride, c)
@@ -232,9 +219,7 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
         if flows == 0.0:
             _unlink(c, width, I, LI)
             _drop(done, F, I, stride, c)
-            F[b + RATE] = 0.0
-            F[b + SERVED] = 0.0
-            F[b + NEXT] = INFINITE
+            F[b + RATE], F[b + SERVED], F[b + NEXT] = 0.0, 0.0, INFINITE
         if not lone:
             for hop in range(width):
                 link = I[c * stride + CLASS_INTS + hop]
@@ -256,14 +241,12 @@ def _component(n_links: int, width: int, state: State) -> int:
     n_all_links = len(LI) // LINK_INTS
     stride = CLASS_INTS + 3 * width
     stamp = work[0]
-    n_classes = 0
-    i = 0
+    n_classes = i = 0
     while i < n_links:
         i += 1
         link = work[i]
         LF[link * LINK_FLOATS + LEFT] = LF[link * LINK_FLOATS + CAPACITY]
-        weights = 0.0
-        open_ = 0
+        weights, open_ = 0.0, 0
         slot = LI[link * LINK_INTS + HEAD]
         while slot >= 0:
             c = slot // width
@@ -290,8 +273,7 @@ def _component(n_links: int, width: int, state: State) -> int:
             weights += F[b + WEIGHT] * F[b + FLOWS]
             open_ += 1
             slot = I[c * stride + CLASS_INTS + width + slot - c * width]
-        LF[link * LINK_FLOATS + WEIGHTS] = weights
-        LI[link * LINK_INTS + OPEN] = open_
+        LF[link * LINK_FLOATS + WEIGHTS], LI[link * LINK_INTS + OPEN] = weights, open_
     return n_links * 4294967296 + n_classes
 
 
@@ -328,8 +310,7 @@ def _fill(n_links: int, n_classes: int, width: int, state: State) -> None:
             size = _push(keys, items, size, F[b + LIMIT] / (F[b + WEIGHT] * F[b + FLOWS]), -1 - c)
     left = n_classes
     while left > 0:
-        level = keys[0]
-        item = items[0]
+        level, item = keys[0], items[0]
         size = _pop(keys, items, size)
         if item < 0:
             c = -1 - item
@@ -374,8 +355,7 @@ def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> f
             if rate != F[b + RATE] or F[b + UPDATED] == now or F[b + NEXT] == INFINITE:
                 _advance(now, c, rate, F)
                 _settle(done, F, I, stride, c)
-            F[b + SOLVED_FLOWS] = F[b + FLOWS]
-            F[b + SOLVED_CAP] = F[b + CAP]
+            F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = F[b + FLOWS], F[b + CAP]
     if done[0] > 0:
         return F[done[1] * CLASS_FLOATS + NEXT]  # type: ignore[no-any-return]
     return INFINITE
