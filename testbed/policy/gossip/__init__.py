@@ -1,0 +1,34 @@
+"""Gossip: workers average with neighbours only. Who speaks to whom, and with what weights; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testbed.policy.gossip.graphs import GRAPHS
+
+ALGORITHMS = ("dpsgd", "adpsgd", "sgp")
+CODECS = ("none",)
+"""Models must arrive as they are: what rounding adds or takes would change the average for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class GossipOptions:
+    """Decentralised training: every worker has a model of its own and mixes it with those of its neighbours.
+
+    ``dpsgd``: all at once, round by round (Lian et al., 2017). ``adpsgd``: pairs, whenever a worker has made a step
+    (Lian et al., 2018). ``sgp``: each pushes to one other, weights corrected by push-sum (Assran et al., 2019).
+    """
+
+    algorithm: str = field(default="dpsgd", metadata={"help": "how models are mixed", "choices": ALGORITHMS})
+    graph: str = field(
+        default="ring",
+        metadata={"help": "who are neighbours; network: as the data centres' links", "choices": (*GRAPHS, "network")},
+    )
+    gradients: str = field(
+        default="sum",
+        metadata={
+            "help": "sum: a worker's gradient counts as often as there are workers, so that the average of all models "
+            "moves as in the other paradigms; mean: once",
+            "choices": ("sum", "mean"),
+        },
+    )

@@ -1,0 +1,97 @@
+"""Graphs of workers: for each rank its neighbours, in ascending order. Undirected; no rank is its own neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import isqrt
+
+Graph = tuple[tuple[int, ...], ...]
+
+
+def given(size: int, edges: Iterable[tuple[int, int]]) -> Graph:
+    """The graph with these edges, in both directions."""
+    neighbours: list[set[int]] = [set() for _ in range(size)]
+    for a, b in edges:
+        if a != b:
+            neighbours[a].add(b)
+            neighbours[b].add(a)
+    return tuple(tuple(sorted(some)) for some in neighbours)
+
+
+def ring(size: int) -> Graph:
+    """Each with the next."""
+    return given(size, ((rank, (rank + 1) % size) for rank in range(size)))
+
+
+def torus(size: int) -> Graph:
+    """A grid as square as possible, closed in both directions; with a prime number of ranks, a ring."""
+    rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
+    columns = size // rows
+    along = ((rank, rank // columns * columns + (rank + 1) % columns) for rank in range(size))
+    across = ((rank, (rank + columns) % size) for rank in range(size))
+    return given(size, (*along, *across))
+
+
+def exponential(size: int) -> Graph:
+    """Each with those 1, 2, 4, … ranks away."""
+    return given(size, ((rank, (rank + hop) % size) for rank in range(size) for hop in hops(size)))
+
+
+def complete(size: int) -> Graph:
+    """Each with each."""
+    return given(size, ((a, b) for a in range(size) for b in range(a)))
+
+
+def hops(size: int) -> tuple[int, ...]:
+    """1, 2, 4, … below ``size``."""
+    return tuple(1 << power for power in range(max(0, (size - 1).bit_length())))
+
+
+GRAPHS: dict[str, Callable[[int], Graph]] = {
+    "ring": ring,
+    "torus": torus,
+    "exponential": exponential,
+    "complete": complete,
+}
+
+
+def reached(graph: Graph, start: int) -> set[int]:
+    """All ranks that a word from ``start`` can reach."""
+    known, fresh = {start}, [start]
+    while fresh:
+        fresh = [other for rank in fresh for other in graph[rank] if other not in known]
+        known.update(fresh)
+    return known
+
+
+def is_connected(graph: Graph) -> bool:
+    """Whether a word from anybody reaches everybody; otherwise no average of all can come about."""
+    return len(reached(graph, 0)) == len(graph)
+
+
+def two_sides(graph: Graph) -> tuple[bool, ...] | None:
+    """A side for each rank so that all edges go across, if there is one (the graph is bipartite)."""
+    sides: list[bool | None] = [None] * len(graph)
+    for start in range(len(graph)):
+        if sides[start] is None:
+            sides[start] = True
+            queue = [start]
+            for rank in queue:
+                for other in graph[rank]:
+                    if sides[other] is None:
+                        sides[other] = not sides[rank]
+                        queue.append(other)
+                    elif sides[other] == sides[rank]:
+                        return None
+    return tuple(bool(side) for side in sides)
+
+
+def without(graph: Graph, leaver: int) -> Graph:
+    """The graph after ``leaver`` has gone: it stands alone, and its neighbours close the gap in a ring.
+
+    So who could reach each other before still can.
+    """
+    orphans = graph[leaver]
+    kept = [(a, b) for a, some in enumerate(graph) for b in some if leaver not in (a, b)]
+    closing = list(zip(orphans, (*orphans[1:], *orphans[:1]), strict=True))
+    return given(len(graph), (*kept, *closing))

@@ -1,0 +1,166 @@
+"""Graphs and weights: connected, stochastic, and as fast as their spectral gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.policy.gossip.consensus import consensus_distance
+from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides, without
+from testbed.policy.gossip.graphs import given as given_graph
+from testbed.policy.gossip.mixing import (
+    Metropolis,
+    Mixing,
+    Part,
+    PushToAll,
+    PushToOne,
+    check,
+    is_doubly_stochastic,
+    matrix,
+    rounds_to_reach_all,
+    spectral_gap,
+)
+from testbed.policy.gossip.pairs import Partners, Progress
+
+SIZES = range(1, 18)
+
+
+@st.composite
+def connected(draw: st.DrawFn) -> Graph:
+    size = draw(st.integers(2, 12))
+    tree = [(rank, draw(st.integers(0, rank - 1))) for rank in range(1, size)]
+    ranks = st.integers(0, size - 1)
+    return given_graph(size, (*tree, *draw(st.lists(st.tuples(ranks, ranks), max_size=12))))
+
+
+def mixed(mixing: Mixing, models: np.ndarray, rounds: int) -> np.ndarray:
+    """What the workers do, without messages: values and push-sum weights side by side."""
+    weights = np.ones(len(models))
+    for round_ in range(rounds):
+        step = matrix(mixing, round_)
+        models, weights = step @ models, step @ weights
+    return models / weights[:, None]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("size", SIZES)
+def test_graphs_are_connected_and_weights_add_up(name: str, size: int) -> None:
+    graph = GRAPHS[name](size)
+    assert is_connected(graph)
+    assert all(rank in graph[other] and rank != other for rank in range(size) for other in graph[rank])
+    check(Metropolis(graph), doubly=True)
+    check(PushToAll(graph), doubly=False)
+    check(PushToOne(size), doubly=False)
+
+
+@given(connected())
+@settings(max_examples=100, deadline=None)
+def test_metropolis_weights_on_any_graph(graph: Graph) -> None:
+    check(Metropolis(graph), doubly=True)
+    check(PushToAll(graph), doubly=False)
+    assert 0 < spectral_gap(Metropolis(graph)) <= 1
+
+
+def test_gaps_are_ordered_ring_torus_exponential_complete() -> None:
+    gaps = [spectral_gap(Metropolis(GRAPHS[name](16))) for name in ("ring", "torus", "exponential", "complete")]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / 16)))
+    assert gaps[-1] == pytest.approx(1)
+    assert gaps[0] < 0.1 < gaps[1] < gaps[2] < 0.9
+
+
+@pytest.mark.parametrize("name", ["ring", "torus", "exponential"])
+def test_consensus_distance_decays_with_the_gap(name: str) -> None:
+    mixing = Metropolis(GRAPHS[name](16))
+    models = np.random.default_rng(1).normal(size=(16, 40))
+    late, later = (consensus_distance(mixed(mixing, models, rounds).tolist()) for rounds in (20, 24))
+    assert (later / late) ** (1 / 4) == pytest.approx(1 - spectral_gap(mixing), rel=0.03)
+    assert np.allclose(mixed(mixing, models, 500), models.mean(axis=0), atol=1e-6)
+
+
+@given(connected(), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_push_sum_finds_the_average_where_weights_are_not_doubly_stochastic(graph: Graph, seed: int) -> None:
+    models = np.random.default_rng(seed).normal(size=(len(graph), 3))
+    assert np.allclose(mixed(PushToAll(graph), models, 3000), models.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_pushing_to_one_at_doubling_distances_is_exact_after_log_rounds(size: int) -> None:
+    models = np.random.default_rng(2).normal(size=(size, 5))
+    mixing = PushToOne(size)
+    assert np.allclose(mixed(mixing, models, mixing.period), models.mean(axis=0))
+    assert rounds_to_reach_all(mixing) == mixing.period
+
+
+def test_how_long_a_word_travels() -> None:
+    assert rounds_to_reach_all(Metropolis(GRAPHS["ring"](9))) == 4
+    assert rounds_to_reach_all(Metropolis(GRAPHS["complete"](9))) == 1
+    assert rounds_to_reach_all(Metropolis(GRAPHS["ring"](1))) == 0
+    with pytest.raises(ValueError, match="connected"):
+        rounds_to_reach_all(Metropolis(given_graph(4, [(0, 1), (2, 3)])))
+
+
+class _Lossy:
+    """Takes more than is given."""
+
+    size, period = 2, 1
+
+    def part(self, round_: int, rank: int) -> Part:
+        return Part(0.5, (1 - rank,), ((1 - rank, 0.6),))
+
+
+class _Deaf(_Lossy):
+    def part(self, round_: int, rank: int) -> Part:
+        return Part(1.0, (1 - rank,), ())
+
+
+def test_wrong_weights_and_unexpected_messages_are_found() -> None:
+    with pytest.raises(ValueError, match="add up"):
+        check(_Lossy(), doubly=False)
+    with pytest.raises(ValueError, match="not expected"):
+        check(_Deaf(), doubly=False)
+    star = given_graph(4, [(0, 1), (0, 2), (0, 3)])
+    assert not is_doubly_stochastic(matrix(PushToAll(star), 0))
+    with pytest.raises(ValueError, match="add up"):
+        check(PushToAll(star), doubly=True)
+
+
+@given(connected(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_who_leaves_takes_nobodys_connection_along(graph: Graph, data: st.DataObject) -> None:
+    gone: set[int] = set()
+    for leaver in data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=len(graph) - 1, unique=True)):
+        graph = without(graph, leaver)
+        gone.add(leaver)
+    check(Metropolis(graph), doubly=True)
+    stay = [rank for rank in range(len(graph)) if rank not in gone]
+    numbers = {rank: number for number, rank in enumerate(stay)}
+    rest = given_graph(len(stay), ((numbers[a], numbers[b]) for a in stay for b in graph[a]))
+    assert is_connected(rest)
+    assert all(not graph[leaver] for leaver in gone)
+
+
+def test_two_sides() -> None:
+    for name, size, has in (("ring", 8, True), ("ring", 7, False), ("complete", 4, False), ("torus", 16, True)):
+        graph = GRAPHS[name](size)
+        sides = two_sides(graph)
+        assert (sides is not None) == has
+        if sides:
+            assert all(sides[a] != sides[b] for a in range(size) for b in graph[a])
+
+
+def test_one_side_asks_and_every_edge_is_used() -> None:
+    for name, size in (("ring", 8), ("complete", 5), ("torus", 16)):
+        graph = GRAPHS[name](size)
+        partners = [Partners(graph, rank) for rank in range(size)]
+        asked = {(rank, one.partner(draw)) for rank, one in enumerate(partners) if one.asks for draw in range(20)}
+        assert {frozenset(pair) for pair in asked} == {frozenset((a, b)) for a in range(size) for b in graph[a]}
+    assert not Partners(GRAPHS["ring"](1), 0).asks
+
+
+def test_progress_ends_once() -> None:
+    progress = Progress(3)
+    assert [progress.on_step() for _ in range(5)] == [False, False, True, False, False]
