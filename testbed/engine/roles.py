@@ -74,7 +74,8 @@ def _server(plan: Plan, node: NodePlan) -> Role:
 def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Upstream:
     if node.parents:
         store = _store(plan, node, world, inbox, plan.technique.codec_tier2)
-        return ParentServers(world, store, technique.party_weight(plan, node))
+        own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
+        return ParentServers(world, store, technique.party_weight(plan, node), own_rounds)
     return Top(world, technique.top_key(plan))
 
 

@@ -66,6 +66,11 @@ def party_weight(plan: Plan, server: NodePlan) -> float:
     return len(mine) / len(workers)
 
 
+def is_asynchronous(choice: Choice) -> bool:
+    """Whether members of a tier do not wait for each other in every round."""
+    return choice.kind in ("tap", "ssp", "mixedsync")
+
+
 def local_work(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     """What a worker does between two synchronisations."""
     optimizer, contribution = plan.technique.optimizer, contribution_of(plan)

@@ -39,10 +39,16 @@ class Upstream(Protocol):
 
 
 class ParentServers:
-    """The tier above, reached through a KVStore. ``weight``: what this server counts for in a mean over its tier."""
+    """The tier above, reached through a KVStore.
 
-    def __init__(self, world: World, store: KVStore, weight: float = 1.0) -> None:
-        self._world, self._store, self._weight = world, store, weight
+    weight      what this server counts for in a mean over its tier
+    own_rounds  number what goes up by itself: where workers do not wait for each other, two of them may push the same
+                round of theirs, and each is a round of this server
+    """
+
+    def __init__(self, world: World, store: KVStore, weight: float = 1.0, own_rounds: bool = False) -> None:
+        self._world, self._store, self._weight, self._own_rounds = world, store, weight, own_rounds
+        self._next_round: dict[int, int] = {}
         self._declared: Future[None] = world.future()
 
     async def declare(self, sizes: dict[int, int]) -> None:
@@ -59,9 +65,17 @@ class ParentServers:
         return value
 
     async def apply(self, total: Total) -> Value:
+        round_ = self._round_of(total)
         tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
-        await self._store.push(total.key, total.round, tensor, total.notes)
-        return await self._store.value(total.key, total.round)
+        await self._store.push(total.key, round_, tensor, total.notes)
+        return await self._store.value(total.key, round_)
+
+    def _round_of(self, total: Total) -> int:
+        if not self._own_rounds:
+            return total.round
+        round_ = self._next_round.get(total.key, 0)
+        self._next_round[total.key] = round_ + 1
+        return round_
 
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         pass
