@@ -1,0 +1,1 @@
+"""Decentralised training over a World's messages: every worker mixes its model with its neighbours'."""

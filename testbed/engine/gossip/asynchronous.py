@@ -1,0 +1,107 @@
+"""AD-PSGD (Lian et al., 2018): a worker averages with one neighbour while it computes, and waits for nobody's step.
+
+The run ends when all workers together have made as many steps as were asked for; the first worker counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.gossip.mail import GossipMail
+from testbed.engine.gossip.model import OwnModel
+from testbed.messages import Message
+from testbed.policy.gossip.pairs import Partners, Progress
+from testbed.training.seeds import seed_for
+from testbed.world import Future, World
+
+
+class AsynchronousGossip:
+    """One worker; see ``policy.gossip.pairs`` for why averages stay and nobody waits in a circle."""
+
+    def __init__(
+        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], partners: Partners,
+        steps: int, seed: int,
+    ) -> None:  # fmt: skip
+        self._world, self._mail, self._model, self._partners = world, mail, model, partners
+        self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), seed
+        self._progress = Progress(steps)
+        self._stopped = self._stepping = False
+        self._offers: list[Message] = []
+        self._answer: Future[Message] = world.future()
+        for what, handler in (("offer", self._on_offer), ("answer", self._on_answer), ("stop", self._on_stop)):
+            mail.on(what, handler)
+        if self._rank == 0:
+            mail.on("step", lambda message: self._on_step())
+
+    @property
+    def value(self) -> Tensor:
+        """This worker's model."""
+        return self._model.flat
+
+    async def run(self, evaluation: Evaluation | None) -> int:
+        """Steps until the end is declared. Returns how many this worker made."""
+        step = 0
+        while not self._stopped:
+            started_s = self._world.now()
+            exchange = self._world.spawn(self._exchange(step), "an exchange") if self._partners.asks else None
+            result = await self._model.gradient(step)
+            if exchange is not None:
+                await self._world.wait(exchange, f"the exchange of step {step}")
+            self._stepping = True  # a thread may be changing the model: offers wait for a moment
+            await self._model.step(step, result)
+            self._stepping = False
+            self._answer_offers()
+            self._model.end_round(step, started_s, result)
+            await self._after_step(step, evaluation)
+            step += 1
+        return step
+
+    async def _after_step(self, step: int, evaluation: Evaluation | None) -> None:
+        if self._rank == 0:
+            self._on_step()
+        else:
+            await self._mail.send(self._ranks[0], "step", step)
+        if evaluation:
+            if await evaluation.before_push(step) and not self._stopped:
+                self._stop_all()
+            evaluation.after_round(step)
+
+    async def _exchange(self, step: int) -> None:
+        partner = self._ranks[self._partners.partner(seed_for(self._seed, "partner", self._rank, step))]
+        mine = self._model.flat
+        self._answer = self._world.future()
+        await self._mail.send(partner, "offer", step, mine)
+        message = await self._world.wait(self._answer, f"the answer of {partner} in step {step}")
+        self._model.set(self._model.flat + (message.parts[0] - mine) / 2)
+
+    def _on_offer(self, message: Message) -> None:
+        self._offers.append(message)
+        if not self._stepping:
+            self._answer_offers()
+
+    def _answer_offers(self) -> None:
+        """Answer with the model as it is, then move half of the way; in one go, so that nothing comes between."""
+        offers, self._offers = self._offers, []
+        for offer in offers:
+            mine = self._model.flat
+            self._world.spawn(self._mail.send(offer.sender, "answer", offer.round, mine), "an answer")
+            self._model.set(mine + (offer.parts[0] - mine) / 2)
+
+    def _on_answer(self, message: Message) -> None:
+        self._answer.set_result(message)
+
+    def _on_step(self) -> None:
+        if self._progress.on_step() and not self._stopped:
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        self._stopped = True
+        for other in self._ranks:
+            if other != self._world.node:
+                self._world.spawn(self._mail.send(other, "stop", 0), "the end")
+
+    def _on_stop(self, message: Message) -> None:
+        self._stopped = True

@@ -1,0 +1,56 @@
+"""Models from neighbours: by round for synchronous mixing, offers and answers for pairs, and words about the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.inbox import Inbox
+from testbed.messages import Kind, Message
+from testbed.world import Future, World
+
+Handler = Callable[[Message], None]
+
+
+class GossipMail:
+    """Sorts a worker's gossip by what it is. Handlers return at once."""
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._handlers: dict[str, Handler] = {}
+        self._early: list[Message] = []
+        self._models: dict[tuple[int, str], Future[Message]] = {}
+        inbox.on(Kind.GOSSIP, self._on_message)
+        self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
+
+    def on(self, what: str, handler: Handler) -> None:
+        """Hand messages of this sort to ``handler``, those that came early first."""
+        self._handlers[what] = handler
+        early, self._early = self._early, []
+        for message in early:
+            self._on_message(message)
+
+    async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
+        """Send one message of this sort."""
+        await self._world.send(to, Message(Kind.GOSSIP, -1, round_, {"what": what, **meta}, parts))
+
+    async def model(self, round_: int, sender: str) -> Message:
+        """The model that a neighbour sent in this round."""
+        future = self._model(round_, sender)
+        message = await self._world.wait(future, f"the model of round {round_} from {sender}")
+        del self._models[round_, sender]
+        return message
+
+    def _model(self, round_: int, sender: str) -> Future[Message]:
+        if (round_, sender) not in self._models:
+            self._models[round_, sender] = self._world.future()
+        return self._models[round_, sender]
+
+    def _on_message(self, message: Message) -> None:
+        handler = self._handlers.get(message.meta["what"])
+        if handler is None:
+            self._early.append(message)
+        else:
+            handler(message)

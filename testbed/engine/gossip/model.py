@@ -1,0 +1,56 @@
+"""One worker's own model: its values, its optimizer, and what it records about them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from testbed.engine.gossip.sketch import Sketch
+from testbed.plan.model import Plan
+from testbed.training.learner import Learner, StepResult
+from testbed.training.optimizers import ModelOptimizer
+from testbed.world import Work, World
+
+
+class OwnModel:
+    """``flat`` is the model as one tensor; mixing sets it, a step changes it.
+
+    ``factor``: a gradient is multiplied by it (the number of workers, where gradients are to count as a sum).
+    """
+
+    def __init__(self, world: World, plan: Plan, learner: Learner, values: list[Tensor], factor: float) -> None:
+        optimizer = plan.technique.optimizer
+        self._world, self._learner, self._factor = world, learner, factor
+        self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
+        self._sketch = Sketch(sum(learner.sizes), plan.seed)
+        self._every = plan.training.evaluate_every
+
+    @property
+    def flat(self) -> Tensor:
+        """A copy."""
+        return torch.cat(self._optimizer.values())
+
+    def set(self, flat: Tensor) -> None:
+        """Make this the model; momentum and moments stay."""
+        self._optimizer.load(torch.split(flat, list(self._learner.sizes)))
+
+    async def gradient(self, round_: int, at: Tensor | None = None) -> StepResult:
+        """A training step's gradient, at the current model or at another."""
+        values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
+        self._learner.load(list(values))
+        return await self._world.compute(Work("step", round_), lambda: self._learner.gradient(round_))
+
+    async def step(self, round_: int, result: StepResult) -> None:
+        """Move along a gradient."""
+        gradients = [gradient * self._factor for gradient in result.gradients]
+        # Adam reads and writes gradient, value and two moments
+        work = Work("optimizer", round_, size_bytes=4 * sum(gradient.nbytes for gradient in gradients))
+        await self._world.compute(work, lambda: self._optimizer.step(gradients))
+
+    def end_round(self, round_: int, started_s: float, result: StepResult, at: Tensor | None = None) -> None:
+        """Record the round, and every now and then what the model looks like."""
+        flat = self.flat if at is None else at
+        self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
+        self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
+        if round_ % self._every == self._every - 1:
+            self._world.record("gossip", round=round_, sketch=self._sketch(flat))

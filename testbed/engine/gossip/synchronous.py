@@ -1,0 +1,101 @@
+"""Synchronous gossip: D-PSGD and SGP. Sums in rank order after one's own, so that bits do not depend on timing.
+
+D-PSGD (Lian et al., 2017): models travel while the gradient is computed; then x ← Σ w_ij x_j − η g(x_i).
+SGP (Assran et al., 2019): a step on the push-sum numerator x with the gradient at z = x / y, then x and y are pushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.gossip.mail import GossipMail
+from testbed.engine.gossip.model import OwnModel
+from testbed.messages import Message
+from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
+from testbed.training.learner import StepResult
+from testbed.world import Future, Work, World
+
+
+class SynchronousGossip:
+    """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD)."""
+
+    def __init__(
+        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], mixing: Mixing,
+        iterations: int, *, push: bool,
+    ) -> None:  # fmt: skip
+        self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
+        self._ranks, self._rank = ranks, ranks.index(world.node)
+        self._weight, self._push = 1.0, push
+        self._last_round = iterations - 1
+        # a word sent with round r's models is everywhere this many rounds later; a new one leaves a round later
+        self._word_takes = rounds_to_reach_all(mixing) + 1
+
+    @property
+    def value(self) -> Tensor:
+        """What this worker believes the model to be: x / y."""
+        flat = self._model.flat
+        return flat if self._weight == 1.0 else flat / self._weight
+
+    async def run(self, evaluation: Evaluation | None) -> int:
+        """Rounds until the last, on which all agree. Returns how many."""
+        round_ = 0
+        while round_ <= self._last_round:
+            started_s = self._world.now()
+            result = await (self._push_round if self._push else self._mix_round)(round_)
+            self._model.end_round(round_, started_s, result, self.value)
+            if evaluation:
+                if await evaluation.before_push(round_):
+                    self._last_round = min(self._last_round, round_ + self._word_takes)
+                evaluation.after_round(round_)
+            round_ += 1
+        return round_
+
+    async def _mix_round(self, round_: int) -> StepResult:
+        part = self._mixing.part(round_, self._rank)
+        sends = self._send_all(part, round_)
+        result = await self._model.gradient(round_)
+        await self._mix(part, round_)
+        await self._model.step(round_, result)
+        await self._sent(sends, round_)
+        return result
+
+    async def _push_round(self, round_: int) -> StepResult:
+        part = self._mixing.part(round_, self._rank)
+        result = await self._model.gradient(round_, self.value)
+        await self._model.step(round_, result)
+        sends = self._send_all(part, round_)
+        await self._mix(part, round_)
+        await self._sent(sends, round_)
+        return result
+
+    def _send_all(self, part: Part, round_: int) -> list[Future[None]]:
+        flat, meta = self._model.flat, {"weight": self._weight, "last": self._last_round}
+        return [
+            self._world.spawn(self._mail.send(self._ranks[to], "model", round_, flat, **meta), "a model")
+            for to in part.sends
+        ]
+
+    async def _sent(self, sends: list[Future[None]], round_: int) -> None:
+        for send in sends:
+            await self._world.wait(send, f"the sends of round {round_}")
+
+    async def _mix(self, part: Part, round_: int) -> None:
+        """Take all models of this round, in rank order whoever comes first, and what they say about the end."""
+        messages = [await self._mail.model(round_, self._ranks[source]) for source, _ in part.receives]
+        own = self._model.flat
+        pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
+        size_bytes = own.nbytes * (1 + len(pairs))
+        mixed = await self._world.compute(Work("sum", round_, size_bytes=size_bytes), lambda: _mixed(own, part, pairs))
+        self._model.set(mixed)
+        self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
+        self._last_round = min([self._last_round, *(message.meta["last"] for message in messages)])
+
+
+def _mixed(own: Tensor, part: Part, pairs: Sequence[tuple[float, Message]]) -> Tensor:
+    total = own * part.keep
+    for weight, message in pairs:
+        total += weight * message.parts[0]
+    return total
