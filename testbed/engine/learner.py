@@ -4,24 +4,39 @@ from __future__ import annotations
 
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.data import Batches, load_dataset, share_of
+from testbed.training.devices import torch_device
+from testbed.training.learner import SegmentedLearner
 from testbed.training.models import build_model
+from testbed.training.models.measuring import shape_of_model
 from testbed.training.seeds import seed_for
-from testbed.training.trainer import Learner, ShapeTrainer, Trainer
+from testbed.training.shape_trainer import ShapeTrainer
+from testbed.training.trainer import Trainer
 
 
-def make_learner(plan: Plan, node: NodePlan) -> Learner:
+def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
     """Model and share of the data for ``node``. Each worker draws its own first parameters; the master's will win."""
+    if plan.training.compute == "modelled":
+        return _shape_only(plan)
     training = plan.training
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
     seed = seed_for(plan.seed, "model", node.rank)
-    model = build_model(training.model.kind, training.model.options, dataset.image_shape, dataset.classes, seed)
-    if training.compute == "modelled":
-        return ShapeTrainer(tuple(parameter.numel() for parameter in model.parameters()), training.batch_size)
+    model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
     workers = [worker.name for worker in plan.with_role("worker") if worker.trains]
     rank = workers.index(node.name) if node.trains else 0
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
-    return Trainer(model, dataset, Batches(share, training.batch_size, plan.seed, rank))
+    batches = Batches(share, training.batch_size, plan.seed, rank)
+    return Trainer(model, dataset, batches, torch_device(node.device.kind, node.rank))
+
+
+def _shape_only(plan: Plan) -> SegmentedLearner:
+    model, data = plan.training.model, plan.training.data
+    input_shape: tuple[int, ...] = ()
+    classes = 0
+    if data.kind != "none":
+        dataset = load_dataset(data.kind, data.options, plan.seed)
+        input_shape, classes = dataset.input_shape, dataset.classes
+    return ShapeTrainer(shape_of_model(model.kind, model.options, input_shape, classes), plan.training.batch_size)
 
 
 def warm_up(plan: Plan) -> None:

@@ -113,10 +113,17 @@ def per_tier(name: str, table: Mapping[str, type[Any]]) -> Shape:
 
     def expand(value: Any) -> Any:
         if isinstance(value, Scalar | str) or (isinstance(value, dict) and "kind" in value):
-            return {"tier1": value, "tier2": value}
+            return {"tier1": _below(value, table), "tier2": value}
         return value
 
     return Shape(Annotated[model, BeforeValidator(expand), _OrShort({"enum": list(table)})])
+
+
+def _below(value: Any, table: Mapping[str, type[Any]]) -> Any:
+    """What stands on tier 1 when ``value`` alone is given: itself, or its partner if it stands on the WAN only."""
+    kind = value.get("kind") if isinstance(value, dict) else value
+    text = kind.text if isinstance(kind, Scalar) else str(kind)
+    return getattr(table.get(text), "partner", None) or value
 
 
 @dataclasses.dataclass(frozen=True)

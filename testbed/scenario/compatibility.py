@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.scenario.rules import Found
+from testbed.scenario.sync_rules import sync_problems
+from testbed.training.options.checks import optimizer_problems, split_problems
 
 if TYPE_CHECKING:
     from testbed.scenario.schema import Scenario
@@ -57,5 +59,17 @@ REFUSED: tuple[Refused, ...] = (
 
 
 def technique_problems(scenario: Scenario) -> list[Found]:
-    """What ``REFUSED`` says of a scenario."""
-    return [Found(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]
+    """What ``REFUSED`` and the rules of single axes say of a scenario."""
+    refused = [Found(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]
+    return [*refused, *sync_problems(scenario), *job_rules(scenario)]
+
+
+def job_rules(scenario: Scenario) -> list[Found]:
+    """What the training job itself refuses: data that do not fit the model, options without effect."""
+    training, optimizer = scenario.training, scenario.optimizer
+    split = split_problems(training.split.kind, training.split.options())
+    steps = optimizer_problems(optimizer.kind, optimizer.options())
+    return [
+        *(Found(("training", "split", *at), problem, hint) for at, problem, hint in split),
+        *(Found(("optimizer", *at), problem, hint) for at, problem, hint in steps),
+    ]

@@ -21,7 +21,7 @@ def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
     workers = [node for node in plan.with_role("worker") if node.trains]
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
     seed = seed_for(plan.seed, "model", workers[0].rank)
-    model = build_model(training.model.kind, training.model.options, dataset.image_shape, dataset.classes, seed)
+    model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
     streams = []
     for rank in range(len(workers)):
         share = share_of(
@@ -32,7 +32,7 @@ def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
     optimizer = kinds[plan.technique.optimizer.kind](model.parameters(), lr=options["learning_rate"])
     for step in range(iterations):
         indices = torch.cat([stream.indices(step) for stream in streams])
-        loss = functional.cross_entropy(model(dataset.train_images[indices]), dataset.train_labels[indices])
+        loss = functional.cross_entropy(model(dataset.train_inputs[indices]), dataset.train_labels[indices])
         optimizer.zero_grad()
         (loss * len(workers)).backward()
         optimizer.step()

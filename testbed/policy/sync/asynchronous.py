@@ -37,3 +37,4 @@ class MixedSync(Tap):
     """Asynchronous between data centres; inside them FSA."""
 
     tiers: ClassVar[tuple[int, ...]] = (2,)
+    partner: ClassVar = "fsa"  # what ``sync: mixedsync`` puts on tier 1

@@ -28,18 +28,21 @@ class Ssp:
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
         self._members, self._staleness = members, options.staleness
         self._clocks: dict[int, dict[str, int]] = {}
-        self._held: dict[int, dict[str, int]] = {}  # key: member: the round that it waits to be answered
+        self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
     def on_push(self, push: Push) -> list[Effect]:
         clocks = self._clocks.setdefault(push.key, dict.fromkeys(self._members, 0))
         assert push.round == clocks[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
         clocks[push.member] = push.round + 1
-        held = self._held.setdefault(push.key, {})
-        held[push.member] = push.round
-        free = [member for member in self._members if member in held and self._may_go_on(clocks, member)]
-        rounds = tuple(held.pop(member) for member in free)
+        held = [*self._held.get(push.key, ()), (push.member, push.round)]
+        reach = min(clocks.values()) + self._staleness
+        free = sorted(((member, round_) for member, round_ in held if round_ < reach), key=self._rank)
+        self._held[push.key] = [pair for pair in held if pair not in free]
         effects: list[Effect] = [Combine(push.key, push.round, (push.member,))]
-        return [*effects, Answer(push.key, rounds, tuple(free))] if free else effects
+        if not free:
+            return effects
+        members, rounds = zip(*free, strict=True)
+        return [*effects, Answer(push.key, rounds, members)]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """The slowest, for whom all held members wait."""
@@ -49,5 +52,5 @@ class Ssp:
         slowest = min(clocks.values())
         return tuple(member for member in self._members if clocks[member] == slowest)
 
-    def _may_go_on(self, clocks: dict[str, int], member: str) -> bool:
-        return clocks[member] - min(clocks.values()) <= self._staleness
+    def _rank(self, pair: tuple[str, int]) -> tuple[int, int]:
+        return self._members.index(pair[0]), pair[1]
