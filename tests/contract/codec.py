@@ -267,6 +267,14 @@ class CodecContract:
         assert torch.equal(first, copy)
         assert torch.equal(value, self.value(size))
 
+    def test_first_values_stay_as_they_were(self) -> None:
+        for size in self.sizes:
+            server, child, first = self.make(), self.make(), self.value(size, 99)
+            server.begin(KEY, first)
+            child.begin(KEY, first)  # in the virtual world both ends are given the same tensor
+            child.decode_value(KEY, server.encode_value(KEY, self.value(size)), size)
+            assert torch.equal(first, self.value(size, 99))
+
     def test_begin_makes_both_ends_agree_again(self) -> None:
         size = max(self.sizes)
         server, child = self.connected(size)
