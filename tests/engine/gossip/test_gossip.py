@@ -10,15 +10,27 @@ from typing import Any
 import pytest
 import torch
 
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.gossip.asynchronous import AsynchronousGossip
+from testbed.engine.gossip.mail import GossipMail
+from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.gossip.sketch import Sketch
+from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.gossip.topology import graph_of
+from testbed.engine.inbox import Inbox
 from testbed.errors import ScenarioError
-from testbed.plan.model import Choice
+from testbed.plan.model import Choice, Plan
 from testbed.policy.gossip.consensus import consensus_distance
-from testbed.policy.gossip.graphs import GRAPHS
+from testbed.policy.gossip.graphs import GRAPHS, given
+from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
+from testbed.policy.gossip.pairs import Partners
+from testbed.training.learner import StepResult
 from testbed.training.seeds import torch_stream
+from testbed.world import World
+from tests.contract.world import Program
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, names_of, worlds
@@ -128,14 +140,67 @@ def test_a_straggler_holds_up_all_reduce_and_not_adpsgd(tmp_path: Path) -> None:
     assert ratios["allreduce"] == pytest.approx(10, rel=0.1)
 
 
-def test_pairs_keep_the_average(tmp_path: Path) -> None:
-    """Without gradients (a step size of next to nothing) nothing moves the average, whoever meets whom."""
-    plan = serverless_plan([2, 3], "gossip", {"algorithm": "adpsgd", "graph": "complete"}, iterations=20)
-    still = replace(plan.technique, optimizer=Choice(kind="sgd", options={"learning_rate": 1e-12}))
-    plan = replace(plan, technique=still)
-    results = run_plan(worlds("virtual", tmp_path), plan, gossip_worker)
-    for value, first in zip(results["a/worker0"], _first_values(plan), strict=True):
-        assert torch.allclose(value, first, atol=1e-6)
+class Still:
+    """A learner whose gradients are zero, so that only mixing moves models."""
+
+    sizes = (30, 12)
+
+    def gradient(self, step: int) -> StepResult:
+        return StepResult(0.0, 1, [torch.zeros(size) for size in self.sizes])
+
+    def values(self) -> list[torch.Tensor]:
+        return [torch.zeros(size) for size in self.sizes]
+
+    def load(self, values: list[torch.Tensor]) -> None:
+        pass
+
+    def evaluate(self, values: list[torch.Tensor]) -> None:
+        return None
+
+
+def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
+    """A worker whose model begins with random numbers of its own; returns the model before and after."""
+
+    async def program(world: World) -> tuple[torch.Tensor, torch.Tensor]:
+        inbox = Inbox(world)
+        collectives, mail = Collectives(world, CollectiveMail(world, inbox), names), GossipMail(world, inbox)
+        world.spawn(inbox.run(), "inbox")
+        first = torch.randn(42, generator=torch_stream(1, rank))
+        model = OwnModel(world, plan, Still(), list(torch.split(first, list(Still.sizes))), 1.0)
+        one = make(world, mail, model)
+        await collectives.all_reduce(torch.zeros(1))
+        await one.run(None)
+        await collectives.all_reduce(torch.zeros(1))  # others may still ask
+        return first, one.value
+
+    return program
+
+
+@pytest.mark.parametrize("kind", ["real", "virtual"])
+@pytest.mark.parametrize("algorithm", ["dpsgd", "sgp", "sgp-star", "adpsgd", "adpsgd-ring"])
+def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, tmp_path: Path) -> None:
+    names = names_of([2, 3])
+    steps = {name: 0.005 * (1 + rank) for rank, name in enumerate(names)}
+    plan = serverless_plan([2, 3], "gossip", {}, step_times_s=steps)
+    star = given(5, [(0, other) for other in range(1, 5)])
+
+    def make(world: World, mail: GossipMail, model: OwnModel) -> Any:
+        if algorithm.startswith("adpsgd"):
+            graph = GRAPHS["ring" if algorithm.endswith("ring") else "complete"](5)
+            return AsynchronousGossip(world, mail, model, names, Partners(graph, names.index(world.node)), 200, 7)
+        mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne(5), "sgp-star": PushToAll(star)}[algorithm]
+        return SynchronousGossip(world, mail, model, names, mixing, 40, push=algorithm != "dpsgd")
+
+    programs = {name: mixing_only(plan, rank, names, make) for rank, name in enumerate(names)}
+    programs["a/scheduler"] = nothing
+    results = worlds(kind, tmp_path)(programs, plan)
+    before, after = (torch.stack([results[name][i] for name in names]) for i in (0, 1))
+    assert float((after - after.mean(dim=0)).abs().max()) < 0.1 * float((before - before.mean(dim=0)).abs().max())
+    assert torch.allclose(after.mean(dim=0), before.mean(dim=0), atol=1e-3 if algorithm == "sgp-star" else 1e-5)
+
+
+async def nothing(world: World) -> None:
+    """The scheduler of a run that needs none."""
 
 
 def test_the_sketch_keeps_distances() -> None:

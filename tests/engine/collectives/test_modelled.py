@@ -1,0 +1,48 @@
+"""Runs with sizes and no numbers: the same messages, at the same times, as with the true mathematics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.gossip.roles import gossip_worker
+from testbed.errors import ScenarioError
+from tests.engine.collectives.plans import run_plan, serverless_plan
+from tests.engine.collectives.worlds import worlds
+
+WORKERS: dict[str, Any] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
+
+
+def transfers(paradigm: str, options: dict[str, Any], compute: str, directory: Path) -> list[tuple[Any, ...]]:
+    plan = serverless_plan([2, 2], paradigm, options, iterations=3)
+    plan = replace(plan, training=replace(plan.training, compute=compute))
+    runs = worlds("virtual", directory / compute)
+    names = list(run_plan(runs, plan, WORKERS[paradigm]))
+    events = [event for name in names for event in runs.events(name) if event["kind"] == "transfer"]
+    return [(e["t"], e["source"], e["target"], e["round"], e["payload_bytes"], e["header_bytes"]) for e in events]
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "options"),
+    [
+        ("allreduce", {"algorithm": "three_phase_ring", "segments": 2}),
+        ("allreduce", {"algorithm": "hitopk", "density": 0.02}),
+        ("allreduce", {"algorithm": "flat_topk", "density": 0.02}),
+        ("gossip", {"algorithm": "sgp", "graph": "exponential"}),
+        ("gossip", {"algorithm": "dpsgd"}),
+        ("gossip", {"algorithm": "adpsgd"}),
+    ],
+)
+def test_modelled_runs_send_what_real_ones_send(paradigm: str, options: dict[str, Any], tmp_path: Path) -> None:
+    real, modelled = (transfers(paradigm, options, compute, tmp_path) for compute in ("real", "modelled"))
+    assert modelled == real
+    assert len(real) > 20
+
+
+def test_a_choice_by_numbers_is_refused_where_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="coordinated"):
+        transfers("allreduce", {"algorithm": "hitopk", "coordinated": True}, "modelled", tmp_path)
