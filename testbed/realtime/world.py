@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -120,18 +121,20 @@ class RealWorld:
         """Until ``future`` is done, which nothing here cancels."""
         since_s = self.now()
         await self._unrecorded_wait(future, waiting_for, left_s, deadline_s)
-        self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
+        if deadline_s != math.inf:  # whoever waits without a deadline has nothing to do, and holds nothing up
+            self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
 
     async def _unrecorded_wait(
         self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
     ) -> None:
         since_s = self.now()
         number = self._wait_count = self._wait_count + 1
-        self._waits[number] = (waiting_for, since_s)
+        if deadline_s != math.inf:
+            self._waits[number] = (waiting_for, since_s)
         try:
             done, _ = await asyncio.wait([future], timeout=max(0.0, left_s))
         finally:
-            del self._waits[number]
+            self._waits.pop(number, None)
         if not done:
             raise WaitTimeout(self.node, waiting_for, since_s, self._deadline(deadline_s))
 

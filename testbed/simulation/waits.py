@@ -75,8 +75,8 @@ class Waits:
         self._waits.pop(number, None)
 
     def describe(self) -> list[str]:
-        """The wait graph, as lines, the longest wait first."""
-        return [str(wait) for wait in self._waits.values()]
+        """The wait graph, as lines, the longest wait first. Who waits without a deadline is idle, and not in it."""
+        return [str(wait) for wait in self._waits.values() if wait.end_s < math.inf]
 
     def by_node(self) -> dict[str, list[Wait]]:
         """The waits of every waiting node, the longest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -179,7 +180,8 @@ class SimulatedWorld:
         if wait.expired:
             raise self._waits.error(wait)
         now = self._clock.now
-        if now > wait.since_s:
+        idle = deadline_s == math.inf  # whoever waits without a deadline has nothing to do, and holds nothing up
+        if now > wait.since_s and not idle:
             self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
 
     def future(self) -> VirtualFuture[Any]:
