@@ -35,9 +35,9 @@ class Advice:
     steps: Mapping[str, int] = field(default_factory=dict)
 
     def to_meta(self) -> dict[str, Any]:
-        """Only what says something, so that plain rounds have short headers."""
-        meta = {"last": self.last, "waited_s": round(self.waited_s, 6), "steps": dict(self.steps)}
-        return {name: value for name, value in meta.items() if value}
+        """As it travels: of one size for all plain rounds, so that headers are the same bytes in every world."""
+        said = {name: value for name, value in (("last", self.last), ("steps", dict(self.steps))) if value}
+        return {"waited_s": float(self.waited_s), **said}
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ class Connection:
 
     def __init__(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
-        self.address = sock.getpeername()
         self._sock, self._handler = sock, handler
         self._loop = asyncio.get_running_loop()
         self.heard_at_s = self._loop.time()
