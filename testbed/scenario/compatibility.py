@@ -50,6 +50,16 @@ REFUSED: tuple[Refused, ...] = (
         "write 'modelled', and run it with 'on: simulate'",
     ),
     Refused(
+        ("codec", "tier2"),
+        lambda scenario: (
+            scenario.optimizer.options().get("at") == "worker"
+            and scenario.sync.tier1.kind in ("fsa", "bsp")
+            and scenario.codec.tier2.options().get("pull") == "difference"
+        ),
+        "'pull: difference' follows parameters, and with the optimizer on the workers sums of gradients come down",
+        "write 'pull: sparse-sum'",
+    ),
+    Refused(
         ("training", "target_accuracy"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None,
         "has no effect when training.compute is 'modelled'",

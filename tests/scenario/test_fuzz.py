@@ -99,6 +99,7 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("training.compute=modelled",),
         ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
         ("training.model=declared", "training.data=none"),
+        ("optimizer={kind: adam, at: worker}", "codec={tier1: none, tier2: bisparse}"),
     ]
     messages = []
     for overrides in examples:

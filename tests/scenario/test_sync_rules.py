@@ -1,0 +1,55 @@
+"""Pairs of synchronisation algorithms: those that make rounds together are accepted, the others refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.scenario.load import loads
+from tests.scenario.test_fuzz import GOOD
+
+GLOBAL, WORKER = "{kind: sgd, at: global}", "{kind: sgd, at: worker}"
+
+
+@pytest.mark.parametrize(
+    ("tier1", "tier2", "optimizer"),
+    [
+        ("fsa", "fsa", GLOBAL),
+        ("fsa", "fsa", WORKER),
+        ("fsa", "mixedsync", GLOBAL),
+        ("fsa", "ssp", GLOBAL),
+        ("tap", "tap", GLOBAL),
+        ("ssp", "mixedsync", GLOBAL),
+        ("hfa", "hfa", WORKER),
+        ("esync", "fsa", WORKER),
+        ("esync", "esync", WORKER),
+        ("diloco", "diloco", WORKER),
+        ("bsp", "bsp", GLOBAL),
+    ],
+)
+def test_accepted(tier1: str, tier2: str, optimizer: str) -> None:
+    scenario = loads(GOOD, overrides=[f"sync={{tier1: {tier1}, tier2: {tier2}}}", f"optimizer={optimizer}"])
+    assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == (tier1, tier2)
+
+
+def test_mixedsync_alone_stands_on_the_wan_above_fsa() -> None:
+    scenario = loads(GOOD, overrides=["sync=mixedsync"])
+    assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == ("fsa", "mixedsync")
+
+
+@pytest.mark.parametrize(
+    ("tier1", "tier2", "optimizer", "message"),
+    [
+        ("mixedsync", "fsa", GLOBAL, "sync.tier1: 'mixedsync' stands on the WAN only (write 'tier1: fsa')"),
+        ("fsa", "hfa", GLOBAL, "'hfa' combines models, but with 'fsa' on tier 1 workers push gradients"),
+        ("tap", "fsa", GLOBAL, "'fsa' counts one push per data centre and round, and with 'tap' below"),
+        ("hfa", "fsa", WORKER, "HFA spans both tiers with the same options"),
+        ("esync", "mixedsync", WORKER, "with 'esync' on tier 1 every round waits for all data centres"),
+        ("hfa", "hfa", GLOBAL, "with 'hfa' the optimizer runs on the workers, for their local steps"),
+        ("fsa", "mixedsync", WORKER, "needs the sum over all of them, and 'mixedsync' does not wait for it"),
+    ],
+)
+def test_refused_with_the_reason(tier1: str, tier2: str, optimizer: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        loads(GOOD, overrides=[f"sync={{tier1: {tier1}, tier2: {tier2}}}", f"optimizer={optimizer}"])
+    assert message in str(caught.value)
