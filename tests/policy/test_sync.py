@@ -28,7 +28,7 @@ def push(policy: SyncPolicy, member: str, round_: int, key: int = 0) -> list[Eff
 
 def race(policy: SyncPolicy, speeds: dict[str, float], rounds: int) -> dict[str, list[int]]:
     """Members that push as soon as they may: the order of answered rounds, and the clocks at each push."""
-    due = {member: speed for member, speed in speeds.items()}
+    due = dict(speeds)
     clock = dict.fromkeys(speeds, 0)
     leads: list[int] = []
     answered: dict[str, list[int]] = {member: [] for member in speeds}
