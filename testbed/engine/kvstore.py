@@ -5,7 +5,7 @@ A worker uses it towards its local server, a local server towards the global ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,8 +73,9 @@ class KVStore:
             self._sizes[piece.wire_key] = piece.stop - piece.start
         for index, server in enumerate(self._servers):
             mine = [piece for piece in slices if piece.server == index]
-            keys = {"keys": [p.wire_key for p in mine], "sizes": [p.stop - p.start for p in mine]}
-            await self._world.send(server, Message(Kind.DECLARE, meta=keys))
+            keys = torch.tensor([piece.wire_key for piece in mine], dtype=torch.int64)
+            sizes_ = torch.tensor([piece.stop - piece.start for piece in mine], dtype=torch.int64)
+            await self._world.send(server, Message(Kind.DECLARE, parts=(keys, sizes_)))
 
     async def init(self, key: int, tensor: Tensor) -> None:
         """Give a key its first value, everywhere. Exactly one node of a run does this."""
@@ -84,12 +85,21 @@ class KVStore:
                 self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, parts=(part,))
             )
 
-    async def push(self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
-        """Send this child's contribution to a key's round, with ``notes``; ``value`` then waits for the answer."""
+    def push(
+        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None, priority: int | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Send this child's contribution to a key's round, with ``notes``; ``value`` may wait for the answer at once.
+
+        ``priority`` is the one that the contribution came with from below; otherwise the order axis says.
+        """
         for piece in self._slices[key]:
             self._expect(piece.wire_key, round_)
+        return self._push(key, round_, tensor, dict(notes or {}), self._priority(key) if priority is None else priority)
+
+    async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
+        for piece in self._slices[key]:
             parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
-            message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes or {}), parts, self._priority(key))
+            message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
             await self._world.send(self._servers[piece.server], message)
 
     async def value(self, key: int, round_: int) -> Value:

@@ -13,12 +13,12 @@ from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore
 from testbed.engine.learner import make_learner
 from testbed.engine.membership import Membership
+from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.server import Server
 from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
-from testbed.plan.model import Choice, NodePlan, Plan
-from testbed.policy.order import ORDERS
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard import SHARDS
 from testbed.training.learner import values_sha256
 from testbed.world import Role, World
@@ -42,10 +42,12 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
-        store = _store(plan, node, world, inbox, plan.technique.codec_tier1)
+        store = _store(plan, node, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         worker = Worker(plan, node, store, learner, work, reports)
+        if technique.order(plan).overlaps:
+            worker = PipelinedWorker(plan, node, store, learner, work)
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
@@ -61,7 +63,7 @@ def _server(plan: Plan, node: NodePlan) -> Role:
         membership = Membership(world, inbox, plan)
         upstream = _upstream(plan, node, world, inbox)
         policy = technique.sync_policy(plan, node)
-        server = Server(world, inbox, policy, _codec_maker(_codec_below(plan, node)), upstream)
+        server = Server(world, inbox, policy, _codec_maker(plan, node.name), upstream)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         await membership.ended()
@@ -73,28 +75,30 @@ def _server(plan: Plan, node: NodePlan) -> Role:
 
 def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Upstream:
     if node.parents:
-        store = _store(plan, node, world, inbox, plan.technique.codec_tier2)
+        store = _store(plan, node, world, inbox)
         own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
         return ParentServers(world, store, technique.party_weight(plan, node), own_rounds)
     return Top(world, technique.top_key(plan))
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, codec: Choice) -> KVStore:
+def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> KVStore:
     slicer = SHARDS[plan.technique.shard.kind]
-    order = ORDERS[plan.technique.order.kind]
+    shard = slicer(slicer.Options(**plan.technique.shard.options))
+    order = technique.order(plan)
     return KVStore(
         world,
         inbox,
         node.parents,
-        make_codec(codec.kind, codec.options),
-        slicer(slicer.Options(**plan.technique.shard.options)).slices,
-        order(order.Options(**plan.technique.order.options)).priority,
+        _codec_maker(plan, node.parents[0])(),
+        lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
+        order.priority,
     )
 
 
-def _codec_below(plan: Plan, node: NodePlan) -> Choice:
-    return plan.technique.codec_tier1 if node.role == "server" else plan.technique.codec_tier2
-
-
-def _codec_maker(choice: Choice) -> Callable[[], Codec]:
-    return lambda: make_codec(choice.kind, choice.options)
+def _codec_maker(plan: Plan, server: str) -> Callable[[], Codec]:
+    """Makes one end of a connection between ``server`` and a child of it."""
+    node = plan.node(server)
+    tier = 1 if node.role == "server" else 2
+    choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
+    members = len(technique.contributors(plan, node))
+    return lambda: make_codec(choice.kind, choice.options, tier, members, plan.seed)

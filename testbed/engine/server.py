@@ -44,6 +44,7 @@ class Server:
         self._contributions = Contributions()
         self._ending = False
         self._pulls: dict[int, list[str]] = {}
+        self._priorities: dict[int, int] = {}  # of keys, as their pushes came; answers go back with the same
         inbox.on(Kind.DECLARE, self._on_declare)
         inbox.on(Kind.INIT, self._on_init)
         inbox.on(Kind.PUSH, self._on_push)
@@ -56,7 +57,8 @@ class Server:
     # ---- first values -------------------------------------------------------------------------------------------
 
     def _on_declare(self, message: Message) -> None:
-        sizes = dict(zip(message.meta["keys"], message.meta["sizes"], strict=True))
+        keys, counts = message.parts
+        sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         self._codecs[message.sender] = self._make_codec()
         if not self._sizes:
             self._sizes = sizes
@@ -91,6 +93,7 @@ class Server:
     def _on_push(self, message: Message) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key])
+        self._priorities[key] = message.priority
         self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s))
         reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
@@ -109,7 +112,9 @@ class Server:
         tensors = [contribution.tensor for contribution in taken]
         work = Work("sum", effect.round, size_bytes=sum(tensor.nbytes for tensor in tensors))
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
-        total = Total(effect.key, effect.round, tensor, effect.members, merged_notes(taken))
+        total = Total(
+            effect.key, effect.round, tensor, effect.members, merged_notes(taken), self._priorities[effect.key]
+        )
         if effect.up:
             self._values[effect.key] = await self._upstream.apply(total)
         else:
@@ -124,7 +129,9 @@ class Server:
             advice = Advice(self._ending, waited_s, steps)
             parts = self._codecs[member].encode_value(key, value.tensor)
             self._upstream.handed_out(key, value.tensor, member)
-            await self._world.send(member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts))
+            await self._world.send(
+                member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key])
+            )
 
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:

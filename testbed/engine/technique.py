@@ -11,6 +11,8 @@ from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpd
 from testbed.engine.upstream import Assigned, TopKey
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution, SyncPolicy
+from testbed.policy.order import ORDERS
+from testbed.policy.order.fifo import Fifo
 from testbed.policy.sync import SYNC
 from testbed.training.learner import Learner
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
@@ -64,6 +66,14 @@ def party_weight(plan: Plan, server: NodePlan) -> float:
         return 1.0 / len({worker.parents for worker in workers})
     mine = [worker for worker in workers if server.name in worker.parents]
     return len(mine) / len(workers)
+
+
+def order(plan: Plan) -> Fifo:
+    """Which slice goes next."""
+    choice = plan.technique.order
+    kind = ORDERS[choice.kind]
+    chosen: Fifo = kind(kind.Options(**choice.options))
+    return chosen
 
 
 def is_asynchronous(choice: Choice) -> bool:

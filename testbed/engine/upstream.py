@@ -15,13 +15,15 @@ from testbed.world import Future, Work, World
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged."""
+    """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged,
+    ``priority`` theirs."""
 
     key: int
     round: int
     tensor: Tensor
     members: tuple[str, ...]
     notes: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
 
 
 class Upstream(Protocol):
@@ -67,7 +69,7 @@ class ParentServers:
     async def apply(self, total: Total) -> Value:
         round_ = self._round_of(total)
         tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
-        await self._store.push(total.key, round_, tensor, total.notes)
+        await self._store.push(total.key, round_, tensor, total.notes, total.priority)
         return await self._store.value(total.key, round_)
 
     def _round_of(self, total: Total) -> int:

@@ -44,12 +44,8 @@ class Worker:
         self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
 
     async def _train(self, world: World, steps: int) -> int:
-        training = self._plan.training
-        evaluation = None
-        if self._is_evaluator:
-            world.record("train", iterations=training.iterations, workers=self._training_workers)
-            evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
-        for round_ in range(training.iterations):
+        evaluation = self._begin_training(world)
+        for round_ in range(self._plan.training.iterations):
             values = await self._round(world, round_, steps, evaluation)
             advice = merged([value.advice for value in values])
             steps = advice.steps.get(self._node.name, steps)
@@ -58,6 +54,13 @@ class Worker:
         if evaluation:
             await evaluation.finish(round_)
         return round_ + 1
+
+    def _begin_training(self, world: World) -> Evaluation | None:
+        training = self._plan.training
+        if not self._is_evaluator:
+            return None
+        world.record("train", iterations=training.iterations, workers=self._training_workers)
+        return Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
 
     async def _round(self, world: World, round_: int, steps: int, evaluation: Evaluation | None) -> list[Value]:
         started_s = world.now()

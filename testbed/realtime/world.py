@@ -64,6 +64,7 @@ class RealWorld:
         self._arrival: asyncio.Future[None] = self._loop.create_future()
         self._waits: dict[int, tuple[str, float]] = {}
         self._wait_count = 0
+        self._overslept_s = 0.0  # a timer is up to 1 ms late: the next step makes up for it, as a step may have parts
         self._tasks: set[asyncio.Task[Any]] = set()
         self.failure: asyncio.Future[None] = self._loop.create_future()
 
@@ -191,7 +192,9 @@ class RealWorld:
         left_s = start_s + modelled_s - self.now()
         paced = self._device.pace == "paced"
         if paced and left_s > 0:
-            await asyncio.sleep(left_s)
+            end_s = start_s + modelled_s - self._overslept_s
+            await asyncio.sleep(end_s - self.now())
+            self._overslept_s = max(0.0, self.now() - end_s)
         self._record_compute(work, start_s, modelled_s, real_s, overrun=paced and left_s < 0)
         return value
 

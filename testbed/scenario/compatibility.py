@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from testbed.policy.events import Contribution
+from testbed.policy.sync import SYNC
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
@@ -58,6 +60,19 @@ REFUSED: tuple[Refused, ...] = (
         ),
         "'pull: difference' follows parameters, and with the optimizer on the workers sums of gradients come down",
         "write 'pull: sparse-sum'",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: (
+            scenario.order.options().get("overlap") == "layers"
+            and (
+                SYNC[scenario.sync.tier1.kind].contribution is not Contribution.GRADIENT
+                or scenario.optimizer.options().get("at") == "worker"
+            )
+        ),
+        "'overlap: layers' begins the next forward pass layer by layer, with values that come down ready to use; "
+        "here workers update their own model, all of it at once",
+        "write 'overlap: none'; slices and priorities work all the same",
     ),
     Refused(
         ("training", "target_accuracy"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.policy.order.fifo import Fifo
+from typing import Any
 
-ORDERS = {"fifo": Fifo}
+from testbed.policy.order.fifo import Fifo
+from testbed.policy.order.p3 import P3
+
+# Every class is made as ``cls(cls.Options(...))`` and keeps to what ``Fifo`` offers.
+ORDERS: dict[str, type[Any]] = {"fifo": Fifo, "p3": P3}

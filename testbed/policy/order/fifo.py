@@ -1,8 +1,23 @@
-"""First in, first out: every message has the same priority and travels whole on the reliable channel."""
+"""First in, first out: every message has the same priority and travels on the reliable channel.
+
+``slice`` and ``overlap`` are options here too, so that what priorities gain can be told from what slicing and
+overlapping gain.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from testbed.policy.shard.slices import Slice, sliced
+
+ELEMENT_BYTES = 4
+WHOLE = 16 << 30  # bytes; no tensor is larger
+OVERLAP = {
+    "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
+    "that is back; none: work, then send, then wait for all",
+    "choices": ("layers", "none"),
+}
 
 
 class Fifo:
@@ -10,10 +25,18 @@ class Fifo:
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """FIFO has no options."""
+        """``slice``: tensors are cut into pieces of at most so many bytes (as float32); by default they stay whole."""
+
+        slice: int = field(default=WHOLE, metadata={"help": "largest piece of a tensor", "unit": "bytes"})
+        overlap: str = field(default="none", metadata=OVERLAP)
 
     def __init__(self, options: Options) -> None:
-        pass
+        self._elements = max(1, options.slice // ELEMENT_BYTES)
+        self.overlaps = options.overlap == "layers"
+
+    def cut(self, slices: Iterable[Slice]) -> tuple[Slice, ...]:
+        """What the shard axis placed, cut further into pieces that are sent one by one."""
+        return sliced(slices, self._elements)
 
     def priority(self, key: int) -> int:
         """Priority of a key's messages; larger goes first."""

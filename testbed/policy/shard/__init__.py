@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from testbed.policy.shard.hashed import Hashed
+from typing import Any
 
-SHARDS = {"hashed": Hashed}
+from testbed.policy.shard.hashed import Hashed
+from testbed.policy.shard.multigps import MultiGps
+
+SHARDS: dict[str, type[Any]] = {"hashed": Hashed, "multigps": MultiGps}

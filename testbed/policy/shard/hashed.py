@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.policy.shard.slices import Slice, numbered
+from testbed.policy.shard.slices import Slice, evenly, numbered
 
 HASH_FACTOR = 9973
 
@@ -30,8 +30,10 @@ class Hashed:
         pieces: list[tuple[int, int, int, int]] = []
         for key, size in enumerate(sizes):
             if servers > 1 and size >= self._bound:
-                cuts = [round(size / servers * i) for i in range(servers + 1)]
-                pieces += [(key, cuts[i], cuts[i + 1], i) for i in range(servers)]
+                start = 0
+                for server, part in enumerate(evenly(size, servers)):
+                    pieces += [(key, start, start + part, server)] if part else []
+                    start += part
             else:
                 pieces.append((key, 0, size, key * HASH_FACTOR % servers))
         return numbered(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -19,3 +20,18 @@ class Slice:
 def numbered(pieces: list[tuple[int, int, int, int]]) -> tuple[Slice, ...]:
     """Slices from (key, start, stop, server), numbered in the order given. Wire keys are 0, 1, 2, …"""
     return tuple(Slice(wire_key, *piece) for wire_key, piece in enumerate(pieces))
+
+
+def evenly(size: int, parts: int) -> list[int]:
+    """Sizes between the cuts at round(size·i/parts), halves rounded up as C does; some are 0 where size < parts."""
+    cuts = [(2 * size * i + parts) // (2 * parts) for i in range(parts + 1)]
+    return [cuts[i + 1] - cuts[i] for i in range(parts)]
+
+
+def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
+    """Slices cut further into pieces of at most ``elements``, numbered anew in their order."""
+    pieces: list[tuple[int, int, int, int]] = []
+    for piece in slices:
+        for start in range(piece.start, piece.stop, elements):
+            pieces.append((piece.key, start, min(start + elements, piece.stop), piece.server))
+    return numbered(pieces)

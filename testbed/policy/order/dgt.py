@@ -1,0 +1,131 @@
+"""DGT, differential gradient transmission: what matters goes reliably, the rest as well as the network can.
+
+A tensor's payload is cut into blocks. A block's contribution is a moving average of its mean magnitude; the largest
+share k of the blocks travels on channel 0 (reliable, in order), the others on channels 1 to C (best effort), the less
+they contribute the higher the channel. The channels are marked in the IP header, so that a bottleneck may serve them
+by priority. k follows the loss down: k = max(k0 · loss / first loss, k_min).
+
+Zhou et al., "DGT: A contribution-aware differential gradient transmission mechanism for distributed machine
+learning", Future Generation Computer Systems 121, 2021. Counts are those of the authors' code and of GeoMX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+RELIABLE = 0
+MAX_CHANNELS = 7  # three bits of precedence in the IP header
+MAX_BLOCK_BYTES = 65_536
+SKIPPED = 255  # the channel of a block that is not sent at all
+
+CONTRIBUTION, RANDOM, NONE = "contribution", "random", "none"
+ZERO, NEXT_ROUND, RETRANSMIT = "zero", "next-round", "retransmit"
+HEURISTIC_DROP, SENDER_DROP = "heuristic-drop", "sender-drop"
+EXACT, FOUR_BITS = "exact", "4-bit"
+
+
+@dataclass(frozen=True, slots=True)
+class DgtOptions:
+    """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
+
+    A round of a key is complete when all its blocks are there, or when its reliable part is there and nothing more has
+    come from its sender for ``deadline``. ``late``:
+
+    next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
+    zero            missing blocks count as zero; what comes later is dropped
+    retransmit      missing blocks are asked for again, and sent reliably: nothing is lost
+    heuristic-drop  baseline: as zero, without waiting at all
+    sender-drop     baseline: unimportant blocks are not even sent
+    """
+
+    k: float = field(default=0.8, metadata={"help": "share sent reliably, at first", "above": 0, "max": 1})
+    k_min: float = field(default=0.2, metadata={"help": "share sent reliably, at least", "max": 1})
+    adaptive: bool = field(default=True, metadata={"help": "whether k follows the training loss"})
+    channels: int = field(default=3, metadata={"help": "best-effort channels", "min": 1, "max": MAX_CHANNELS})
+    block: int = field(default=4096, metadata={"help": "size of a block", "unit": "bytes"})
+    alpha: float = field(default=0.3, metadata={"help": "weight of a block's past contribution", "max": 1})
+    selection: str = field(
+        default=CONTRIBUTION,
+        metadata={"help": "what decides; random and none are baselines", "choices": (CONTRIBUTION, RANDOM, NONE)},
+    )
+    late: str = field(
+        default=NEXT_ROUND,
+        metadata={
+            "help": "what becomes of blocks that do not come in time",
+            "choices": (NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
+        },
+    )
+    deadline: float = field(default=0.05, metadata={"help": "silence after which a round is closed", "unit": "s"})
+    code: str = field(
+        default=EXACT,
+        metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
+    )
+
+
+class Dgt:
+    """The order axis' view: all keys are equal; what differs are the blocks inside them."""
+
+    Options = DgtOptions
+
+    def __init__(self, options: DgtOptions) -> None:
+        pass
+
+    def priority(self, key: int) -> int:
+        """Priority of a key's messages; larger goes first."""
+        return 0
+
+
+class Threshold:
+    """k of the coming round, from the training loss."""
+
+    def __init__(self, options: DgtOptions) -> None:
+        self._options = options
+        self._first: float | None = None
+        self.k = options.k
+
+    def update(self, loss: float) -> float:
+        """``loss``: of the latest round. A loss that is no positive number changes nothing."""
+        if self._options.adaptive and math.isfinite(loss) and loss > 0:
+            self._first = self._first or loss
+            self.k = min(1.0, max(self._options.k * loss / self._first, self._options.k_min))
+        return self.k
+
+
+def block_count(size: int, block: int) -> int:
+    """Blocks of ``block`` in ``size``, both in bytes or both in elements."""
+    return -(-size // block)
+
+
+def contribution(old: Any, mean_magnitude: Any, alpha: float) -> Any:
+    """The moving average of a block, a number, or of many, as an array; it starts at 0."""
+    return alpha * old + (1 - alpha) * mean_magnitude
+
+
+def channels_of(scores: Sequence[float], k: float, channels: int) -> list[int]:
+    """The channel of every block; blocks of score 0 are ``SKIPPED``. Equal scores go by position.
+
+    Of the m blocks that are sent, round(k·m) with the largest scores go to channel 0, and so does the tensor's last
+    block, whatever its score; the rest is divided evenly over the channels from 1 on, by decreasing score.
+    """
+    result = [SKIPPED] * len(scores)
+    order = sending_order(scores)
+    important = math.floor(k * (len(order) + 1) + 0.5)
+    rest = len(order) - important
+    for position, block in enumerate(order):
+        below = position - important
+        result[block] = RELIABLE if below < 0 else 1 + below * channels // rest
+    result[-1] = RELIABLE
+    return result
+
+
+def sending_order(scores: Sequence[float]) -> list[int]:
+    """All blocks but the last that are worth sending, the largest score first."""
+    return sorted((block for block in range(len(scores) - 1) if scores[block] > 0), key=lambda block: -scores[block])
+
+
+def type_of_service(channel: int, channels: int) -> int:
+    """The IP header's second byte for a channel: its precedence bits count down from ``channels`` to 0."""
+    return (channels - channel) * 32

@@ -1,0 +1,73 @@
+"""MultiGPS balanced by bytes: what every global server holds, and so moves, is the same.
+
+GeoMX places by the key's index alone (``hashed``): of its demo network one of two servers gets 99.75 %. Here small
+tensors go whole, the largest first, to the server that holds least; large ones are cut over all servers. With rule
+
+balanced   a large tensor first fills up the servers that hold less than the others, so that all end level
+even       a large tensor is cut at round(n·i/S), as parameter servers with a bound do (ps-lite; Li et al., OSDI 2014)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from testbed.policy.shard.slices import Slice, evenly, numbered
+
+
+class MultiGps:
+    """Placement by size."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """``bound``: tensors with at least so many elements may be cut."""
+
+        bound: int = field(default=10_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
+        rule: str = field(
+            default="balanced",
+            metadata={
+                "help": "balanced: large tensors make all servers level; even: each is cut into equal parts",
+                "choices": ("balanced", "even"),
+            },
+        )
+
+    def __init__(self, options: Options) -> None:
+        self._bound, self._rule = options.bound, options.rule
+
+    def slices(self, sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
+        """Slices of keys with ``sizes`` elements each over ``servers`` servers, by key, then by position."""
+        small = [key for key, size in enumerate(sizes) if size < self._bound or servers == 1]
+        levels = [0] * servers
+        pieces: list[tuple[int, int, int, int]] = []
+        for key in sorted(small, key=lambda key: (-sizes[key], key)):
+            server = levels.index(min(levels))
+            levels[server] += sizes[key]
+            pieces.append((key, 0, sizes[key], server))
+        for key in sorted(set(range(len(sizes))) - set(small)):
+            pieces += self._cut(key, sizes[key], levels)
+        return numbered(sorted(pieces))
+
+    def _cut(self, key: int, size: int, levels: list[int]) -> list[tuple[int, int, int, int]]:
+        """Pieces of one large tensor, in the order of servers; raises ``levels`` by them."""
+        parts = filling(levels, size) if self._rule == "balanced" else evenly(size, len(levels))
+        pieces, start = [], 0
+        for server, part in enumerate(parts):
+            if part:
+                pieces.append((key, start, start + part, server))
+            levels[server] += part
+            start += part
+        return pieces
+
+
+def filling(levels: Sequence[int], size: int) -> list[int]:
+    """``size`` poured over ``levels``: the lowest first, until all that got something are level (but for 1)."""
+    order = sorted(range(len(levels)), key=lambda index: (levels[index], index))
+    used, total = len(order), size + sum(levels)
+    while levels[order[used - 1]] * used > total:  # that one is above the common level
+        used -= 1
+        total -= levels[order[used]]
+    level, over = divmod(total, used)
+    parts = [0] * len(levels)
+    for place, index in enumerate(order[:used]):
+        parts[index] = level + (place < over) - levels[index]
+    return parts
