@@ -36,6 +36,8 @@ class Kind(StrEnum):
     DECLARE = "declare"  # child → server: these are my keys and their sizes
     INIT = "init"  # master worker → server: the first value of a key
     PUSH = "push"  # child → server: my contribution to a key's round
+    BLOCK = "block"  # child → server: a block of a push, which may be lost (DGT)
+    MISSING = "missing"  # server → child: these blocks of your push have not come (DGT)
     PULL = "pull"  # child → server: send me the value of a key
     VALUE = "value"  # server → child: the value of a key
     BARRIER = "barrier"  # node → scheduler: I have reached it
@@ -54,7 +56,7 @@ class Message:
     meta      small scalars only; what else a receiver must know
     parts     payload tensors, contiguous; their bytes are the payload that byte counts report
     priority  larger goes first where the order policy looks at it
-    channel   0: reliable and in order; 1…: as the order policy defines
+    channel   0: reliable and in order; 1…: best effort, the lower the sooner (see ``World.send``)
     sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``)
     """
 

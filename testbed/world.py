@@ -57,6 +57,10 @@ class World(Protocol):
 
         Waits while too many bytes are queued for that peer. Delivery between two nodes is reliable and in order
         within one priority. The message and its parts belong to the receiver from now on: do not change them.
+
+        On channels above 0 it is best effort: a message may be lost, may overtake others and be overtaken, but comes
+        once at most, and whole. It is sent only while nothing waits on channel 0, the lower channel first, no faster
+        than the Plan's links; it never waits here. The Plan says how many such channels there are.
         """
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:

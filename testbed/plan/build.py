@@ -52,6 +52,7 @@ def _transport(scenario: Scenario) -> TransportPlan:
         slow_start_after_idle=transport.slow_start_after_idle,
         unsent_limit_bytes=transport.unsent_limit,
         mac=transport.mac,
+        best_effort_channels=scenario.order.options().get("channels", 0) if scenario.order.kind == "dgt" else 0,
     )
 
 

@@ -118,12 +118,17 @@ class NetworkPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportPlan:
-    """What the sockets do. Set in every namespace and recorded; never inherited from the machine."""
+    """What the sockets do. Set in every namespace and recorded; never inherited from the machine.
+
+    ``best_effort_channels``: number of UDP channels beside the reliable one; where there are any, channels are marked
+    in the IP header, and bottlenecks serve them by priority.
+    """
 
     congestion_control: str = "cubic"
     slow_start_after_idle: bool = False
     unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
     mac: str = "hmac-sha256"
+    best_effort_channels: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

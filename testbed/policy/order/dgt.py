@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.policy.order.fifo import Fifo
+
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header
 MAX_BLOCK_BYTES = 65_536
@@ -27,61 +29,54 @@ HEURISTIC_DROP, SENDER_DROP = "heuristic-drop", "sender-drop"
 EXACT, FOUR_BITS = "exact", "4-bit"
 
 
-@dataclass(frozen=True, slots=True)
-class DgtOptions:
-    """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
+class Dgt(Fifo):
+    """The order axis' view: keys stay whole and are equal; what differs are the blocks inside them."""
 
-    A round of a key is complete when all its blocks are there, or when its reliable part is there and nothing more has
-    come from its sender for ``deadline``. ``late``:
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
 
-    next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
-    zero            missing blocks count as zero; what comes later is dropped
-    retransmit      missing blocks are asked for again, and sent reliably: nothing is lost
-    heuristic-drop  baseline: as zero, without waiting at all
-    sender-drop     baseline: unimportant blocks are not even sent
-    """
+        A round of a key is complete when all its blocks are there, or when its reliable part is there and nothing
+        more has come from its sender for ``deadline``. ``late``:
 
-    k: float = field(default=0.8, metadata={"help": "share sent reliably, at first", "above": 0, "max": 1})
-    k_min: float = field(default=0.2, metadata={"help": "share sent reliably, at least", "max": 1})
-    adaptive: bool = field(default=True, metadata={"help": "whether k follows the training loss"})
-    channels: int = field(default=3, metadata={"help": "best-effort channels", "min": 1, "max": MAX_CHANNELS})
-    block: int = field(default=4096, metadata={"help": "size of a block", "unit": "bytes"})
-    alpha: float = field(default=0.3, metadata={"help": "weight of a block's past contribution", "max": 1})
-    selection: str = field(
-        default=CONTRIBUTION,
-        metadata={"help": "what decides; random and none are baselines", "choices": (CONTRIBUTION, RANDOM, NONE)},
-    )
-    late: str = field(
-        default=NEXT_ROUND,
-        metadata={
-            "help": "what becomes of blocks that do not come in time",
-            "choices": (NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
-        },
-    )
-    deadline: float = field(default=0.05, metadata={"help": "silence after which a round is closed", "unit": "s"})
-    code: str = field(
-        default=EXACT,
-        metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
-    )
+        next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
+        zero            missing blocks count as zero; what comes later is dropped
+        retransmit      missing blocks are asked for again, and sent reliably: nothing is lost
+        heuristic-drop  baseline: as zero, without waiting at all
+        sender-drop     baseline: unimportant blocks are not even sent
+        """
 
+        k: float = field(default=0.8, metadata={"help": "share sent reliably, at first", "above": 0, "max": 1})
+        k_min: float = field(default=0.2, metadata={"help": "share sent reliably, at least", "max": 1})
+        adaptive: bool = field(default=True, metadata={"help": "whether k follows the training loss"})
+        channels: int = field(default=3, metadata={"help": "best-effort channels", "min": 1, "max": MAX_CHANNELS})
+        block: int = field(default=4096, metadata={"help": "size of a block", "unit": "bytes"})
+        alpha: float = field(default=0.3, metadata={"help": "weight of a block's past contribution", "max": 0.99})
+        selection: str = field(
+            default=CONTRIBUTION,
+            metadata={"help": "what decides; random and none are baselines", "choices": (CONTRIBUTION, RANDOM, NONE)},
+        )
+        late: str = field(
+            default=NEXT_ROUND,
+            metadata={
+                "help": "what becomes of blocks that do not come in time",
+                "choices": (NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
+            },
+        )
+        deadline: float = field(default=0.05, metadata={"help": "silence after which a round is closed", "unit": "s"})
+        code: str = field(
+            default=EXACT,
+            metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
+        )
 
-class Dgt:
-    """The order axis' view: all keys are equal; what differs are the blocks inside them."""
-
-    Options = DgtOptions
-
-    def __init__(self, options: DgtOptions) -> None:
-        pass
-
-    def priority(self, key: int) -> int:
-        """Priority of a key's messages; larger goes first."""
-        return 0
+    def __init__(self, options: Options) -> None:
+        super().__init__(Fifo.Options())
 
 
 class Threshold:
     """k of the coming round, from the training loss."""
 
-    def __init__(self, options: DgtOptions) -> None:
+    def __init__(self, options: Dgt.Options) -> None:
         self._options = options
         self._first: float | None = None
         self.k = options.k

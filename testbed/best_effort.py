@@ -1,0 +1,110 @@
+"""Best-effort channels: sizes on the wire, what waits to be sent, and how fast. The same for both worlds.
+
+A message on a channel above 0 travels in datagrams that fit into one Ethernet frame: one is never cut up by IP, and a
+message is lost when one of its datagrams is. A datagram is a prefix (connection, sequence number of the message,
+channel, index, count), a piece of the message, and a code over both. A message is its header's length, its header
+(``testbed.messages``) and the bytes of its tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Generic, TypeVar
+
+from testbed.ids import data_center_of, link_name
+from testbed.messages import Message, encode_header
+from testbed.plan.model import Plan
+
+DATAGRAM_BYTES = 1472  # UDP payload of an Ethernet frame: 1500 less IPv4's 20 and UDP's 8
+PREFIX_BYTES = 19
+MAC_BYTES = 16
+PIECE_BYTES = DATAGRAM_BYTES - PREFIX_BYTES - MAC_BYTES
+FRAME_OVERHEAD_BYTES = 42  # Ethernet 14, IPv4 20, UDP 8
+LENGTH_BYTES = 2  # of the header
+MAX_PIECES = 255
+MAX_MESSAGE_BYTES = MAX_PIECES * PIECE_BYTES
+
+QUEUE_LIMIT_BYTES = 64 << 20
+# Less than the link's rate: a sender that is never faster than its bottleneck leaves the queue to others.
+PACE_SHARE = 0.97
+
+T = TypeVar("T")
+
+
+def piece_count(size_bytes: int) -> int:
+    """Datagrams of a message of that size."""
+    return max(1, -(-size_bytes // PIECE_BYTES))
+
+
+def best_effort_overhead_bytes(message: Message) -> int:
+    """Bytes in UDP payloads that are not the message's tensors."""
+    header = LENGTH_BYTES + len(encode_header(message))
+    return header + piece_count(header + message.payload_bytes) * (PREFIX_BYTES + MAC_BYTES)
+
+
+def frame_bytes(message: Message) -> int:
+    """Bytes of all Ethernet frames of a message, as a link's rate counts them."""
+    size = LENGTH_BYTES + len(encode_header(message)) + message.payload_bytes
+    return size + piece_count(size) * (PREFIX_BYTES + MAC_BYTES + FRAME_OVERHEAD_BYTES)
+
+
+def pace_bps(plan: Plan, source: str, target: str) -> float:
+    """How fast ``source`` sends best-effort messages to ``target``, in bits of Ethernet frames per second.
+
+    By the slowest link on the way as planned, shared with the other servers that it pushes to over the same way.
+    """
+    here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
+    rates = [here.lan_rate_bps, there.lan_rate_bps]
+    if here != there and plan.back_end != "local":  # loopback has no WAN
+        links = {link.name: link.rate_bps for link in plan.network.links}
+        rates += [links[name] for name in plan.network.routes[link_name(here.name, there.name)]]
+    beside = [parent for parent in plan.node(source).parents if data_center_of(parent) == there.name]
+    return PACE_SHARE * min(rates) / max(1, len(beside))
+
+
+class BestEffortQueue(Generic[T]):
+    """What waits to be sent to one peer: the lower channel first, first come first served in a channel.
+
+    Bounded in two ways: beyond ``limit_bytes`` the oldest of the highest channel goes; and what a later message about
+    the same key has made two rounds old is not sent any more. Both are counted in ``dropped``.
+    """
+
+    def __init__(self, limit_bytes: int = QUEUE_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._channels: dict[int, deque[tuple[T, int, int, int]]] = {}
+        self._latest: dict[int, int] = {}
+        self.queued_bytes = 0
+        self.dropped: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._channels.values()))
+
+    def post(self, item: T, message: Message, size_bytes: int) -> None:
+        """Queue ``item``, which stands for ``message``."""
+        key, round_ = message.key, message.round
+        self._latest[key] = max(round_, self._latest.get(key, round_))
+        self._channels.setdefault(message.channel, deque()).append((item, key, round_, size_bytes))
+        self.queued_bytes += size_bytes
+        while self.queued_bytes > self._limit_bytes:
+            highest = max(channel for channel, waiting in self._channels.items() if waiting)
+            self._take(highest)
+            self.dropped["too much queued"] += 1
+
+    def pop(self) -> tuple[T, int] | None:
+        """The next to send and its channel; ``None`` when nothing is left."""
+        for channel in sorted(self._channels):
+            while self._channels[channel]:
+                item, key, round_ = self._take(channel)
+                if round_ >= self._latest[key] - 1:
+                    return item, channel
+                self.dropped["too old"] += 1
+        return None
+
+    def _take(self, channel: int) -> tuple[T, int, int]:
+        item, key, round_, size_bytes = self._channels[channel].popleft()
+        self.queued_bytes -= size_bytes
+        return item, key, round_
+
+    def clear(self) -> None:
+        self._channels.clear()
+        self.queued_bytes = 0
