@@ -20,6 +20,7 @@ from emulation.shaping.table import Column, Table
 from testbed.results.events import EventLog
 
 SAMPLE_S = 0.5
+QUEUE_SAMPLES = 20  # looks at the queues per sample, to know how long a link really was busy
 LATE_WARNING_S = 0.02
 BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
 BUSY_SAMPLES = 5
@@ -48,6 +49,34 @@ class CpuTimes:
         return max(0.0, 1 - (self.idle - before.idle) / total - steal), steal
 
 
+class BusyTime:
+    """How long each link had packets queued, and what it sent meanwhile: bursts are shorter than a sample."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, dict[str, LinkCounters]] | None = None
+        self._busy: dict[str, list[float]] = {}
+
+    def look(self, now_s: float, links: dict[str, LinkCounters]) -> None:
+        """A link counts as busy between two looks if it had a queue at both, at one rate."""
+        if self._before is not None:
+            before_s, before = self._before
+            for name, link in links.items():
+                earlier = before[name]
+                if earlier.backlog_bytes and link.backlog_bytes and earlier.configured_bps == link.configured_bps:
+                    self._add(name, now_s - before_s, link.sent_bytes - earlier.sent_bytes, link.configured_bps)
+        self._before = now_s, links
+
+    def _add(self, name: str, duration_s: float, sent_bytes: int, rate_bps: float) -> None:
+        total = self._busy.setdefault(name, [0.0, 0.0, 0.0])
+        for index, amount in enumerate((duration_s, sent_bytes, rate_bps * duration_s / 8)):
+            total[index] += amount
+
+    def so_far(self, name: str) -> dict[str, float]:
+        """Cumulative seconds, bytes sent, and bytes that the configured rate allowed."""
+        busy_s, sent, possible = self._busy.get(name, (0.0, 0.0, 0.0))
+        return {"busy_s": round(busy_s, 3), "busy_bytes": int(sent), "busy_possible_bytes": int(possible)}
+
+
 class Monitor:
     """Turns samples into events. Counters count from its making, so that the measuring before is left out."""
 
@@ -57,6 +86,7 @@ class Monitor:
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._cpu, self._busy, self._warned = CpuTimes.now(), 0, set[str]()
         self._overflows = self._column(Column.OVERFLOWS)
+        self._busy_time = BusyTime()
         for spec in shaper.specs.values():
             table.set(spec.row, Column.LATE_MAX_NS, 0)
             table.set(spec.row, Column.LATE_COUNT, 0)
@@ -64,13 +94,19 @@ class Monitor:
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
         now = time.monotonic() - self._epoch_s
-        sample = self._shaper.counters()
+        sample = self.queues(now)
         self._check_ceiling(sample, now)
         for name, counters in sample.items():
             base = self._base[name]
-            self._log.write("link", now, link=name, **_since(base, counters))
+            self._log.write("link", now, link=name, **_since(base, counters), **self._busy_time.so_far(name))
             self._check_line(self._shaper.specs[name], now)
         self._log.flush()
+
+    def queues(self, now: float) -> dict[str, LinkCounters]:
+        """Look at the queues only."""
+        sample = self._shaper.counters()
+        self._busy_time.look(now, sample)
+        return sample
 
     def machine(self) -> None:
         """One ``machine`` event."""
@@ -140,13 +176,16 @@ def main() -> None:
     monitor = Monitor(shaper, table, log, float(given["epoch_s"]))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
-    begin, count, ended = time.monotonic(), 0, None
+    epoch_s, begin, samples, ended = float(given["epoch_s"]), time.monotonic(), 0, None
     while ended is None:
-        monitor.links()
-        if count % 2 == 0:
-            monitor.machine()
-        count += 1
-        ended = signal.sigtimedwait({signal.SIGTERM}, max(0.0, begin + count * SAMPLE_S - time.monotonic()))
+        if time.monotonic() >= begin + samples * SAMPLE_S:
+            monitor.links()
+            if samples % 2 == 0:
+                monitor.machine()
+            samples += 1
+        else:
+            monitor.queues(time.monotonic() - epoch_s)
+        ended = signal.sigtimedwait({signal.SIGTERM}, SAMPLE_S / QUEUE_SAMPLES)
     monitor.close()
 
 

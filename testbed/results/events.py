@@ -14,7 +14,7 @@ wait        t0, waiting_for, round                                   any node; a
 round       t0, round, loss, samples                                 worker, when its round's new values are in
 update      key, round, version, contributors                        global server, when it has applied a key's update
 evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
-gossip      round, sketch                                            gossiping worker, with every evaluation; 256 numbers
+gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
                                                                      average of all models
 final       role, iterations, parameters_sha256 (if it holds any)    every node, when its role ends

@@ -84,28 +84,27 @@ def _links(links: pd.DataFrame, limits: Limits) -> list[dict[str, Any]]:
 
 def _link(name: str, samples: pd.DataFrame, limits: Limits) -> dict[str, Any]:
     known = _judged(samples, limits)
-    busy = known[known["queued"]]
-    possible_bits = float((busy["configured_bps"] * busy["interval_s"]).sum())
-    sent_bits = float((busy["achieved_bps"] * busy["interval_s"]).sum())
+    busy_s, sent, possible = (_last(samples[column]) for column in ("busy_s", "busy_bytes", "busy_possible_bytes"))
     shares = known["achieved_bps"] / known["highest_bps"]
     row = {
         "link": name,
         "bytes": int(samples["bytes"].max() - samples["bytes"].min()),
         "dropped_packets": int(samples["dropped_packets"].max()) if samples["dropped_packets"].notna().any() else None,
-        "busy_s": round(float(busy["interval_s"].sum()), 3),
-        "achieved_share_when_busy": round(sent_bits / possible_bits, 4) if possible_bits else None,
+        "busy_s": round(busy_s, 3),
+        "achieved_share_when_busy": round(sent / possible, 4) if possible else None,
         "highest_share": round(float(shares.max()), 4) if len(known) else None,
     }
     return {**row, "problem": _link_problem(row, limits)}
 
 
+def _last(cumulative: pd.Series) -> float:
+    return float(cumulative.max()) if cumulative.notna().any() else 0.0
+
+
 def _judged(samples: pd.DataFrame, limits: Limits) -> pd.DataFrame:
-    """Samples of some length, with the highest rate within each; ``queued``: throughout, at one unchanged rate."""
-    before, queued = samples["configured_bps"].shift(), samples["backlog_bytes"] > 0
-    rates = samples.assign(
-        highest_bps=samples["configured_bps"].combine(before, max),
-        queued=queued & queued.shift(fill_value=False) & (samples["configured_bps"] == before),
-    )
+    """Samples of some length, with the highest rate within each."""
+    before = samples["configured_bps"].shift()
+    rates = samples.assign(highest_bps=samples["configured_bps"].combine(before, max))
     known = rates.dropna(subset=["achieved_bps", "highest_bps"])
     return known[(known["configured_bps"] > 0) & (known["interval_s"] >= limits.shortest_sample_s)]
 

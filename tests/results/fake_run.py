@@ -186,7 +186,8 @@ def _write_monitor(plan: Plan, events: Path, end: float, rate_bps: float) -> Non
         for name in sent:
             sent[name] += int(configured / 8 * 0.1 * 0.96) if sample % 3 else 0
             log.write("link", t, link=name, configured_bps=configured, bytes=sent[name], dropped_packets=2,
-                      backlog_bytes=1000 if sample % 3 else 0)  # fmt: skip
+                      backlog_bytes=1000 if sample % 3 else 0, busy_s=0.06 * sample, busy_bytes=sent[name],
+                      busy_possible_bytes=int(sent[name] / 0.96))  # fmt: skip
         if sample % 10 == 0:
             log.write("machine", t, busy_share=0.5, steal_share=0.0)
             log.write("replay", t, link="virginia>tokyo", planned_t=t, late_s=0.001, what="rate_bps", value=configured)

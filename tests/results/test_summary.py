@@ -146,13 +146,15 @@ def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("rate", "queued", "word"), [
-    (19e6, 1000, None), (12e6, 1000, "reached 60% of its configured rate"), (12e6, 0, None), (23e6, 0, "carried 115%"),
+@pytest.mark.parametrize(("rate", "busy", "word"), [
+    (19e6, 1.0, None), (12e6, 1.0, "reached 60% of its configured rate"), (12e6, 0.0, None), (23e6, 0.0, "carried 115%"),
+    (6e6, 0.3, None),  # a third of the time at full speed: a burst, not a slow link
 ])  # fmt: skip
-def test_achieved_against_configured(tmp_path: Path, rate: float, queued: int, word: str | None) -> None:
+def test_achieved_against_configured(tmp_path: Path, rate: float, busy: float, word: str | None) -> None:
     samples = [
         {"t": 0.5 * i, "link": "a>b", "configured_bps": 20e6, "bytes": int(rate / 8 * 0.5 * i), "dropped_packets": 3,
-         "backlog_bytes": queued} for i in range(8)
+         "backlog_bytes": 1000, "busy_s": 0.5 * i * busy, "busy_bytes": int(rate / 8 * 0.5 * i),
+         "busy_possible_bytes": int(20e6 / 8 * 0.5 * i * busy)} for i in range(8)
     ]  # fmt: skip
     report = assess(tmp_path, link=samples)
     assert report["links_while_running"][0]["dropped_packets"] == 3
