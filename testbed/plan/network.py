@@ -13,6 +13,7 @@ from testbed.plan.model import LinkPlan, NetworkPlan, Series, SitePlan
 from testbed.scenario.network import DataCenter, Link, Queue, RateTrace, Reverse, Topology
 from testbed.scenario.rules import directions
 from topologies.generators import BUILDERS, GENERATORS
+from topologies.graph import pairs, routers
 
 ALL_PAIRS_LIMIT = 64
 QUEUE_MARGIN_S = 0.02
@@ -27,12 +28,12 @@ def expand(topology: Topology) -> Topology:
     graph = BUILDERS[kind](GENERATORS[kind](**topology.generator.options()))
     central = graph.graph["central"]
     data_centers = tuple(
-        DataCenter(name=name, central=name == central, workers=data["workers"]) for name, data in graph.nodes(data=True)
+        DataCenter(name=name, central=name == central, workers=data["workers"])
+        for name, data in graph.nodes(data=True)
+        if data["workers"] is not None
     )
-    links = tuple(
-        Link(between=(a, b), rate=data["rate_bps"], delay=data["delay_s"]) for a, b, data in graph.edges(data=True)
-    )
-    return Topology(data_centers=data_centers, links=links, lan=topology.lan)
+    links = tuple(Link(between=(a, b), rate=data["rate_bps"], delay=data["delay_s"]) for a, b, data, _ in pairs(graph))
+    return Topology(data_centers=data_centers, routers=tuple(routers(graph)), links=links, lan=topology.lan)
 
 
 def build_network(topology: Topology, back_end: str) -> NetworkPlan:

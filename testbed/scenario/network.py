@@ -30,7 +30,7 @@ from testbed.scenario.quantities import (
 )
 from testbed.scenario.rules import check_link, check_topology, check_trace
 from topologies.generators import GENERATORS
-from topologies.traces import read_rate_csv
+from topologies.traces import read_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _points_of(file: str, folder: Path | None) -> tuple[dict[str, float], ...]:
     if not path.is_relative_to(folder.resolve()):
         raise refuse(f"file '{file}' lies outside the scenario's folder")
     try:
-        trace = read_rate_csv(path)
+        trace = read_trace(path)
     except ScenarioError as error:
         raise refuse(str(error)) from error
     return tuple({"at": at, "rate": rate} for at, rate in zip(trace.times_s, trace.values, strict=True))

@@ -2,25 +2,126 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import networkx as nx
 import pytest
 
-from topologies.generators import BUILDERS, GENERATORS, Mesh, Star, mesh, star
+from topologies.generators import (
+    BUILDERS,
+    GENERATORS,
+    Dumbbell,
+    FatTree,
+    Mesh,
+    Ring,
+    Star,
+    dumbbell,
+    fat_tree,
+    mesh,
+    ring,
+    star,
+)
+from topologies.graph import data_centers, fibre_delay_s, great_circle_km, pairs, routers, slug, unique
+from topologies.random_networks import Geometric, Waxman, geometric, waxman
 
 
 def test_a_star_has_all_links_at_the_centre() -> None:
     graph = star(Star(data_centers=5, workers=3, rate=1e6, delay=0.01))
-    assert set(graph.edges) == {("dc0", f"dc{number}") for number in range(1, 5)}
+    assert {(a, b) for a, b, _, _ in pairs(graph)} == {("dc0", f"dc{number}") for number in range(1, 5)}
     assert set(nx.get_node_attributes(graph, "workers").values()) == {3}
     assert set(nx.get_edge_attributes(graph, "rate_bps").values()) == {1e6}
 
 
-def test_a_mesh_has_every_pair() -> None:
-    assert mesh(Mesh(data_centers=6)).number_of_edges() == 15
+def test_a_mesh_has_every_pair_in_both_directions() -> None:
+    assert mesh(Mesh(data_centers=6)).number_of_edges() == 30
+
+
+def test_a_ring_is_a_ring() -> None:
+    graph = ring(Ring(data_centers=5))
+    assert {degree for _, degree in graph.out_degree()} == {2}
+    assert nx.diameter(graph.to_undirected()) == 2
+
+
+def test_a_dumbbell_has_one_bottleneck() -> None:
+    graph = dumbbell(Dumbbell(data_centers=5, rate=5e6, access_rate=50e6))
+    assert routers(graph) == ["left", "right"] and len(data_centers(graph)) == 5
+    assert [(a, b) for a, b, data in graph.edges(data=True) if data["rate_bps"] == 5e6] == [
+        ("left", "right"), ("right", "left"),
+    ]  # fmt: skip
+    assert not nx.is_connected(nx.restricted_view(graph.to_undirected(), [], [("left", "right")]))
+
+
+@pytest.mark.parametrize("ports", [2, 4, 6])
+def test_a_fat_tree_has_full_bisection(ports: int) -> None:
+    """Al-Fares: k^2/2 racks with k/2 links up each, k^2/4 core switches with one link to each of k pods."""
+    graph = fat_tree(FatTree(ports=ports, rate=1.0))
+    assert len(data_centers(graph)) == FatTree(ports=ports).data_centers == ports**2 // 2
+    assert len(routers(graph)) == ports**2 // 2 + ports**2 // 4
+    assert {graph.out_degree(name) for name in graph if name.startswith("core")} == {ports}
+    assert {graph.out_degree(name) for name in graph if name.startswith("rack")} == {ports // 2}
+    first, last = "rack0", f"rack{ports**2 // 2 - 1}"
+    assert nx.maximum_flow_value(graph, first, last, capacity="rate_bps") == ports / 2
 
 
 @pytest.mark.parametrize("kind", sorted(GENERATORS))
 def test_every_generator_connects_its_central_data_center(kind: str) -> None:
-    graph = BUILDERS[kind](GENERATORS[kind](data_centers=7))
-    assert nx.is_connected(graph)
-    assert graph.graph["central"] in graph
+    size = {"ports": 4} if kind == "fat_tree" else {"data_centers": 7}
+    options = GENERATORS[kind](**size)
+    graph = BUILDERS[kind](options)
+    assert nx.is_strongly_connected(graph)
+    assert graph.graph["central"] in data_centers(graph)
+    assert len(data_centers(graph)) == options.data_centers
+    assert {data["workers"] for _, data in graph.nodes(data=True)} - {None} == {options.workers}
+
+
+@pytest.mark.parametrize(("build", "options"), [(geometric, Geometric), (waxman, Waxman)])
+def test_random_networks_come_from_their_seed_alone(build: Any, options: Any) -> None:
+    def drawn(seed: int) -> Any:
+        return list(build(options(data_centers=20, seed=seed)).edges(data=True))
+
+    assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_longer_radius_means_more_links_and_delays_follow_distance() -> None:
+    few, many = (geometric(Geometric(data_centers=30, radius=radius)) for radius in (0.2, 0.5))
+    assert set(few.edges) < set(many.edges)
+    for a, b, data in many.edges(data=True):
+        length_km = math.dist(many.nodes[a]["xy"], many.nodes[b]["xy"])
+        assert data["delay_s"] == pytest.approx(1.5 * length_km / 199_861.6, abs=1e-6)
+        assert length_km <= 0.5 * 4000 or (a, b) in few.edges
+
+
+def test_a_waxman_graph_prefers_short_links() -> None:
+    graph = waxman(Waxman(data_centers=120, alpha=0.1, beta=1.0))
+    places = nx.get_node_attributes(graph, "xy")
+    lengths = [math.dist(places[a], places[b]) for a, b in graph.edges]
+    everyone = [math.dist(a, b) for a in places.values() for b in places.values() if a != b]
+    assert sum(lengths) / len(lengths) < 0.5 * sum(everyone) / len(everyone)
+
+
+def test_distances_on_the_globe() -> None:
+    assert great_circle_km((0, 0), (0, 90)) == pytest.approx(math.pi / 2 * 6371)
+    assert great_circle_km((90, 0), (-90, 17)) == pytest.approx(math.pi * 6371)
+    assert great_circle_km((50.11, 8.68), (35.68, 139.69)) == pytest.approx(9340, rel=0.01)  # Frankfurt to Tokyo
+    assert fibre_delay_s(199_861.6387, 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("Zürich (CH)", "zurich-ch"),
+        ("São Paulo", "sao-paulo"),
+        ("42", "n42"),
+        ("東京", ""),
+        ("a" * 50, "a" * 32),
+        ("-", ""),
+    ],
+)
+def test_labels_become_names(label: str, name: str) -> None:
+    assert slug(label) == name
+
+
+def test_equal_names_are_numbered() -> None:
+    taken: set[str] = set()
+    assert [unique(name, taken) for name in ("a", "a", "b" * 32, "b" * 32)] == ["a", "a-2", "b" * 32, "b" * 30 + "-2"]

@@ -1,0 +1,101 @@
+"""Random networks on a square: places from a seed, links by distance, delays by the length of the fibre."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+from random import Random
+
+import networkx as nx
+
+from topologies.graph import Graph, fibre_delay_s, join, new_graph
+
+_SITES = {"help": "data centres, the central one included", "min": 2, "max": 300}
+_WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
+_RATE = {"help": "rate of every WAN link, each way", "unit": "bit/s"}
+_SIDE = {"help": "side of the square that the data centres lie in, in km", "min": 1, "max": 20_000}
+_STRETCH = {"help": "length of a fibre over the straight distance", "min": 1, "max": 10}
+_SEED = {"help": "of places and links; not the scenario's", "min": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric:
+    """Random geometric graph: a link between all pairs nearer than ``radius`` (Gilbert 1961).
+
+    What stays apart is joined over the shortest gaps. The central data centre is the one nearest to all others.
+    """
+
+    data_centers: int = field(default=10, metadata=_SITES)
+    workers: int = field(default=2, metadata=_WORKERS)
+    rate: float = field(default=20e6, metadata=_RATE)
+    side_km: float = field(default=4000.0, metadata=_SIDE)
+    radius: float = field(default=0.35, metadata={"help": "longest link, as a share of the side", "above": 0, "max": 2})
+    stretch: float = field(default=1.5, metadata=_STRETCH)
+    seed: int = field(default=1, metadata=_SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class Waxman:
+    """Links are likelier between near data centres: P = beta · exp(-d / (alpha · L)), L the largest distance.
+
+    Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988. What stays apart is joined over the shortest
+    gaps. The central data centre is the one nearest to all others.
+    """
+
+    data_centers: int = field(default=10, metadata=_SITES)
+    workers: int = field(default=2, metadata=_WORKERS)
+    rate: float = field(default=20e6, metadata=_RATE)
+    side_km: float = field(default=4000.0, metadata=_SIDE)
+    alpha: float = field(default=0.3, metadata={"help": "how little distance matters", "above": 0, "max": 100})
+    beta: float = field(default=0.8, metadata={"help": "how many links there are", "above": 0, "max": 1})
+    stretch: float = field(default=1.5, metadata=_STRETCH)
+    seed: int = field(default=1, metadata=_SEED)
+
+
+def geometric(options: Geometric) -> Graph[str]:
+    """See ``Geometric``."""
+    random = Random(f"geometric/{options.seed}")
+    return _scattered(options, random, lambda distance_km, _: distance_km <= options.radius * options.side_km)
+
+
+def waxman(options: Waxman) -> Graph[str]:
+    """See ``Waxman``."""
+    random = Random(f"waxman/{options.seed}")
+
+    def linked(distance_km: float, longest_km: float) -> bool:
+        return random.random() < options.beta * math.exp(-distance_km / (options.alpha * longest_km))
+
+    return _scattered(options, random, linked)
+
+
+def _scattered(options: Geometric | Waxman, random: Random, linked: Callable[[float, float], bool]) -> Graph[str]:
+    """Data centres at random places, and the links that ``linked(distance, longest distance)`` wants."""
+    names = [f"dc{number}" for number in range(options.data_centers)]
+    places = {name: (random.uniform(0, options.side_km), random.uniform(0, options.side_km)) for name in names}
+    lengths = {(a, b): math.dist(places[a], places[b]) for a, b in combinations(names, 2)}
+    longest = max(lengths.values())
+    chosen = [pair for pair, length in lengths.items() if linked(length, longest)]
+    middle = min(names, key=lambda name: sum(math.dist(places[name], place) for place in places.values()))
+    graph = new_graph(middle)
+    for name in names:
+        graph.add_node(name, workers=options.workers, xy=places[name])
+    for a, b in [*chosen, *_gaps(names, chosen, lengths)]:
+        join(graph, a, b, options.rate, fibre_delay_s(lengths[a, b], options.stretch))
+    return graph
+
+
+def _gaps(
+    names: list[str], chosen: list[tuple[str, str]], lengths: dict[tuple[str, str], float]
+) -> list[tuple[str, str]]:
+    """The shortest further links that make the network connected (Kruskal's algorithm)."""
+    sets = nx.utils.UnionFind(names)
+    for pair in chosen:
+        sets.union(*pair)
+    found = []
+    for a, b in sorted(lengths, key=lambda pair: (lengths[pair], pair)):
+        if sets[a] != sets[b]:
+            sets.union(a, b)
+            found.append((a, b))
+    return found

@@ -1,0 +1,22 @@
+"""Rates, delays and losses of a link over time: read from ten kinds of files, made by seeded models, and converted.
+
+``read_trace`` says which format it took a file for, and ``Reading.format`` overrules it. Whatever the file's units, a
+``Trace`` holds bits per second, seconds one way, or a share.
+"""
+
+from __future__ import annotations
+
+from topologies.traces.formats import FORMATS, parse_trace, read_trace
+from topologies.traces.model import MAX_POINTS, Reading, Trace
+from topologies.traces.network import NetworkTraces, read_network_traces
+
+__all__ = [
+    "FORMATS",
+    "MAX_POINTS",
+    "NetworkTraces",
+    "Reading",
+    "Trace",
+    "parse_trace",
+    "read_network_traces",
+    "read_trace",
+]

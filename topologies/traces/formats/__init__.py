@@ -1,0 +1,98 @@
+"""The table of trace formats, how a file's format is found out, and the reading itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from topologies.traces.formats import columns, iperf3, mahimahi, own, skyplane
+from topologies.traces.model import TIME_UNITS, UNITS, Reading, TextFile, Trace
+
+_NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one format is read. ``loops``: the tools that it comes from start it again at its end."""
+
+    about: str
+    parse: Callable[[TextFile, Reading], Trace]
+    loops: bool = False
+
+
+FORMATS: dict[str, Format] = {
+    "csv": Format("header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse),
+    "mahimahi": Format("one integer a line: a millisecond at which one packet may pass", mahimahi.parse, loops=True),
+    "pensieve": Format("two columns: seconds, Mbit/s until then", columns.parse_pensieve, loops=True),
+    "fcc": Format("one number a line: bytes/s for 5 s", columns.parse_fcc, loops=True),
+    "fcc-raw": Format("FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
+                      columns.parse_fcc_raw, loops=True),
+    "hsdpa": Format("six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
+                    columns.parse_hsdpa, loops=True),
+    "iperf3": Format("JSON of iperf3 -J", iperf3.parse),
+    "skyplane": Format("Skyplane's throughput or latency grid; give the pair", skyplane.parse),
+}  # fmt: skip
+
+
+def read_trace(path: Path, reading: Reading | None = None) -> Trace:
+    """The trace of a file. Raises ``ScenarioError`` that names file, line and cure."""
+    return _parse(TextFile.read(path), reading or Reading())
+
+
+def parse_trace(text: str, name: str, reading: Reading | None = None) -> Trace:
+    """As ``read_trace``, from the text of a file called ``name``."""
+    return _parse(TextFile.of(name, text), reading or Reading())
+
+
+def _parse(file: TextFile, reading: Reading) -> Trace:
+    if not file.rows:
+        file.refuse(None, "no rows", "the file is empty, or holds comments only")
+    _check_units(file, reading)
+    kind = reading.format or detect(file)
+    if kind not in FORMATS:
+        file.refuse(None, f"'{kind}' is not a trace format", f"one of {', '.join(FORMATS)}")
+    chosen = FORMATS[kind]
+    trace = chosen.parse(file, reading)
+    how = "given" if reading.format else "detected"
+    read_as = f"read as {kind} ({how}): {chosen.about}"
+    period = trace.length_s if chosen.loops else trace.period_s
+    return replace(trace, format=kind, period_s=period, notes=(read_as, *trace.notes))
+
+
+def _check_units(file: TextFile, reading: Reading) -> None:
+    for key, value, known in (
+        ("unit", reading.unit, UNITS[reading.what]),
+        ("time_unit", reading.time_unit, TIME_UNITS),
+    ):
+        if value is not None and value not in known:
+            file.refuse(None, f"{key} '{value}' does not fit a {reading.what}", f"one of {', '.join(known)}")
+
+
+def detect(file: TextFile) -> str:
+    """The format of a file, by its first lines. Raises ``ScenarioError`` when it is none that we know."""
+    line, first = file.rows[0]
+    if first[0] in "{[":
+        return "iperf3"
+    lower = first.lower().replace(" ", "")
+    if "src_region" in lower:
+        return "skyplane"
+    if lower.startswith("unit_id,") or re.match(r"\d+,\d{4}-\d\d-\d\d\d\d:\d\d", lower):
+        return "fcc-raw"
+    if "," in first and re.search(r"[a-z]", lower.replace("e", "")):
+        return "csv"
+    cells = first.replace(",", " ").split()
+    if not all(re.fullmatch(_NUMBER, cell) for cell in cells) or len(cells) not in (1, 2, 6):
+        known = "; ".join(f"{name}: {entry.about}" for name, entry in FORMATS.items())
+        file.refuse(line, f"not a trace format that is known here: '{first[:40]}'", f"give 'format'. {known}")
+    return {1: _of_one_column(file), 2: "pensieve", 6: "hsdpa"}[len(cells)]
+
+
+def _of_one_column(file: TextFile) -> str:
+    """Mahimahi's times never fall and are whole; bytes per second do fall."""
+    values = [text for _, text in file.rows[:2000]]
+    whole = all(re.fullmatch(r"\d+", text) for text in values)
+    rising = whole and all(int(a) <= int(b) for a, b in pairwise(values))
+    return "mahimahi" if rising else "fcc"

@@ -1,0 +1,148 @@
+"""Our own CSV: a header that carries the units, one row per step. Lines that start with # say source and licence.
+
+Columns: ``time_s`` (or t_s, time_ms); one or more of rate_bit_s, rate_kbit_s, rate_mbit_s, rate_gbit_s, delay_s,
+delay_ms, rtt_ms, loss (share), loss_percent; and, for a file of many links, ``src`` and ``dst``. A row's value holds
+from its time on; the last one stays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from topologies.traces.model import Reading, TextFile, Trace, finish, typical_step_s
+
+TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
+COLUMNS = {
+    "rate_bit_s": ("rate", 1.0), "rate_kbit_s": ("rate", 1e3),
+    "rate_mbit_s": ("rate", 1e6), "rate_gbit_s": ("rate", 1e9),
+    "delay_s": ("delay", 1.0), "delay_ms": ("delay", 1e-3), "rtt_s": ("delay", 0.5), "rtt_ms": ("delay", 0.5e-3),
+    "loss": ("loss", 1.0), "loss_percent": ("loss", 0.01),
+}  # fmt: skip
+_HINTS = {
+    "rate_mbps": "rate_mbit_s", "rate_kbps": "rate_kbit_s", "rate_bps": "rate_bit_s", "rate": "rate_mbit_s",
+    "delay": "delay_ms", "rtt": "rtt_ms", "time": "time_s", "t": "time_s",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a file, found in its header."""
+
+    names: tuple[str, ...]
+    time: int
+    time_scale: float
+
+    def values(self, what: str) -> list[tuple[int, float]]:
+        """Column number and scale of what is asked for."""
+        known = ((number, COLUMNS[name]) for number, name in enumerate(self.names) if name in COLUMNS)
+        return [(number, scale) for number, (kind, scale) in known if kind == what]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line; ``values`` by column number."""
+
+    line: int
+    cells: tuple[str, ...]
+    time_s: float
+
+    def number(self, file: TextFile, column: int) -> float:
+        """A cell as a finite number."""
+        return _number(file, self.line, self.cells[column], len(self.cells))
+
+
+def parse(file: TextFile, reading: Reading) -> Trace:
+    """The one column of what is asked for, of the one pair that is asked for."""
+    table = header(file)
+    columns = table.values(reading.what)
+    if len(columns) != 1:
+        has = "no column" if not columns else f"{len(columns)} columns"
+        wanted = ", ".join(name for name, (kind, _) in COLUMNS.items() if kind == reading.what)
+        file.refuse(file.rows[0][0], f"has {has} for a {reading.what}", f"one of {wanted}")
+    (column, scale) = columns[0]
+    chosen = _of_pair(file, table, rows(file, table), reading)
+    return trace_of(file, chosen, column, scale, reading)
+
+
+def trace_of(file: TextFile, chosen: list[Row], column: int, scale: float, reading: Reading) -> Trace:
+    """The values of one column of some rows."""
+    if not chosen:
+        file.refuse(None, "has 0 rows below the header", "add one per step: time, value")
+    _check_times(file, chosen)
+    times = [row.time_s for row in chosen]
+    values = [row.number(file, column) * scale for row in chosen]
+    for row, value in zip(chosen, values, strict=True):
+        if reading.what == "rate" and not value > 0:
+            file.refuse(
+                row.line, "time must be finite and rate above 0", "an outage is a small rate, e.g. 0.001 Mbit/s"
+            )
+    length_s = times[-1] + typical_step_s(times)
+    return finish(file, times, values, [row.line for row in chosen], reading, length_s, ())
+
+
+def header(file: TextFile) -> Table:
+    """The columns. Raises ``ScenarioError`` for what is not known."""
+    line, text = file.rows[0]
+    names = tuple(name.strip().lower() for name in text.split(","))
+    times = [number for number, name in enumerate(names) if name in TIME_COLUMNS]
+    unknown = [
+        name for name in names if name not in TIME_COLUMNS and name not in COLUMNS and name not in ("src", "dst")
+    ]
+    if unknown:
+        cure = f"write '{_HINTS[unknown[0]]}'" if unknown[0] in _HINTS else f"time_s, src, dst, {', '.join(COLUMNS)}"
+        file.refuse(line, f"'{unknown[0][:40]}' is no column of a trace", cure)
+    if len(times) != 1 or len(set(names)) != len(names):
+        file.refuse(line, "expected the header 'time_s,rate_mbit_s'", "one column of times, none twice")
+    return Table(names, times[0], TIME_COLUMNS[names[times[0]]])
+
+
+def rows(file: TextFile, table: Table) -> list[Row]:
+    """All rows, with as many cells as the header has."""
+    found = []
+    for line, text in file.rows[1:]:
+        cells = tuple(cell.strip() for cell in text.split(","))
+        if len(cells) != len(table.names):
+            cure = f"{len(table.names)} cells as in the header: {','.join(table.names)}"
+            file.refuse(line, _expected(len(table.names)), cure)
+        found.append(Row(line, cells, _number(file, line, cells[table.time], len(cells)) * table.time_scale))
+    return found
+
+
+def _of_pair(file: TextFile, table: Table, found: list[Row], reading: Reading) -> list[Row]:
+    if "src" not in table.names or "dst" not in table.names:
+        return found
+    src, dst = table.names.index("src"), table.names.index("dst")
+    pairs = dict.fromkeys((row.cells[src], row.cells[dst]) for row in found)
+    wanted = (reading.source, reading.target)
+    if wanted == (None, None) and len(pairs) == 1:
+        return found
+    if wanted not in pairs:
+        (a, b), *_ = [*pairs, ("?", "?")]
+        what = f"no rows from '{reading.source}' to '{reading.target}'" if any(wanted) else f"holds {len(pairs)} links"
+        file.refuse(file.rows[0][0], what, f"choose one with 'from' and 'to', e.g. from: {a}, to: {b}")
+    return [row for row in found if (row.cells[src], row.cells[dst]) == wanted]
+
+
+def _number(file: TextFile, line: int, cell: str, cells: int) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        file.refuse(line, _expected(cells), f"'{cell[:40]}' is none")
+    if not math.isfinite(value):
+        file.refuse(line, "time must be finite and rate above 0", f"'{cell}' is not finite")
+    return value
+
+
+def _expected(cells: int) -> str:
+    return "expected two numbers" if cells == 2 else f"expected {cells} cells"
+
+
+def _check_times(file: TextFile, chosen: list[Row]) -> None:
+    if chosen[0].time_s != 0:
+        file.refuse(chosen[0].line, "the first time must be 0", "subtract the first time from all")
+    for before, after in pairwise(chosen):
+        if after.time_s <= before.time_s:
+            problem = f"time {after.time_s:g} does not come after {before.time_s:g}"
+            file.refuse(after.line, problem, "sort the rows, remove repeated ones")

@@ -1,0 +1,160 @@
+"""What a trace is, how its file is to be read, and how a mistake in it is told: file, line, problem, cure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NoReturn
+
+from testbed.errors import ScenarioError
+
+MAX_POINTS = 50_000
+MAX_FILE_BYTES = 64 << 20
+MIN_RATE_BPS = 1000.0  # an outage: a link of rate 0 would hold a packet for ever
+WHAT = ("rate", "delay", "loss")
+UNITS = {
+    "rate": {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "bytes/s": 8.0, "KB/s": 8e3, "MB/s": 8e6},
+    "delay": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
+    "loss": {"share": 1.0, "%": 0.01},
+}
+TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+LIMITS = {"rate": (MIN_RATE_BPS, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """``values[i]`` holds from ``times_s[i]`` on; times rise strictly from 0.
+
+    what      ``rate`` (bit/s) | ``delay`` (s, one way) | ``loss`` (share)
+    period_s  when it starts again; infinite: the last value stays
+    length_s  how long the numbers last, whether it repeats or not
+    format    how the file was read; ``notes`` what was assumed or mended
+    """
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+    what: str = "rate"
+    period_s: float = math.inf
+    length_s: float = 0.0
+    format: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How to read a file. What is None is detected, or is the format's own.
+
+    what       ``rate`` | ``delay`` | ``loss``
+    unit       of the values, such as ``kbit/s``; time_unit of the times
+    step_s     width of the bins into which Mahimahi's packets are counted
+    source     the pair to pick from a file of many, with ``target``
+    """
+
+    what: str = "rate"
+    format: str | None = None
+    unit: str | None = None
+    time_unit: str | None = None
+    step_s: float | None = None
+    source: str | None = None
+    target: str | None = None
+
+    def scale(self, default: str) -> float:
+        """What one unit of the file's values is in SI; ``default`` is the format's own unit."""
+        return UNITS[self.what][self.unit or default]
+
+    def time_scale(self, default: str) -> float:
+        """What one unit of the file's times is in seconds."""
+        return TIME_UNITS[self.time_unit or default]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file's lines that say something, with their numbers, and its name for messages."""
+
+    name: str
+    text: str
+    rows: tuple[tuple[int, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, name: str, text: str) -> TextFile:
+        """Without empty lines and comments."""
+        numbered = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
+        return cls(name, text, tuple((number, line) for number, line in numbered if line and line[0] != "#"))
+
+    @classmethod
+    def read(cls, path: Path, limit_bytes: int = MAX_FILE_BYTES) -> TextFile:
+        """From a file. Raises ``ScenarioError``."""
+        try:
+            if path.stat().st_size > limit_bytes:
+                raise ScenarioError(f"{path.name}: more than {limit_bytes} bytes (cut it)")
+            return cls.of(path.name, path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise ScenarioError(f"{path.name}: not valid UTF-8 at byte {error.start} (is it a text file?)") from error
+        except OSError as error:
+            raise ScenarioError(f"{path.name}: {error.strerror}") from error
+
+    def refuse(self, line: int | None, problem: str, cure: str = "") -> NoReturn:
+        """Raise ``ScenarioError`` for a line (None: the whole file)."""
+        where = f"{self.name}:{line}" if line else self.name
+        raise ScenarioError(f"{where}: {problem} ({cure})" if cure else f"{where}: {problem}")
+
+    def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
+        """Line number and numbers of every row. Commas separate as well as blanks do."""
+        if not self.rows:
+            self.refuse(None, "no rows")
+        for line, text in self.rows:
+            cells = text.replace(",", " ").split()
+            try:
+                values = [float(cell) for cell in cells]
+            except ValueError:
+                self.refuse(line, f"expected {what}, got '{text[:40]}'", cure)
+            if len(values) != columns or not all(map(math.isfinite, values)):
+                self.refuse(line, f"expected {what}, got '{text[:40]}'", cure)
+            yield line, values
+
+
+def from_durations(
+    file: TextFile, steps: list[tuple[int, float, float]], reading: Reading, notes: tuple[str, ...] = ()
+) -> Trace:
+    """A trace of (line, duration, value) steps one after another; it can start again at its end."""
+    if not steps:
+        file.refuse(None, "no rows")
+    times, now = [], 0.0
+    for line, duration_s, _ in steps:
+        if duration_s <= 0:
+            file.refuse(line, f"the step lasts {duration_s:g} s", "times must rise; remove the line")
+        times.append(round(now, 6))
+        now += duration_s
+    values = [value for _, _, value in steps]
+    return finish(file, times, values, [line for line, _, _ in steps], reading, round(now, 6), notes)
+
+
+def finish(
+    file: TextFile, times_s: list[float], values: list[float], lines: list[int], reading: Reading,
+    length_s: float, notes: tuple[str, ...],
+) -> Trace:  # fmt: skip
+    """Check what every trace must be: not too long, within bounds; rates of 0 become ``MIN_RATE_BPS``, and it is said.
+
+    ``lines`` say where each value stands.
+    """
+    if len(values) > MAX_POINTS:
+        file.refuse(None, f"has {len(values)} steps, allowed {MAX_POINTS}", "resample it: testbed trace FILE --step 1s")
+    low, high, unit = LIMITS[reading.what]
+    if reading.what == "rate":
+        outages = sum(0 <= value < low for value in values)
+        if outages:
+            notes = (*notes, f"{outages} of {len(values)} steps are below 1 kbit/s and were set to it")
+            values = [max(low, value) if value >= 0 else value for value in values]
+    for line, value in zip(lines, values, strict=True):
+        if not low <= value <= high:
+            file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", "give another 'unit', or mend it")
+    return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, "", notes)
+
+
+def typical_step_s(times_s: list[float]) -> float:
+    """The median step: how long the last value is taken to hold."""
+    return median(b - a for a, b in pairwise(times_s)) if len(times_s) > 1 else 1.0
