@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from testbed.messages import Kind, Message
 from testbed.world import World
 
 Handler = Callable[[Message], None]
+
+
+class Mail(Protocol):
+    """Where handlers are registered."""
+
+    def on(self, kind: Kind, handler: Handler) -> None:
+        """Hand messages of ``kind`` to ``handler``."""
 
 
 class Inbox:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
-from testbed.engine import technique
+from testbed.engine import dgt, technique
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore
 from testbed.engine.learner import make_learner
@@ -63,11 +63,16 @@ def _server(plan: Plan, node: NodePlan) -> Role:
         membership = Membership(world, inbox, plan)
         upstream = _upstream(plan, node, world, inbox)
         policy = technique.sync_policy(plan, node)
-        server = Server(world, inbox, policy, _codec_maker(plan, node.name), upstream)
+        make_codec, blocks = _codec_maker(plan, node.name), dgt.receiving(plan, node, world, inbox)
+        if blocks is not None:
+            make_codec = dgt.assembled(make_codec)
+        server = Server(world, blocks or inbox, policy, make_codec, upstream)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         await membership.ended()
         await reading
+        if blocks is not None:
+            blocks.settle()
         world.record("final", role=node.role, parameters_sha256=values_sha256(server.values()))
 
     return run
@@ -92,6 +97,7 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> KVStore:
         _codec_maker(plan, node.parents[0])(),
         lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
         order.priority,
+        dgt.sending(plan, node, world, inbox),
     )
 
 

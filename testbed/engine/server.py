@@ -12,7 +12,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.contributions import Contribution, Contributions
-from testbed.engine.inbox import Inbox
+from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import PULL_ROUND, Advice, Value
 from testbed.engine.upstream import Total, Upstream
 from testbed.messages import Kind, Message
@@ -31,7 +31,7 @@ class Server:
     def __init__(
         self,
         world: World,
-        inbox: Inbox,
+        inbox: Mail,
         policy: SyncPolicy,
         codec: CodecMaker,
         upstream: Upstream,
@@ -149,5 +149,8 @@ def merged_notes(contributions: list[Contribution]) -> dict[str, Any]:
     notes: dict[str, Any] = {}
     if any(each.notes.get("last") for each in contributions):
         notes["last"] = True
+    losses = [each.notes["loss"] for each in contributions if "loss" in each.notes]
+    if losses:
+        notes["loss"] = sum(losses) / len(losses)
     reports = {worker: report for each in contributions for worker, report in each.notes.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})

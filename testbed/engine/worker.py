@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.kvstore import KVStore, Value, merged
 from testbed.engine.local_work import LocalWork, Outcome
@@ -23,6 +24,7 @@ class Worker:
         self._training_workers = len(training)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._is_evaluator = node.name == training[0].name
+        self._tells_loss = tells_loss(plan)
         self._notes: dict[str, object] = {}
 
     async def run(self, world: World, membership: Membership, first_steps: int) -> int:
@@ -81,6 +83,8 @@ class Worker:
 
     async def _synchronise(self, round_: int, outcome: Outcome) -> list[Value]:
         """Push every key, then take every new value. What the worker has to say goes with the first key."""
+        if self._tells_loss:
+            self._notes["loss"] = outcome.loss
         for key, tensor in enumerate(outcome.contributions):
             await self._store.push(key, round_, tensor, self._notes if key == 0 else None)
         values = [await self._store.value(key, round_) for key in range(len(outcome.contributions))]

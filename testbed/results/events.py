@@ -8,10 +8,14 @@ kind        fields (beside ``t``)                                    written by
 start       role, data_center, pid                                   every node, when its role starts
 train       iterations, workers                                      master worker, at the start of training
 transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
-            header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan"
+            header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan".
+                                                                     DGT's blocks get one for all of a key and round
 compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
 wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
 round       t0, round, loss, samples                                 worker, when its round's new values are in
+threshold   round, k, loss                                           server, DGT: share of blocks it sends reliably
+blocks      source, key, round, sent, delivered, late, lost, resent  global server, DGT: account of a round's best-
+                                                                     effort blocks, once the next round is closed
 update      key, round, version, contributors                        global server, when it has applied a key's update
 evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers

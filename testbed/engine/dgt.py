@@ -1,0 +1,49 @@
+"""Where DGT stands in a run: between a data centre's server and the global servers; nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.codec.base import Codec
+from testbed.engine.dgt_receiver import Assembled, BlockReceiver
+from testbed.engine.dgt_sender import BlockSender, Send
+from testbed.engine.inbox import Inbox
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.order.dgt import Dgt
+from testbed.training.seeds import torch_stream
+from testbed.world import World
+
+CodecMaker = Callable[[], Codec]
+
+
+def dgt_options(plan: Plan) -> Dgt.Options | None:
+    """The options, if this run's order is DGT."""
+    order = plan.technique.order
+    return Dgt.Options(**order.options) if order.kind == "dgt" else None
+
+
+def tells_loss(plan: Plan) -> bool:
+    """Whether workers add their training loss to what they push."""
+    options = dgt_options(plan)
+    return options is not None and options.adaptive
+
+
+def sending(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:
+    """How ``node`` sends to its parents."""
+    options = dgt_options(plan)
+    if options is None or plan.node(node.parents[0]).role != "global_server":
+        return world.send
+    return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name)).send
+
+
+def receiving(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> BlockReceiver | None:
+    """What stands between a global server and its inbox."""
+    options = dgt_options(plan)
+    if options is None or node.role != "global_server":
+        return None
+    return BlockReceiver(world, inbox, options)
+
+
+def assembled(make_codec: CodecMaker) -> CodecMaker:
+    """Codecs for a server whose pushes come through a ``BlockReceiver``."""
+    return lambda: Assembled(make_codec())

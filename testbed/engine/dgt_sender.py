@@ -1,0 +1,123 @@
+"""The child's side of DGT: cuts every push into blocks, and sends what matters reliably, the rest by best effort."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from testbed.codec.errors import check_finite
+from testbed.engine.dgt_blocks import block_message, block_parts, block_values, elements_of, important_part, rows
+from testbed.engine.inbox import Inbox
+from testbed.messages import Kind, Message
+from testbed.policy.order import dgt
+from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
+from testbed.world import World
+
+Send = Callable[[str, Message], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Key:
+    """What is remembered of a key: contributions by block, what the 4-bit code lost, blocks that may be asked for."""
+
+    contributions: Tensor
+    residual: Tensor | None = None
+    round: int = -1
+    sent: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+
+
+class BlockSender:
+    """Stands between a ``KVStore`` and the world: ``send`` takes the place of ``World.send``.
+
+    Pushes carry the training loss in their notes where k follows it.
+    """
+
+    def __init__(self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator) -> None:
+        self._world, self._options, self._chance = world, options, chance
+        self._threshold = Threshold(options)
+        self._keys: dict[int, _Key] = {}
+        if options.late == dgt.RETRANSMIT:
+            inbox.on(Kind.MISSING, self._on_missing)
+
+    async def send(self, to: str, message: Message) -> None:
+        """A push goes in blocks, everything else as it is."""
+        if message.kind is not Kind.PUSH:
+            return await self._world.send(to, message)
+        if "loss" in message.meta:
+            k = self._threshold.update(message.meta["loss"])
+            self._world.record("threshold", round=message.round, k=k, loss=message.meta["loss"])
+        for part in self._cut(message):
+            await self._world.send(to, part)
+        return None
+
+    def _cut(self, push: Message) -> list[Message]:
+        """The reliable part first; then the blocks, the important ones first."""
+        (payload,) = push.parts
+        payload = payload.reshape(-1)
+        elements, state = self._remember(push.key, payload)
+        scores = self._scores(state)
+        channels = dgt.channels_of(scores, self._threshold.k, self._options.channels)
+        if self._options.late == dgt.SENDER_DROP:
+            channels = [RELIABLE if channel == RELIABLE else SKIPPED for channel in channels]
+        table = rows(payload, elements)
+        if state.residual is not None:
+            table = table + state.residual
+            payload = table.view(-1)[: payload.numel()].to(payload.dtype)
+        best_effort = [block for block in dgt.sending_order(scores) if channels[block] not in (RELIABLE, SKIPPED)]
+        parts = {block: block_parts(table[block], self._options) for block in best_effort}
+        first = Message(
+            Kind.PUSH, push.key, push.round, push.meta,
+            (important_part(payload, elements, channels), torch.tensor(channels, dtype=torch.uint8)), push.priority,
+        )  # fmt: skip
+        blocks = [block_message(push, block, len(channels), parts[block], channels[block]) for block in best_effort]
+        self._after(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
+        return [first, *blocks]
+
+    def _remember(self, key: int, payload: Tensor) -> tuple[int, _Key]:
+        """Elements of a block, and the key's memory with this payload's contributions in it."""
+        check_finite(key, payload)
+        elements = elements_of(self._options, payload)
+        count = dgt.block_count(payload.numel(), elements)
+        state = self._keys.setdefault(key, _Key(torch.zeros(count)))
+        if payload.is_meta:
+            state.contributions = torch.ones(count)
+            return elements, state
+        filled = rows(payload.float().abs(), elements)
+        sizes = torch.full((count,), float(elements))
+        sizes[-1] = payload.numel() - (count - 1) * elements
+        state.contributions = dgt.contribution(state.contributions, filled.sum(1) / sizes, self._options.alpha)
+        return elements, state
+
+    def _scores(self, state: _Key) -> list[float]:
+        """What decides the order; 0 for blocks in which there is nothing to send."""
+        if self._options.selection == dgt.CONTRIBUTION:
+            scores = state.contributions
+        elif self._options.selection == dgt.RANDOM:
+            scores = 1.0 - torch.rand(len(state.contributions), generator=self._chance)
+        else:
+            scores = torch.ones(len(state.contributions))
+        return torch.where(state.contributions > 0, scores, 0.0).tolist()
+
+    def _after(
+        self, state: _Key, push: Message, table: Tensor, channels: list[int], blocks: dict[int, Message]
+    ) -> None:
+        """Keep what the code lost of the blocks that were coded, and what may be asked for again."""
+        if self._options.code == dgt.FOUR_BITS and not table.is_meta:
+            state.residual = torch.zeros(table.shape)
+            for block, message in blocks.items():
+                state.residual[block] = table[block].float() - block_values(message, table.shape[1])
+        if self._options.late == dgt.RETRANSMIT:
+            state.round = push.round
+            state.sent = {block: message.parts for block, message in blocks.items()}
+
+    def _on_missing(self, message: Message) -> None:
+        state = self._keys[message.key]
+        assert state.round == message.round, f"{message.sender} asks for round {message.round} of key {message.key}"
+        self._world.spawn(self._send_again(message, state.sent), f"send blocks of key {message.key} again")
+
+    async def _send_again(self, asked: Message, sent: dict[int, tuple[Tensor, ...]]) -> None:
+        for block in asked.parts[0].tolist():
+            await self._world.send(asked.sender, block_message(asked, block, asked.meta["of"], sent[block], RELIABLE))
