@@ -1,0 +1,80 @@
+"""Several global servers: the same bits whatever their number, and bytes that are level where the shard says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.runs import run_scenario
+from tests.engine.runs import THREE_SITES, Simulated, run
+
+
+def servers(count: int) -> str:
+    return f"topology.data_centers[0].global_servers={count}"
+
+
+def wan_bytes(result: Simulated) -> Counter[str]:
+    """Bytes of gradients that each global server took in during training."""
+    taken: Counter[str] = Counter()
+    for event in result.of_kind("transfer"):
+        if event["message"] == "push" and "/global" in event["node"]:
+            taken[event["node"]] += event["payload_bytes"]
+    return taken
+
+
+SYNC = ["fsa", "{kind: hfa, k1: 2, k2: 2}", "{kind: diloco, h: 2}", "{kind: esync, fixed_steps: 2}"]
+
+
+@pytest.mark.parametrize("sync", SYNC)
+@pytest.mark.parametrize("shard", ["hashed", "multigps", "{kind: multigps, rule: even, bound: 1000}"])
+def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, shard: str, sync: str) -> None:
+    """Row 63."""
+    hashes = [run(tmp_path / str(n), servers(n), f"shard={shard}", f"sync={sync}").hashes() for n in (1, 2, 5)]
+    assert hashes[0] == hashes[1] == hashes[2]
+
+
+@pytest.mark.parametrize("sync", ["{tier1: fsa, tier2: mixedsync}", "{kind: ssp, staleness: 1}", "tap"])
+def test_asynchronous_algorithms_finish_with_several_servers(tmp_path: Path, sync: str) -> None:
+    result = run(tmp_path, servers(3), "shard=multigps", f"sync={sync}")
+    assert all(len(result.of_kind("round", f"{site}/worker0")) == 6 for site in ("hub", "east", "west"))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_bytes_are_level(tmp_path: Path, count: int) -> None:
+    taken = wan_bytes(run(tmp_path, servers(count), "shard=multigps"))
+    assert len(taken) == count
+    assert max(taken.values()) <= 1.05 * sum(taken.values()) / count
+
+
+def test_the_originals_rule_is_not_level(tmp_path: Path) -> None:
+    taken = wan_bytes(run(tmp_path, servers(2), "shard=hashed"))
+    assert max(taken.values()) > 1.98 * sum(taken.values()) / 2
+
+
+def test_more_servers_than_keys(tmp_path: Path) -> None:
+    """Some servers then hold nothing, and still start and end with the run."""
+    many, one = (run(tmp_path / str(n), servers(n), "shard={kind: multigps, bound: 1000000}") for n in (12, 1))
+    assert many.hashes() == one.hashes()
+    assert len(wan_bytes(many)) == 10
+
+
+def test_the_time_of_a_round_falls_while_the_servers_port_is_the_bottleneck(tmp_path: Path) -> None:
+    """papers on MultiGPS report none; with the hub's port as the only bottleneck it is 1/servers."""
+    modelled = (
+        "training.compute=modelled", "training.data=none", "training.model={kind: declared, name: resnet18}",
+        "device.step_time=1 ms", "topology.links[*].rate=10 Gbit/s", "topology.links[*].delay=1 us",
+        "topology.lan.rate=10 Gbit/s", "topology.data_centers[0].lan={rate: 100 Mbit/s, delay: 1 us}",
+        "training.iterations=5", "topology.data_centers[0].workers=0",
+    )  # fmt: skip
+    times = {n: run(tmp_path / str(n), *modelled, servers(n), "shard=multigps").round_s("east/worker0") for n in (1, 2)}
+    assert times[1] / times[2] == pytest.approx(1.5, rel=0.1)  # 3 models through 1 port, 2 ports; and the hub's server
+
+
+def test_real_processes_with_two_global_servers(tmp_path: Path) -> None:
+    """Row 65, once; the order in which processes come up is theirs to choose."""
+    overrides = (servers(2), "shard=multigps", "device.step_time=20 ms")
+    real = run_scenario(tmp_path / "local", "local", *overrides, scenario=THREE_SITES)
+    assert real.outcome.status == "done", real.outcome.message
+    assert real.hashes("worker") == run(tmp_path / "simulated", *overrides).hashes()

@@ -1,0 +1,119 @@
+"""P3: the same bits, sooner. Slices overtake on every hop, and layers begin as their values come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.runs import run_scenario
+from tests.engine.runs import MODELLED, THREE_SITES, Simulated, run
+
+FIFO, FIFO_LAYERS = "order=fifo", "order={kind: fifo, overlap: layers}"
+SLICES = "order={kind: fifo, overlap: layers, slice: 2 MB}"
+P3 = "order={kind: p3, slice: 2 MB}"
+SMALL_SLICES = "order={kind: p3, slice: 4 KB}"
+
+
+@pytest.mark.parametrize("sync", ["fsa", "{tier1: fsa, tier2: {kind: ssp, staleness: 0}}"])
+@pytest.mark.parametrize("order", [FIFO_LAYERS, "order=p3", SMALL_SLICES, "order={kind: p3, overlap: none}"])
+def test_numerics_are_unchanged_bit_for_bit(tmp_path: Path, order: str, sync: str) -> None:
+    plain = run(tmp_path / "plain", FIFO, f"sync={sync}")
+    other = run(tmp_path / "other", order, f"sync={sync}")
+    if sync == "fsa":
+        assert len(plain.hashes()) == 1
+        assert other.hashes() == plain.hashes()
+        losses = [[event["loss"] for event in each.of_kind("round", "east/worker1")] for each in (plain, other)]
+        assert losses[0] == losses[1]
+        scores = [[event["accuracy"] for event in each.of_kind("evaluate")] for each in (plain, other)]
+        assert scores[0] == scores[1] and scores[0]
+    assert [event["round"] for event in other.of_kind("round", "west/worker0")] == list(range(6))
+
+
+def test_real_processes_end_with_the_same_bits(tmp_path: Path) -> None:
+    simulated = run(tmp_path / "simulated", SMALL_SLICES, "device.step_time=20 ms")
+    real = run_scenario(tmp_path / "local", "local", SMALL_SLICES, "device.step_time=20 ms", scenario=THREE_SITES)
+    assert real.outcome.status == "done", real.outcome.message
+    assert real.hashes("worker") | real.hashes("server") == simulated.hashes()
+
+
+def test_a_run_that_reaches_its_target_stops_everybody_after_the_same_round(tmp_path: Path) -> None:
+    overrides = ("training.target_accuracy=0.2", "training.evaluate_every=2", "training.iterations=60")
+    ends = []
+    for name, order in (("plain", FIFO), ("p3", SMALL_SLICES)):
+        result = run(tmp_path / name, order, *overrides)
+        rounds = {event["iterations"] for event in result.of_kind("final") if event["role"] == "worker"}
+        assert len(rounds) == 1
+        ends.append((rounds, result.hashes()))
+    assert ends[0] == ends[1]
+    assert ends[0][0] != {60}
+
+
+RATES = [10e6, 100e6, 500e6, 10e9]
+
+
+@pytest.mark.parametrize("rate_bps", RATES)
+def test_p3_is_never_slower_than_fifo_nor_fifo_than_no_overlap(tmp_path: Path, rate_bps: float) -> None:
+    times = []
+    for order in (P3, SLICES, FIFO_LAYERS, FIFO):
+        result = run(tmp_path / str(len(times)), *MODELLED, f"topology.links[*].rate={rate_bps} bit/s", order)
+        times.append(result.round_s("west/worker0"))
+    p3, sliced, fifo, none = times
+    communication_s = 8 * 4 * 11_689_512 / rate_bps  # one model through one link, one way
+    assert max(1.0, communication_s) <= p3 * (1 + 1e-9)
+    slack = 1 + 1e-3  # headers of slices
+    assert p3 <= sliced * slack and sliced <= fifo * slack and fifo <= none
+    if rate_bps == 100e6:
+        assert fifo / p3 > 1.1
+
+
+def pushes_on_the_wan(result: Simulated, message: str, node: str) -> list[int]:
+    """Keys in the order of arrival, one list for the third round."""
+    arrived = [event for event in result.of_kind("transfer", node) if event["message"] == message]
+    return [event["key"] for event in arrived if event["tier"] == "wan" and event["round"] == 3]
+
+
+@pytest.mark.parametrize(("message", "node"), [("push", "hub/global0"), ("value", "west/server0")])
+def test_urgent_slices_overtake_on_the_wan_both_ways(tmp_path: Path, message: str, node: str) -> None:
+    """Row 59, 60, 62: on a slow link the first layer's slices pass the remaining ones of layers sent before them."""
+    slow = "topology.links[*].rate=2 Mbit/s"
+    fifo = pushes_on_the_wan(run(tmp_path / "fifo", FIFO_LAYERS.replace("}", ", slice: 4 KB}"), slow), message, node)
+    p3 = pushes_on_the_wan(run(tmp_path / "p3", SMALL_SLICES, slow), message, node)
+    assert sorted(set(fifo)) == sorted(set(p3))
+    first, last = 0, max(p3)
+    assert p3.index(first) < p3.index(last) and len(p3) - 1 - p3[::-1].index(first) < len(p3) - 1
+    assert fifo.index(first) > len(fifo) / 2  # the first layer's gradient is made last
+    assert p3.index(first) < len(p3) / 2
+
+
+def test_slices_of_one_tensor_keep_their_order(tmp_path: Path) -> None:
+    """FIFO within equal priority: a worker's slices of the largest tensor arrive in the order of their positions."""
+    result = run(tmp_path, SMALL_SLICES, "topology.lan.rate=20 Mbit/s")
+    keys = [
+        event["key"]
+        for event in result.of_kind("transfer", "west/server0")
+        if event["message"] == "push" and event["source"] == "west/worker0" and event["round"] == 2
+    ]
+    assert len(set(keys)) == len(keys)
+    largest = [key for key in keys if 14 < key < 45]  # inside one tensor, and inside the next
+    assert largest[:20] == sorted(largest[:20])
+
+
+def test_the_first_layer_starts_before_the_last_layers_values_are_here(tmp_path: Path) -> None:
+    """Row 61: one round trip per key, and the next forward pass begins with the first layer's."""
+    result = run(tmp_path, *MODELLED, "topology.links[*].rate=200 Mbit/s", P3)
+    worker = "west/worker0"
+    begins = min(event["t0"] for event in result.of_kind("compute", worker) if event["round"] == 4)
+    values = [event for event in result.of_kind("transfer", worker) if event["message"] == "value"]
+    ends = max(event["t"] for event in values if event["round"] == 3)
+    assert begins < ends
+    pulls = [event for event in result.of_kind("transfer") if event["message"] == "pull" and event["round"] >= 0]
+    assert not pulls
+
+
+def test_segments_take_exactly_the_time_of_a_step(tmp_path: Path) -> None:
+    result = run(tmp_path, "order=p3")
+    for round_ in range(6):
+        steps = [event for event in result.of_kind("compute", "east/worker0") if event["round"] == round_]
+        assert len(steps) == 10  # five segments, there and back
+        assert sum(event["modelled_s"] for event in steps) == pytest.approx(0.1, rel=1e-9)

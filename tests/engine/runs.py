@@ -1,0 +1,67 @@
+"""One scenario, some overrides, the virtual world: what every node ended with, and what its log says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from testbed.engine.roles import make_role
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario.load import load
+from testbed.simulation.run import simulate
+
+THREE_SITES = Path(__file__).parent / "three_sites.yaml"
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One finished run."""
+
+    plan: Plan
+    results: dict[str, Any]  # what each role returned
+    events: list[dict[str, Any]]  # of all nodes, each with its "node", by time
+
+    def of_kind(self, kind: str, node: str | None = None) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["kind"] == kind and node in (None, event["node"])]
+
+    def parameters(self, worker: str) -> torch.Tensor:
+        return torch.cat(self.results[worker])
+
+    def hashes(self) -> set[str]:
+        """Hashes of the parameters of all workers and local servers."""
+        roles = ("worker", "server")
+        return {event["parameters_sha256"] for event in self.of_kind("final") if event["role"] in roles}
+
+    def round_s(self, worker: str, skip: int = 2) -> float:
+        """Mean time from one round's beginning to the next's, the first ``skip`` left out."""
+        begins = [event["t0"] for event in self.of_kind("round", worker)]
+        return float(begins[-1] - begins[skip]) / (len(begins) - 1 - skip)
+
+
+def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simulated:
+    """Simulate to the end; every node must end well."""
+    torch.set_num_threads(1)
+    plan = build_plan(load(scenario, overrides), "simulate")
+    exits = simulate(plan, make_role, directory, lambda event: None)
+    errors = {name: end.error for name, end in exits.items() if end.error is not None}
+    assert not errors, errors
+    events = []
+    for node in plan.nodes:
+        path = directory / "events" / f"{node.name.replace('/', '.')}.jsonl"
+        events += [{"node": node.name, **json.loads(line)} for line in path.read_text().splitlines()]
+    events.sort(key=lambda event: event["t"])
+    return Simulated(plan, {name: end.result for name, end in exits.items()}, events)
+
+
+MODELLED = (
+    "training.compute=modelled",
+    "training.data=none",
+    "training.model={kind: declared, name: resnet18}",
+    "device.step_time=1 s",
+    "topology.lan.rate=10 Gbit/s",
+)
