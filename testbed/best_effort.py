@@ -42,10 +42,16 @@ def best_effort_overhead_bytes(message: Message) -> int:
     return header + piece_count(header + message.payload_bytes) * (PREFIX_BYTES + MAC_BYTES)
 
 
-def frame_bytes(message: Message) -> int:
-    """Bytes of all Ethernet frames of a message, as a link's rate counts them."""
+def datagrams(message: Message) -> tuple[int, int]:
+    """How many datagrams a message makes, and the bytes of their Ethernet frames, as a link's rate counts them."""
     size = LENGTH_BYTES + len(encode_header(message)) + message.payload_bytes
-    return size + piece_count(size) * (PREFIX_BYTES + MAC_BYTES + FRAME_OVERHEAD_BYTES)
+    count = piece_count(size)
+    return count, framed_bytes(size, count)
+
+
+def framed_bytes(size_bytes: int, count: int) -> int:
+    """Bytes of the Ethernet frames of a message of ``size_bytes`` in ``count`` datagrams."""
+    return size_bytes + count * (PREFIX_BYTES + MAC_BYTES + FRAME_OVERHEAD_BYTES)
 
 
 def pace_bps(plan: Plan, source: str, target: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from testbed.plan.model import LinkPlan, Series
@@ -34,6 +34,12 @@ class Links:
             if number in self._connections:
                 self._connections[number].append(connection)
                 self._flows[number].append(connection.flow)
+
+    def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
+        """A flow beside the connections was made."""
+        for number in links:
+            if number in self._flows:
+                self._flows[number].append(flow)
 
     def start_sampling(self) -> None:
         """Sample now, and every interval from now on while anybody advances. Called again, it goes on."""

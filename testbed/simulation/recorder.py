@@ -48,11 +48,13 @@ class Recorder:
             self._up_bytes += payload_bytes
 
     def arrived(self, message: Message, header_bytes: int, tier: str, t: float) -> None:
-        """Write the ``transfer`` event of a message that is here whole."""
+        """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
         payload_bytes = message.payload_bytes
         if tier == "wan":
             self._down_bytes += payload_bytes
         self._activity += 1
+        if message.channel:
+            return  # whoever receives best-effort messages writes one event for many
         self._log.write(
             "transfer", t, t0=round(message.sent_at_s, 6), source=message.sender, target=self.node,
             message=message.kind.value, key=message.key, round=message.round,

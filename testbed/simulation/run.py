@@ -8,11 +8,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
+from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, RunFailed
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
+from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.flows import FlowNetwork
@@ -163,7 +166,14 @@ class Simulation:
         world = self._worlds[target]
         connection = Connection(self.clock, self.network, path, links, self._tcp, world.deliver)
         self._links.add(connection, links)
-        return Peer(connection, world, path.tier)
+        best_effort = None
+        if self._plan.transport.best_effort_channels:
+            chance = Random(f"{self._plan.seed}/{source.node}>{target}")
+            setting = Setting(
+                pace_bps(self._plan, source.node, target), self._tcp.goodput, chance, self._links.add_flow
+            )
+            best_effort = BestEffort(self.clock, self.network, connection, path, links, setting, world.deliver)
+        return Peer(connection, world, path.tier, best_effort)
 
     def _on_end(self, name: str, result: Any) -> None:
         self._finish(name, result, None)

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 from simpy import Process
 
+from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Message, overhead_bytes
 from testbed.plan.model import NodePlan
+from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.recorder import Recorder
@@ -37,10 +39,12 @@ class Letter:
 class Peer:
     """What a node keeps about another that it sends to."""
 
-    __slots__ = ("connection", "held", "tier", "world")
+    __slots__ = ("best_effort", "connection", "held", "tier", "world")
 
-    def __init__(self, connection: Connection, world: SimulatedWorld, tier: str) -> None:
-        self.connection, self.world, self.tier = connection, world, tier
+    def __init__(
+        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None
+    ) -> None:
+        self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
         self.held: list[VirtualFuture[None]] = []  # senders that wait for room
 
 
@@ -87,6 +91,8 @@ class SimulatedWorld:
         if peer is None:
             peer = self._peers[to] = self._find(self, to)
         copy = self._copy(message)
+        if copy.channel:
+            return self._send_best_effort(peer, copy)
         header_bytes = overhead_bytes(copy)
         size_bytes = copy.payload_bytes + header_bytes
         self._recorder.sent(peer.tier, size_bytes - header_bytes)
@@ -94,8 +100,13 @@ class SimulatedWorld:
         connection = peer.connection
         if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
             connection.send(size_bytes, copy.priority, letter)
-            return
-        await self._send_when_accepted(peer, size_bytes, letter)
+            return None
+        return await self._send_when_accepted(peer, size_bytes, letter)
+
+    def _send_best_effort(self, peer: Peer, message: Message) -> None:
+        assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"
+        self._recorder.sent(peer.tier, message.payload_bytes)
+        peer.best_effort.send(Letter(message, best_effort_overhead_bytes(message), peer.world, peer.tier))
 
     async def _send_when_accepted(self, peer: Peer, size_bytes: float, letter: Letter) -> None:
         """Queue it at once, but hold its sender until the queue has room or the message has left it."""
