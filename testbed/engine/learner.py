@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.data import Batches, load_dataset, share_of
+from testbed.training.data import Batches, load_dataset, share_of, shares_of
 from testbed.training.devices import torch_device
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import build_model
@@ -27,6 +27,16 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)
     return Trainer(model, dataset, batches, torch_device(node.device.kind, node.rank))
+
+
+def samples_of(plan: Plan) -> list[int]:
+    """Training samples of each training worker, by rank; without data (shapes only) all have the same."""
+    workers = sum(worker.trains for worker in plan.with_role("worker"))
+    data, split = plan.training.data, plan.training.split
+    if plan.training.compute == "modelled" or data.kind in ("none", "script"):
+        return [1] * workers
+    labels = load_dataset(data.kind, data.options, plan.seed).train_labels
+    return [len(share) for share in shares_of(labels, split.kind, split.options, plan.seed, workers)]
 
 
 def _shape_only(plan: Plan) -> SegmentedLearner:

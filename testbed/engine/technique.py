@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
+from testbed.engine.learner import samples_of
 from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
 from testbed.engine.upstream import Assigned, TopKey
 from testbed.plan.model import Choice, NodePlan, Plan
@@ -51,21 +54,31 @@ def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 
 
 def worker_weight(plan: Plan, node: NodePlan) -> float:
-    """What a worker counts for in the mean of its data centre; 1 where contributions are summed (gradients)."""
+    """What a worker counts for in the mean of its server; 1 where contributions are summed (gradients)."""
     if contribution_of(plan) is Contribution.GRADIENT:
         return 1.0
-    return 1.0 / len([worker for worker in training_workers(plan) if worker.parents == node.parents])
+    weights = mean_weights(plan)
+    mates = [worker.name for worker in training_workers(plan) if worker.parents == node.parents]
+    return weights[node.name] / math.fsum(weights[name] for name in mates)
 
 
 def party_weight(plan: Plan, server: NodePlan) -> float:
     """What a data centre counts for in the mean over all; 1 where contributions are summed."""
     if contribution_of(plan) is Contribution.GRADIENT:
         return 1.0
-    workers = training_workers(plan)
-    if worker_options(plan).weights == "party":
-        return 1.0 / len({worker.parents for worker in workers})
-    mine = [worker for worker in workers if server.name in worker.parents]
-    return len(mine) / len(workers)
+    weights = mean_weights(plan)
+    mine = [worker.name for worker in training_workers(plan) if server.name in worker.parents]
+    return math.fsum(weights[name] for name in mine) / math.fsum(weights.values())
+
+
+def mean_weights(plan: Plan) -> dict[str, float]:
+    """What every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
+    workers, rule = training_workers(plan), worker_options(plan).weights
+    if rule == "party":
+        sizes = Counter(worker.data_center for worker in workers)
+        return {worker.name: 1.0 / sizes[worker.data_center] for worker in workers}
+    samples = samples_of(plan) if rule == "sample" else [1] * len(workers)
+    return {worker.name: float(count) for worker, count in zip(workers, samples, strict=True)}
 
 
 def order(plan: Plan) -> Fifo:

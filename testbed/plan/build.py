@@ -20,7 +20,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     back_end = scenario.run.on
     topology = expand(scenario.topology)
     network = build_network(topology, back_end)
-    nodes = build_nodes(topology, scenario.device, back_end)
+    nodes = build_nodes(topology, scenario.device, back_end, scenario.paradigm.trait("tiers"))
     training = _training(scenario)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=back_end, nodes=nodes, network=network,
@@ -71,9 +71,10 @@ def _training(scenario: Scenario) -> TrainingPlan:
 
 
 def _technique(scenario: Scenario) -> TechniquePlan:
+    one_tier = scenario.paradigm.trait("tiers") == 1  # then workers face the algorithm of the WAN, and there is no other
     return TechniquePlan(
         paradigm=_choice(scenario.paradigm),
-        sync_tier1=_choice(scenario.sync.tier1),
+        sync_tier1=_choice(scenario.sync.tier2 if one_tier else scenario.sync.tier1),
         sync_tier2=_choice(scenario.sync.tier2),
         optimizer=_choice(scenario.optimizer),
         codec_tier1=_choice(scenario.codec.tier1),

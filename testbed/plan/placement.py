@@ -1,15 +1,16 @@
 """Which node is where: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the
-scheduler. A central data centre without training workers gets one that only initialises and evaluates the model
-(GeoMX's master worker). Ranks count within a role, in the order of the data centres.
+scheduler. With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global servers. A
+central data centre without training workers gets one that only initialises the model (GeoMX's master worker). Ranks
+count within a role, in the order of the data centres.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from testbed.ids import node_name
 from testbed.plan.model import DevicePlan, NodePlan
@@ -19,18 +20,38 @@ NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
 
-def build_nodes(topology: Topology, device: Device, back_end: str) -> tuple[NodePlan, ...]:
+def build_nodes(topology: Topology, device: Device, back_end: str, tiers: int = 2) -> tuple[NodePlan, ...]:
     """All nodes of an expanded topology: by data centre; workers, local server, global servers, scheduler."""
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
-    servers = tuple(node_name(site.name, "server", 0) for site in topology.data_centers)
-    globals_ = _global_servers(topology)
+    tops = _Tops(_global_servers(topology), _below_the_top(topology, tiers), tiers)
     for index, site in enumerate(topology.data_centers):
-        for host, node in enumerate(_site_nodes(site, device, servers, globals_)):
+        for host, node in enumerate(_site_nodes(site, device, tops)):
             rank = ranks[node.role]
             ranks[node.role] += 1
             nodes.append(_addressed(replace(node, rank=rank), index, host, back_end))
     return tuple(nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tops:
+    """The global servers, who pushes to them, and how many tiers there are."""
+
+    names: tuple[str, ...]
+    children: tuple[str, ...]
+    tiers: int
+
+
+def _below_the_top(topology: Topology, tiers: int) -> tuple[str, ...]:
+    """Local servers, or with one tier all workers, in rank order."""
+    if tiers == 1:
+        return tuple(name for site in topology.data_centers for name in _worker_names(site))
+    return tuple(node_name(site.name, "server", 0) for site in topology.data_centers)
+
+
+def _worker_names(site: DataCenter) -> tuple[str, ...]:
+    count = site.workers or int(site.central)
+    return tuple(node_name(site.name, "worker", number) for number in range(count))
 
 
 def _global_servers(topology: Topology) -> tuple[str, ...]:
@@ -38,12 +59,9 @@ def _global_servers(topology: Topology) -> tuple[str, ...]:
     return tuple(node_name(central.name, "global", number) for number in range(central.global_servers or 1))
 
 
-def _site_nodes(
-    site: DataCenter, device: Device, servers: tuple[str, ...], globals_: tuple[str, ...]
-) -> Iterator[NodePlan]:
+def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodePlan]:
     """The nodes of one site; ranks and addresses are filled in by the caller."""
-    count = site.workers or int(site.central)
-    workers = tuple(node_name(site.name, "worker", number) for number in range(count))
+    workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
     default = _device_plan(device, site.device)
     plain = DevicePlan(kind=default.kind)
@@ -55,17 +73,19 @@ def _site_nodes(
             role="worker",
             data_center=site.name,
             rank=0,
-            parents=(server,),
+            parents=(server,) if tops.tiers == 2 else tops.names,
             trains=site.workers > 0,
             device=own,
         )
-    yield NodePlan(
-        name=server, role="server", data_center=site.name, rank=0, parents=globals_, children=workers, device=plain
-    )
+    if tops.tiers == 2:
+        yield NodePlan(
+            name=server, role="server", data_center=site.name, rank=0, parents=tops.names, children=workers,
+            device=plain,
+        )  # fmt: skip
     if site.central:
-        for name in globals_:
+        for name in tops.names:
             yield NodePlan(
-                name=name, role="global_server", data_center=site.name, rank=0, children=servers, device=plain
+                name=name, role="global_server", data_center=site.name, rank=0, children=tops.children, device=plain
             )
         yield NodePlan(name=node_name(site.name, "scheduler"), role="scheduler", data_center=site.name, rank=0)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
@@ -24,8 +24,17 @@ if TYPE_CHECKING:
 class Hips:
     """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
 
+    tiers: ClassVar[int] = 2
 
-PARADIGMS = {"hips": Hips}
+
+@dataclass(frozen=True, slots=True)
+class ParameterServer:
+    """Parameter server with one tier: workers push over the WAN, straight to the global servers (ps-lite)."""
+
+    tiers: ClassVar[int] = 1
+
+
+PARADIGMS = {"hips": Hips, "ps": ParameterServer}
 
 
 @dataclass(frozen=True, slots=True)

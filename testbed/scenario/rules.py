@@ -197,6 +197,8 @@ def check_training(training: Training) -> Training:
 def scenario_problems(scenario: Scenario) -> Iterator[Found]:
     """Limits that depend on the back end."""
     nodes, on = count_nodes(scenario.topology), scenario.run.on
+    if scenario.paradigm.trait("tiers") == 1:
+        del nodes["server"]
     if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:
         yield Found(("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}")
     if on != "simulate" and nodes.total() > MAX_REAL_NODES:

@@ -109,7 +109,7 @@ class Scenario(Section):
     timeouts: TimeoutChanges = TimeoutChanges()
     """Deadlines."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
-    """hips: hierarchical parameter server, two tiers (GeoMX)."""
+    """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")
     """When a round is done, and who waits."""
     optimizer: Annotated[Technique, axis("optimizer", OPTIMIZERS)] = short("adam")

@@ -22,6 +22,9 @@ SYNCHRONOUS = ("fsa", "bsp")
 def sync_problems(scenario: Scenario) -> Iterator[Found]:
     """What is wrong with ``sync``, and with where the optimizer runs under it."""
     tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
+    if scenario.paradigm.trait("tiers") == 1:
+        yield from _one_tier_problems(scenario)
+        return
     if 1 not in SYNC[tier1.kind].tiers:
         yield Found(("sync", "tier1"), f"'{tier1.kind}' stands on the WAN only", "write 'tier1: fsa'")
         return
@@ -31,6 +34,20 @@ def sync_problems(scenario: Scenario) -> Iterator[Found]:
     else:
         yield from _local_step_problems(scenario)
     yield from _optimizer_problems(scenario, pushed)
+
+
+def _one_tier_problems(scenario: Scenario) -> Iterator[Found]:
+    """Workers face the global servers: one value on every axis that knows tiers, and no rounds inside a data centre."""
+    for axis in ("sync", "codec", "overlay"):
+        tiers = getattr(scenario, axis)
+        if tiers.tier1 != tiers.tier2 and tiers.tier1.kind != getattr(SYNC.get(tiers.tier2.kind), "partner", None):
+            problem = f"with 'paradigm: {scenario.paradigm.kind}' there is one tier, and 'tier1' differs from 'tier2'"
+            yield Found((axis,), problem, f"write '{axis}: {tiers.tier2.kind}'")
+    tier = scenario.sync.tier2
+    if tier.kind == "hfa" and tier.options()["k2"] != 1:
+        problem = "with one tier there are no rounds inside a data centre to count"
+        yield Found(("sync", "tier2", "k2"), problem, "write 'k2: 1'")
+    yield from _optimizer_problems(scenario, SYNC[tier.kind].contribution)
 
 
 def _gradient_problems(tier1: str, tier2: str) -> Iterator[Found]:
@@ -56,7 +73,7 @@ def _local_step_problems(scenario: Scenario) -> Iterator[Found]:
 def _optimizer_problems(scenario: Scenario, pushed: Contribution) -> Iterator[Found]:
     kind, at = scenario.optimizer.kind, scenario.optimizer.options().get("at")
     if pushed is not Contribution.GRADIENT and at != "worker":
-        problem = f"with '{scenario.sync.tier1.kind}' the optimizer runs on the workers, for their local steps"
+        problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
         yield Found(("optimizer",), problem, f"write 'optimizer: {{kind: {kind}, at: worker}}'")
     elif pushed is Contribution.GRADIENT and at == "worker":
         late = next(
