@@ -8,21 +8,13 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from testbed.plan.model import Plan, to_json
-from testbed.results import atomic, fidelity, manifest, rundir, summary, tables
+from testbed.plan.model import Plan
+from testbed.results import atomic, manifest, rundir
 from testbed.results.rundir import RunDirectory
-from testbed.results.summary import Ending
-
-
-class Ended(Protocol):
-    """How a session ended; see ``testbed.run.session.Outcome``."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def message(self) -> str: ...
+from testbed.run import record
+from testbed.run.session import Outcome
 
 
 def run_path(plan: Plan, out: Path | None, now: datetime) -> Path:
@@ -34,16 +26,8 @@ def prepare(
     path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
 ) -> RunDirectory:
     """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
-    text = to_json(plan)
-    sha256 = summary.sha256_of(json.loads(text))
-    run = rundir.claim(path, sha256, again)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=datetime.now(UTC))
-    atomic.write_bytes(run.file("scenario.yaml"), scenario)
-    atomic.write_text(run.file("resolved.yaml"), resolved)
-    atomic.write_bytes(run.file("plan.json"), text)
-    atomic.write_json(run.file("manifest.json"), about)
-    run.set_status("running", sha256)
-    return run
+    return record.prepare(path, plan, record.Texts(scenario, resolved, about), again)
 
 
 def add_capabilities(run: RunDirectory, capabilities: Mapping[str, Any]) -> None:
@@ -54,7 +38,7 @@ def add_capabilities(run: RunDirectory, capabilities: Mapping[str, Any]) -> None
 
 
 def finish(
-    run: RunDirectory, plan: Plan, outcome: Ended, *, started: str, duration_s: float,
+    run: RunDirectory, plan: Plan, outcome: Outcome, *, started: str, duration_s: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
     """Everything that follows from the events; returns the content of ``result.json``.
@@ -62,16 +46,7 @@ def finish(
     The order is that of dependence, each file appears whole, and the final status is written last.
     With ``hurry()`` the figure is left out: it can be drawn again by ``testbed show RUN --figure``.
     """
-    tables.write(run.tables, tables.build(run.events))
-    frames = tables.read(run.path)
-    content = json.loads(to_json(plan))
-    capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
-    report = fidelity.assess(frames, content, capabilities)
-    ended = datetime.now(UTC).isoformat(timespec="seconds")
-    ending = Ending(outcome.status, outcome.message, started, ended, duration_s)
-    result = summary.summarise(frames, content, report, ending)
-    atomic.write_json(run.file("fidelity.json"), report)
-    atomic.write_json(run.file("result.json"), result)
+    result = record.conclude(run, plan, outcome, started, duration_s)
     _write_summary(run)
     if result["iterations"] and not hurry():
         draw(run)
@@ -91,6 +66,6 @@ def draw(run: RunDirectory) -> Path:
 
 def _write_summary(run: RunDirectory) -> None:
     from analysis.load import load_run
-    from testbed.cli.report import as_text, summary_of
+    from testbed.cli.digest import as_text, summary_of
 
     atomic.write_text(run.file("summary.txt"), as_text(summary_of(load_run(run.path))))

@@ -126,7 +126,7 @@ def _show(run: RunDirectory, outcome: Outcome, as_json: bool) -> None:
 def _print_summary(path: Path) -> None:
     from analysis.load import load_run
     from testbed.cli import look
-    from testbed.cli.report import summary_of
+    from testbed.cli.digest import summary_of
 
     look.console().print(*summary_of(load_run(path)), sep="\n")
     made = [name for name in ("figure.png", "result.json", "fidelity.json") if (path / name).is_file()]

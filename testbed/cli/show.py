@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from analysis.load import load_run
     from testbed.cli import look
-    from testbed.cli.report import summary_of
+    from testbed.cli.digest import summary_of
 
     run = load_run(arguments.run)
     if arguments.figure:

@@ -14,12 +14,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, TestbedError
 from testbed.plan.model import Plan, from_json
 from testbed.run import emulate, local, simulate
+from testbed.run.session import Outcome
 
 LAUNCHER_GONE = 9
 
@@ -34,22 +36,24 @@ def main(directory: Path) -> int:
     tell = _teller()
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
+    outcome = attempt(plan, directory, tell)
+    tell({"kind": "outcome", **asdict(outcome)})
+    return outcome.exit_code
+
+
+def attempt(plan: Plan, directory: Path, tell: Tell) -> Outcome:
+    """Run the Plan in this process; whatever ends it becomes an outcome."""
     try:
         BACK_ENDS[plan.back_end](plan, directory, tell)
     except (Interrupted, KeyboardInterrupt):
-        return _end(tell, "interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
+        return Outcome("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
-        return _end(tell, "failed", f"{error}\n{notes}".strip(), error.exit_code)
+        return Outcome("failed", f"{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         traceback.print_exc()
-        return _end(tell, "failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
-    return _end(tell, "done", "", 0)
-
-
-def _end(tell: Tell, status: str, message: str, exit_code: int) -> int:
-    tell({"kind": "outcome", "status": status, "message": message, "exit_code": exit_code})
-    return exit_code
+        return Outcome("failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
+    return Outcome("done", "", 0)
 
 
 def _teller() -> Tell:

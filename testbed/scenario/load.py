@@ -10,15 +10,18 @@ from pydantic import BaseModel, ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.document import MAX_BYTES, Node, Where, parse, plain
+from testbed.scenario.document import MAX_BYTES, Mapping, Node, Where, parse, plain
 from testbed.scenario.keys import keys_at, keys_of
 from testbed.scenario.problems import Problem, lines_of, place, problems_of
 from testbed.scenario.quantities import UNKNOWN
 from testbed.scenario.schema import Scenario
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file. ``overrides`` are ``path=value`` texts. Raises ``ScenarioError`` with every problem."""
+def load(path: str | Path, overrides: Sequence[str] = (), *, sweeping: bool = False) -> Scenario:
+    """Read a scenario file. ``overrides`` are ``path=value`` texts. Raises ``ScenarioError`` with every problem.
+
+    ``sweeping``: a ``sweep`` section is somebody else's to read (``testbed.scenario.sweep``); otherwise it is refused.
+    """
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -30,7 +33,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         raise ScenarioError(f"{str(path)!r}: {error}") from error
     if size > MAX_BYTES:
         raise ScenarioError(f"{path}: file is {size} bytes, limit is {MAX_BYTES}")
-    return _read(text, str(path), overrides, path.parent)
+    return _read(text, str(path), overrides, path.parent, sweeping)
 
 
 def loads(
@@ -40,8 +43,12 @@ def loads(
     return _read(text, name, overrides, folder)
 
 
-def _read(text: str | bytes, name: str, overrides: Sequence[str], folder: Path | None) -> Scenario:
+def _read(
+    text: str | bytes, name: str, overrides: Sequence[str], folder: Path | None, sweeping: bool = False
+) -> Scenario:
     root = parse(text, name)
+    if isinstance(root, Mapping) and (sweeping or "sweep" in root.keys):
+        _take_sweep(root, sweeping)
     mistakes = override_language.apply(root, overrides, _sections())
     context = {"folder": folder}
     try:
@@ -53,6 +60,13 @@ def _read(text: str | bytes, name: str, overrides: Sequence[str], folder: Path |
         raise ScenarioError(mistakes)
     scenario._places = _Places(root)
     return scenario
+
+
+def _take_sweep(root: Mapping, sweeping: bool) -> None:
+    where = root.keys.pop("sweep", None)
+    root.entries.pop("sweep", None)
+    if where and not sweeping:
+        raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
 
 
 def _behind(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:

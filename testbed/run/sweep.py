@@ -1,0 +1,126 @@
+"""A sweep: every point of a grid run once, results keyed by content, one table at the end.
+
+    <directory>/sweep.json      the points in order            <directory>/runs/<id>/   one run directory each
+    <directory>/sweep.csv       one row per point and seed
+
+Nothing is shared while points run: a run belongs to who claimed its directory. Whoever comes next, on purpose or after
+kill -9, runs what is not done. The table is made from the run directories, so it is the same, byte for byte, whatever
+happened on the way.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import ScenarioError
+from testbed.results import atomic, manifest
+from testbed.results.rundir import FINISHED, RunDirectory
+from testbed.results.summary import read_result
+from testbed.run.sweep_points import Point, index_of
+from testbed.run.sweep_pool import OnState, Pool, warm_up
+from testbed.scenario.sweep import Sweep
+
+MEASURES = ("iterations", "accuracy", "iteration_time_s", "time_to_target_s", "training_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part ``number`` (from 1) of ``count``: every ``count``-th point. For several machines on one file system."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """From ``2/4``. Raises ``ScenarioError``."""
+        number, slash, count = text.partition("/")
+        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise ScenarioError(f"--shard {text}: expected i/n with 1 <= i <= n, e.g. 2/4")
+        return cls(int(number), int(count))
+
+    def of(self, points: list[Point]) -> list[Point]:
+        return points[self.number - 1 :: self.count]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A sweep to be executed: where, what, and how many runs at once."""
+
+    directory: Path
+    scenario: Path
+    sweep: Sweep
+    points: list[Point]
+    jobs: int = 1
+    shard: Shard = Shard()
+    retry_failed: bool = False
+
+    def path(self, point: Point) -> Path:
+        return self.directory / "runs" / point.id
+
+
+def execute(job: Job, on_state: OnState) -> list[dict[str, Any]]:
+    """Run what is not done and return the rows of the table. Interrupting it loses at most the runs under way."""
+    job.directory.mkdir(parents=True, exist_ok=True)
+    atomic.sweep(job.directory)
+    mine = job.shard.of(job.points)
+    atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
+    if any(_open(job.path(point), job.retry_failed) for point in mine):
+        warm_up(mine)
+    about = manifest.describe(seed=0, argv=sys.argv, capabilities={}, now=datetime.now(UTC))
+    pool = Pool(job.path, about, job.scenario.read_bytes(), on_state, job.retry_failed)
+    pool.run(mine, job.jobs)
+    rows = table(job)
+    atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
+    return rows
+
+
+def _open(path: Path, retry_failed: bool) -> bool:
+    state = RunDirectory(path).status().state
+    return state not in FINISHED or state == "interrupted" or (state == "failed" and retry_failed)
+
+
+def default_jobs(points: list[Point]) -> int:
+    """As many simulations as there are cores; real runs one after the other, as they would slow each other down."""
+    simulated = all(point.plan.back_end == "simulate" for point in points)
+    return len(os.sched_getaffinity(0)) if simulated else 1
+
+
+def table(job: Job) -> list[dict[str, Any]]:
+    """One row per point, in order, from the run directories alone. Times in s, traffic in bytes, accuracy as share."""
+    return [_row(point, job.path(point)) for point in job.points]
+
+
+def _row(point: Point, path: Path) -> dict[str, Any]:
+    status = RunDirectory(path).status()
+    known = path.joinpath("result.json").is_file() and status.state in FINISHED
+    result: Mapping[str, Any] = read_result(path / "result.json") if known else {}
+    moved = result.get("wan_payload_bytes")
+    return {
+        "run": point.id,
+        **point.settings,
+        "seed": point.seed,
+        "back_end": point.plan.back_end,
+        "status": status.state,
+        **{name: result.get(name) for name in MEASURES},
+        "wan_bytes": sum(each["up"] for each in moved.values()) if moved is not None else None,
+        "fidelity": result["fidelity"]["status"] if result else None,
+        "parameters_sha256": result.get("parameters_sha256"),
+        "message": status.message,
+    }
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """The rows as CSV; floats with all their digits."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()

@@ -1,0 +1,84 @@
+"""The points of a sweep: one Plan each, named by the hash of the Plan and of the code that will execute it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan, to_json
+from testbed.results.manifest import version_of
+from testbed.results.summary import sha256_of
+from testbed.scenario.load import load
+from testbed.scenario.sweep import Sweep
+from testbed.scenario.write import resolved_yaml
+
+ID_LETTERS = 16
+_ROOT = Path(__file__).parents[2]
+# what decides a run's results, by back end; figures and commands may change without making runs anew
+_ALWAYS = ("testbed/plan", "testbed/policy", "testbed/codec", "testbed/engine", "testbed/training", "testbed/results",
+           "testbed/messages.py", "testbed/world.py")  # fmt: skip
+_BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
+             "emulate": ("testbed/realtime", "emulation")}  # fmt: skip
+_PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep. ``settings`` are the overrides as written, without the seed; ``id`` names its directory."""
+
+    id: str
+    settings: Mapping[str, str]
+    seed: int
+    plan: Plan
+    resolved: str
+
+
+def points_of(scenario: Path, sweep: Sweep, on: str | None) -> list[Point]:
+    """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
+
+    Raises ``ScenarioError`` for the first setting that the scenario refuses, before anything is run.
+    """
+    first = load(scenario, sweeping=True).seed
+    versions: dict[str, str] = {}
+    return [_point(scenario, settings, seed, on, versions) for settings, seed in _combinations(sweep, first)]
+
+
+def _combinations(sweep: Sweep, first: int) -> Iterator[tuple[dict[str, str], int]]:
+    for settings in sweep.settings():
+        for seed in sweep.seeds_from(first):
+            yield settings, seed
+
+
+def _point(scenario: Path, settings: dict[str, str], seed: int, on: str | None, versions: dict[str, str]) -> Point:
+    overrides = [*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"]
+    read = load(scenario, overrides, sweeping=True)
+    plan = build_plan(read, on)
+    code = versions.setdefault(plan.back_end, code_version(plan.back_end))
+    return Point(point_id(plan, code), settings, seed, plan, resolved_yaml(read))
+
+
+def point_id(plan: Plan, code: str) -> str:
+    """The first 16 hexadecimal digits of the hash of Plan and code."""
+    return sha256_of({"plan": json.loads(to_json(plan)), "code": code})[:ID_LETTERS]
+
+
+def code_version(back_end: str, root: Path = _ROOT) -> str:
+    """Digest of the sources that decide what a run on ``back_end`` gives, and of the packages below them."""
+    digest = hashlib.sha256()
+    for place in (*_ALWAYS, *_BACK_END[back_end]):
+        path = root / place
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
+    digest.update(" ".join(f"{name}={version_of(name)}" for name in _PACKAGES).encode())
+    return digest.hexdigest()
+
+
+def index_of(points: list[Point], scenario: Path, sweep: Sweep) -> dict[str, Any]:
+    """What ``sweep.json`` holds: every point in order, so that the runs can be told apart without their Plans."""
+    rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
+    return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}

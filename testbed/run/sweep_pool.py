@@ -1,0 +1,158 @@
+"""Runs many points at once: each in a process forked from this warm one, so that a small run costs no start-up.
+
+A child owns its run directory (process id, start time, boot), and dies with its parent, by whatever signal. So a sweep
+that was killed leaves directories that the next one recognises as crashed, and runs again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import ScenarioError
+from testbed.results.rundir import AlreadyDone, RunDirectory
+from testbed.run import session
+from testbed.run.record import Texts, conclude, prepare
+from testbed.run.session import Outcome
+from testbed.run.sweep_points import Point
+
+_PR_SET_PDEATHSIG = 1
+_ELSEWHERE_POLL_S = 0.5
+TAKEN, OURS = 64, 70  # exit codes of a child: another process runs that point; a mistake of ours
+
+OnState = Callable[[Point, str], None]
+
+
+@dataclass(slots=True)
+class Pool:
+    """``directory(point)`` is where a point runs. ``on_state`` hears every point's state when it changes."""
+
+    directory: Callable[[Point], Path]
+    manifest: Mapping[str, Any]
+    scenario: bytes
+    on_state: OnState
+    retry_failed: bool = False
+    _children: dict[int, Point] = field(default_factory=dict)
+
+    def run(self, points: Iterable[Point], jobs: int) -> None:
+        """Run what is not done; returns when every point has ended, here or in another process."""
+        queue = deque(self._open(points))
+        elsewhere: deque[Point] = deque()
+        try:
+            while queue or self._children or elsewhere:
+                while queue and len(self._children) < jobs:
+                    self._start(queue.popleft())
+                if self._children:
+                    point, code = self._reap()
+                    (elsewhere if code == TAKEN else deque[Point]()).append(point)
+                elif elsewhere:
+                    time.sleep(_ELSEWHERE_POLL_S)
+                    queue.extend(self._open(elsewhere))
+                    elsewhere.clear()
+        finally:
+            self._end()
+
+    def _open(self, points: Iterable[Point]) -> list[Point]:
+        """Those that still have to run; the others are reported as they are."""
+        left = []
+        for point in {point.id: point for point in points}.values():
+            state = RunDirectory(self.directory(point)).status().state
+            if state in ("done", "degraded") or (state == "failed" and not self.retry_failed):
+                self.on_state(point, state)
+            else:
+                left.append(point)
+        return left
+
+    def _start(self, point: Point) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(self._child(point, parent))
+        self._children[pid] = point
+        self.on_state(point, "running")
+
+    def _reap(self) -> tuple[Point, int]:
+        pid, code = os.wait()
+        while pid not in self._children:  # some library's own child
+            pid, code = os.wait()
+        point = self._children.pop(pid)
+        if os.waitstatus_to_exitcode(code) != TAKEN:
+            state = RunDirectory(self.directory(point)).status().state
+            self.on_state(point, "failed" if state in ("crashed", "pending") else state)
+        return point, os.waitstatus_to_exitcode(code)
+
+    def _end(self) -> None:
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+        self._children.clear()
+
+    def _child(self, point: Point, parent: int) -> int:
+        try:
+            die_with_parent(parent)
+            return self._execute(point)
+        except AlreadyDone:
+            return 0
+        except ScenarioError:
+            return TAKEN  # the directory was free to claim a moment ago
+        except BaseException:
+            traceback.print_exc()
+            return OURS
+
+    def _execute(self, point: Point) -> int:
+        begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        texts = Texts(self.scenario, point.resolved, {**self.manifest, "seed": point.plan.seed})
+        run = prepare(self.directory(point), point.plan, texts)
+        log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        outcome = _attempt(point, run)
+        result = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
+        run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+        return 0
+
+
+def _attempt(point: Point, run: RunDirectory) -> Outcome:
+    """Simulated in this very process; otherwise under a host process of its own."""
+    if point.plan.back_end == "simulate":
+        from testbed.run.host import attempt
+
+        return attempt(point.plan, run.path, lambda event: None)
+    return session.run(point.plan, run.path, lambda event: None)
+
+
+def warm_up(points: Iterable[Point]) -> None:
+    """Import here what every child needs, and read the data sets, before the first fork."""
+    import pandas  # noqa: F401
+    import torch
+
+    import testbed.engine.roles
+    import testbed.results.tables
+    import testbed.run.host
+    import testbed.simulation.run  # noqa: F401
+    from testbed.engine.learner import warm_up as read_data
+
+    torch.set_num_threads(1)
+    for point in {repr(point.plan.training.data): point for point in points}.values():
+        read_data(point.plan)
+
+
+def die_with_parent(parent: int) -> None:
+    """The kernel kills this process when its parent has ended. ``OSError`` where it refuses."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it went between fork and prctl
+        os._exit(OURS)

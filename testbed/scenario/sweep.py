@@ -1,0 +1,182 @@
+"""Sweeps: many scenarios from one, by lists of values. Written on the command line, in the scenario, or in a file.
+
+In YAML, either as a section of the scenario or in a file of its own that names the scenario::
+
+    scenario: quickstart.yaml          # only in a file of its own; relative to it
+    sweep:
+      seeds: 5                         # the scenario's seed and the four after it; or a list of seeds
+      grid:                            # every value with every other
+        codec: [none, fp16]
+        links[*].rate: [5 Mbit/s, 20 Mbit/s]
+      zip:                             # first with first, second with second, …
+        training.batch: [16, 32]
+        optimizer.learning_rate: [0.001, 0.002]
+
+On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas within brackets or quotes do not split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from testbed.errors import ScenarioError
+from testbed.scenario.document import MAX_BYTES, Mapping, Node, Scalar, parse
+from testbed.scenario.document import Sequence as Items
+
+MAX_POINTS = 100_000
+_KEYS = ("seeds", "grid", "zip")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Settings that change together: ``steps[i]`` holds one value per path."""
+
+    paths: tuple[str, ...]
+    steps: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """``seeds`` of ``None``: the scenario's own; a number: so many from there on; otherwise these."""
+
+    axes: tuple[Axis, ...] = ()
+    seeds: int | tuple[int, ...] | None = None
+
+    def settings(self) -> Iterator[dict[str, str]]:
+        """Path to value, one mapping per point, seeds left out; the last axis changes fastest."""
+        for chosen in product(*(axis.steps for axis in self.axes)):
+            yield {path: value for axis, step in zip(self.axes, chosen, strict=True)
+                   for path, value in zip(axis.paths, step, strict=True)}  # fmt: skip
+
+    def seeds_from(self, first: int) -> tuple[int, ...]:
+        """The seeds of every point; ``first`` is the scenario's."""
+        if self.seeds is None:
+            return (first,)
+        return tuple(range(first, first + self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    def varied(self) -> tuple[str, ...]:
+        """Paths that take more than one value, in order."""
+        return tuple(path for axis in self.axes if len(axis.steps) > 1 for path in axis.paths)
+
+
+def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> Sweep:
+    """From ``path=value,value`` texts. Raises ``ScenarioError``."""
+    axes = [Axis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
+    return _checked(Sweep((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
+
+
+def joined(file: Sweep, options: Sweep) -> Sweep:
+    """What is given on the command line is added to, or replaces, what stands in the file."""
+    given = {path for axis in options.axes for path in axis.paths}
+    kept = tuple(axis for axis in file.axes if not given.intersection(axis.paths))
+    return _checked(Sweep((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
+
+
+def read_sweep(path: Path) -> tuple[Path, Sweep]:
+    """The scenario to vary and the ``sweep`` section of a file; an empty sweep where there is none."""
+    try:
+        text = path.read_bytes()[: MAX_BYTES + 1]
+    except OSError as error:
+        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    root = parse(text, str(path))
+    if not isinstance(root, Mapping):
+        return path, Sweep()
+    scenario = root.entries.get("scenario")
+    section = root.entries.get("sweep")
+    if scenario is None:
+        return path, _section(section) if section else Sweep()
+    others = sorted(set(root.entries) - {"scenario", "sweep"})
+    if others or not isinstance(scenario, Scalar):
+        where = root.keys[others[0]] if others else root.keys["scenario"]
+        raise ScenarioError(f"{where}: a sweep file holds 'scenario: FILE' and 'sweep: …' only")
+    return path.parent / scenario.text, _section(section) if section else Sweep()
+
+
+def _section(node: Node) -> Sweep:
+    if not isinstance(node, Mapping):
+        raise ScenarioError(f"{node.where}: sweep: expected a mapping with {', '.join(_KEYS)}")
+    for key, where in node.keys.items():
+        if key not in _KEYS:
+            raise ScenarioError(f"{where}: sweep.{key}: unknown key (one of {', '.join(_KEYS)})")
+    grid = _lists(node.entries.get("grid"), "grid")
+    axes = [Axis((path,), tuple((value,) for value in values)) for path, values in grid.items()]
+    zipped = _zip(_lists(node.entries.get("zip"), "zip"), f"{node.where}: sweep.zip")
+    return _checked(Sweep((*axes, *zipped), _seeds(node.entries.get("seeds"))))
+
+
+def _seeds(node: Node | None) -> int | tuple[int, ...] | None:
+    if node is None:
+        return None
+    texts = [_flow(item) for item in node.items] if isinstance(node, Items) else [_flow(node)]
+    if not texts or not all(text.isdecimal() for text in texts):
+        raise ScenarioError(f"{node.where}: sweep.seeds: expected a number of seeds, or a list of seeds")
+    return tuple(map(int, texts)) if isinstance(node, Items) else int(texts[0])
+
+
+def _lists(node: Node | None, key: str) -> dict[str, list[str]]:
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        raise ScenarioError(f"{node.where}: sweep.{key}: expected path: [value, …]")
+    for path, values in node.entries.items():
+        if not isinstance(values, Items) or not values.items:
+            raise ScenarioError(f"{node.keys[path]}: sweep.{key}.{path}: expected a list of values")
+    return {path: [_flow(item) for item in values.items] for path, values in node.entries.items()}  # type: ignore[union-attr]
+
+
+def _zip(lists: dict[str, list[str]], place: str) -> list[Axis]:
+    lengths = {path: len(values) for path, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{path} has {count}" for path, count in lengths.items())
+        raise ScenarioError(f"{place}: the lists differ in length: {told}")
+    return [Axis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
+
+
+def _checked(sweep: Sweep) -> Sweep:
+    paths = [path for axis in sweep.axes for path in axis.paths]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise ScenarioError(f"{twice[0]}: is swept twice; keep one")
+    if "seed" in paths:
+        raise ScenarioError("seed: is swept by 'seeds' (--seeds), not by a list of values")
+    if sweep.seeds == 0:
+        raise ScenarioError("seeds: 0 is outside [1, …]")
+    count = sum(1 for _ in zip(sweep.settings(), range(MAX_POINTS + 1), strict=False))
+    if count > MAX_POINTS:
+        raise ScenarioError(f"the sweep has more than {MAX_POINTS} points")
+    return sweep
+
+
+def _option(text: str) -> tuple[str, list[str]]:
+    path, equals, values = text.partition("=")
+    if not equals or not path.strip():
+        raise ScenarioError(f"--set {text}: not a setting (write path=value or path=value,value)")
+    return path.strip(), split_values(values)
+
+
+def split_values(text: str) -> list[str]:
+    """At commas that stand outside brackets and quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += 0 if quote else (letter in "[{(") - (letter in ")}]")
+        if letter == "," and not quote and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces]
+
+
+def _flow(node: Node) -> str:
+    """The node as YAML on one line, as an override takes it."""
+    if isinstance(node, Scalar):
+        return '"' + node.text.replace("\\", "\\\\").replace('"', '\\"') + '"' if node.quoted else node.text
+    if isinstance(node, Items):
+        return "[" + ", ".join(map(_flow, node.items)) + "]"
+    return "{" + ", ".join(f"{key}: {_flow(value)}" for key, value in node.entries.items()) + "}"
