@@ -21,16 +21,19 @@ T = TypeVar("T")
 class Work:
     """What a piece of computation is, so that the world can say how long it takes.
 
-    kind      ``step`` (one training step: paced by the node's device), ``sum`` or ``optimizer`` (server side), …
+    kind      ``step`` (one training step: paced by the node's device), ``sum`` or ``optimizer`` (server side),
+              ``script`` (a user's code until its next call: it really runs, and is paced by the step that it ends in)
     round     the training round that it belongs to, for the record
     size_bytes  bytes read, for kinds whose time grows with size
     steps     how many training steps this is
+    began_s   when it began, if that was before it is handed over (a user's script has computed meanwhile)
     """
 
     kind: str
     round: int = 0
     size_bytes: int = 0
     steps: float = 1.0
+    began_s: float | None = None
 
 
 class Future(Protocol[T]):

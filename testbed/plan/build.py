@@ -71,7 +71,7 @@ def _training(scenario: Scenario) -> TrainingPlan:
 
 
 def _technique(scenario: Scenario) -> TechniquePlan:
-    one_tier = scenario.paradigm.trait("tiers") == 1  # then workers face the algorithm of the WAN, and there is no other
+    one_tier = scenario.paradigm.trait("tiers") == 1  # workers face the algorithm of the WAN
     return TechniquePlan(
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(scenario.sync.tier2 if one_tier else scenario.sync.tier1),

@@ -30,11 +30,17 @@ class DevicePlan:
 
     ``paced``: the real mathematics runs, then the worker waits until ``step_time_s`` has passed.
     ``measured``: the step takes as long as it takes here (the virtual world then needs ``step_time_s`` as its model).
+
+    step_time_s  mean; the scenario's ``speed`` is already divided in
+    variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
+    slowdown     how many times slower the device is, by seconds since this worker's first step
     """
 
     pace: str = "paced"
     step_time_s: float = 0.05
     kind: str = "cpu"
+    variation: float = 0.0
+    slowdown: Series | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

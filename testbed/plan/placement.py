@@ -8,13 +8,15 @@ count within a role, in the order of the data centres.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from testbed.ids import node_name
-from testbed.plan.model import DevicePlan, NodePlan
-from testbed.scenario.network import DataCenter, Device, DeviceChanges, Topology
+from testbed.plan.model import DevicePlan, NodePlan, Series
+from testbed.scenario.devices import Device, DeviceChanges, Slowdown
+from testbed.scenario.network import DataCenter, Topology
 
 NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
@@ -95,7 +97,20 @@ def _device_plan(device: Device, *changes: DeviceChanges | None) -> DevicePlan:
     for change in changes:
         if change is not None:
             device = device.model_copy(update={key: value for key, value in change if value is not None})
-    return DevicePlan(pace=device.pace, step_time_s=device.step_time / device.speed, kind=device.kind)
+    return DevicePlan(
+        pace=device.pace, step_time_s=device.step_time / device.speed, kind=device.kind, variation=device.variation,
+        slowdown=_slowdown(device.slowdown),
+    )  # fmt: skip
+
+
+def _slowdown(slowdown: Slowdown | None) -> Series | None:
+    if slowdown is None:
+        return None
+    return Series(
+        times_s=tuple(point.at for point in slowdown.points),
+        values=tuple(point.factor for point in slowdown.points),
+        period_s=slowdown.repeat_after or math.inf,
+    )
 
 
 def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
+from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
 
 PACKET_BITS = 1500 * 8
@@ -70,7 +71,7 @@ def _pace(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) ->
     paths = [sum(_seconds(links[name]) for name in route) for route in network.routes.values()]
     rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, crowd / lan_rate)
-    step = max((node.device.step_time_s for node in nodes if node.role == "worker"), default=0.0)
+    step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
     return Pace(rtt, slowest, transfer, step)
 
 

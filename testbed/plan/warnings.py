@@ -24,6 +24,15 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
                 yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
+    else:
+        yield from _measured(nodes)
+
+
+def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:
+    devices = [node.device for node in nodes if node.role == "worker" and node.device.pace == "measured"]
+    for key in ("variation", "slowdown"):
+        if any(getattr(device, key) for device in devices):
+            yield f"device.{key}: has no effect where device.pace is 'measured'; a step takes what it takes"
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:

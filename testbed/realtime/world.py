@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.errors import WaitTimeout
 from testbed.messages import Message
 from testbed.plan.model import Plan
+from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import Recorder
@@ -57,6 +58,7 @@ class RealWorld:
     ) -> None:
         self.node = node
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
+        self.pacer = Pacer(self._device, plan.seed, node)
         self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Message] = deque()
@@ -178,17 +180,22 @@ class RealWorld:
     # ---- computation --------------------------------------------------------------------------------------------
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
-        start_s = self.now()
+        start_s = self.now() if work.began_s is None else work.began_s
         if work.kind == "step":
             return await self._step(work, function, start_s)
+        if work.kind == "script":
+            return (await self._processor.step(function))[0]
         inline = work.size_bytes <= INLINE_BYTES
         value, real_s = timed(function) if inline else await self._processor.run(function)
         self._record_compute(work, start_s, 0.0, real_s, overrun=False)
         return value
 
     async def _step(self, work: Work, function: Callable[[], T], start_s: float) -> T:
-        modelled_s = work.steps * self._device.step_time_s
-        value, real_s = await self._processor.step(function)
+        modelled_s = self.pacer.duration_s(work.steps, start_s)
+        if work.began_s is None:
+            value, real_s = await self._processor.step(function)
+        else:
+            value, real_s = function(), self.now() - start_s
         left_s = start_s + modelled_s - self.now()
         paced = self._device.pace == "paced"
         if paced and left_s > 0:

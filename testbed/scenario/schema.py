@@ -17,7 +17,8 @@ from testbed.policy.sync import SYNC
 from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier, short
 from testbed.scenario.compatibility import PARADIGMS, technique_problems
 from testbed.scenario.document import Where
-from testbed.scenario.network import Device, Topology
+from testbed.scenario.devices import Device
+from testbed.scenario.network import Topology
 from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, exactly, integer, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.plan.model import DevicePlan
+from testbed.plan.pace import Pacer
 from testbed.world import Work
 
 
@@ -24,8 +24,10 @@ class ComputeModel:
     message_cost_s: float = 60e-6
     message_bytes_per_s: float = 1.8e9
 
-    def duration_s(self, work: Work, device: DevicePlan) -> float:
-        """Modelled time of ``work`` on ``device``. A device that is ``measured`` has ``step_time_s`` as its model."""
+    def duration_s(self, work: Work, pacer: Pacer, now_s: float) -> float:
+        """Modelled time of ``work``, begun at ``now_s``. A ``measured`` device has ``step_time_s`` as its model."""
         if work.kind == "step":
-            return work.steps * device.step_time_s
+            return pacer.duration_s(work.steps, now_s)
+        if work.kind == "script":
+            return 0.0
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s

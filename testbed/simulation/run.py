@@ -14,6 +14,7 @@ from typing import Any, cast
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, RunFailed
 from testbed.plan.model import NodePlan, Plan
+from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
 from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
@@ -157,6 +158,7 @@ class Simulation:
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
+        world.pacer = Pacer(node.device, self._plan.seed, node.name)
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders.append(recorder)
         return world

@@ -13,6 +13,7 @@ from simpy import Process
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Message, overhead_bytes
 from testbed.plan.model import NodePlan
+from testbed.plan.pace import Pacer
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
@@ -59,14 +60,19 @@ class Task(VirtualFuture[Any]):
 
 
 class SimulatedWorld:
-    """See ``testbed.world.World``. ``find`` gives the connection to another node, its world, and the tier."""
+    """See ``testbed.world.World``. ``find`` gives the connection to another node, its world, and the tier.
+
+    ``pacer`` is given before the role runs.
+    """
+
+    pacer: Pacer
 
     def __init__(
         self, node: NodePlan, clock: Clock, waits: Waits, recorder: Recorder, compute: ComputeModel,
         step_deadline_s: float, find: Callable[[SimulatedWorld, str], Peer],
     ) -> None:  # fmt: skip
         self.node = node.name
-        self._device, self._clock, self._waits, self._compute = node.device, clock, waits, compute
+        self._clock, self._waits, self._compute = clock, waits, compute
         self._recorder, self._step_deadline_s, self._find = recorder, step_deadline_s, find
         self._peers: dict[str, Peer] = {}
         self._inbox: deque[Message] = deque()
@@ -255,7 +261,7 @@ class SimulatedWorld:
         if self._computing_until_s > self._clock.now:  # one device: pieces of work take turns
             await self._turn()
         start_s = self._clock.now
-        duration_s = self._compute.duration_s(work, self._device)
+        duration_s = self._compute.duration_s(work, self.pacer, start_s)
         self._computing_until_s = start_s + duration_s
         result = function()
         await Sleep(self._clock, self._computing_until_s)

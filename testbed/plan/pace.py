@@ -1,0 +1,88 @@
+"""How long a training step takes on a worker's device: its mean, its spread, and the times at which it is slowed down.
+
+Pure, and the same in every world: the draw of a step depends on the run's seed, the node and the number of the step;
+slow-downs count from the beginning of the node's first step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from statistics import NormalDist
+
+from testbed.plan.model import DevicePlan, Series
+
+_NORMAL = NormalDist()
+
+
+class Pacer:
+    """The steps of one node, in order. ``duration_s`` must be asked once for every piece of a step."""
+
+    def __init__(self, device: DevicePlan, seed: int, node: str) -> None:
+        self._device, self._seed, self._node = device, seed, node
+        self._steps_done = 0.0
+        self._first_s: float | None = None
+
+    @property
+    def steps_done(self) -> float:
+        """Steps so far; a checkpoint keeps it, so that the draws go on where they were."""
+        return self._steps_done
+
+    def skip_to(self, steps_done: float) -> None:
+        """Go on as if so many steps had been done."""
+        self._steps_done = steps_done
+
+    def duration_s(self, steps: float, now_s: float) -> float:
+        """Seconds that ``steps`` steps (or a share of one), begun at ``now_s``, take."""
+        self._first_s = now_s if self._first_s is None else self._first_s
+        work_s = 0.0
+        left = steps
+        while left > 0:
+            number = math.floor(self._steps_done + 1e-9)
+            part = min(left, number + 1 - self._steps_done) if steps < 1 else min(left, 1.0)
+            work_s += part * self._device.step_time_s * self._factor(number)
+            self._steps_done += part
+            left -= part
+        if self._device.slowdown is None:
+            return work_s
+        return slowed_s(work_s, self._device.slowdown, now_s - self._first_s)
+
+    def _factor(self, step: int) -> float:
+        """Lognormal with mean 1, by inversion of its distribution function."""
+        if self._device.variation == 0:
+            return 1.0
+        digest = hashlib.sha256(f"{self._seed}/step/{self._node}/{step}".encode()).digest()
+        uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
+        sigma = math.sqrt(math.log1p(self._device.variation**2))
+        return math.exp(sigma * _NORMAL.inv_cdf(uniform) - sigma * sigma / 2)
+
+
+def slowed_s(work_s: float, slowdown: Series, begin_s: float) -> float:
+    """Seconds for work that takes ``work_s`` unhindered, where ``slowdown`` says how many times slower it is when."""
+    now_s = begin_s
+    while True:
+        factor, end_s = _piece(slowdown, now_s)
+        if now_s + work_s * factor <= end_s:
+            return now_s + work_s * factor - begin_s
+        work_s -= (end_s - now_s) / factor
+        now_s = end_s
+
+
+def _piece(series: Series, at_s: float) -> tuple[float, float]:
+    """The value at ``at_s``, and until when it holds."""
+    base_s = 0.0
+    if series.period_s < math.inf:
+        base_s = math.floor(at_s / series.period_s) * series.period_s
+        if at_s - base_s >= series.period_s:  # rounding
+            base_s += series.period_s
+    inside_s = max(0.0, at_s - base_s)
+    index = max(number for number, start_s in enumerate(series.times_s) if start_s <= inside_s)
+    end_s = series.times_s[index + 1] if index + 1 < len(series.times_s) else series.period_s
+    return series.values[index], base_s + end_s
+
+
+def longest_step_s(device: DevicePlan) -> float:
+    """A generous bound of a step's time, for deadlines: the slowest piece, and four standard deviations."""
+    slowest = max(device.slowdown.values) if device.slowdown else 1.0
+    sigma = math.sqrt(math.log1p(device.variation**2))
+    return device.step_time_s * slowest * math.exp(4 * sigma)

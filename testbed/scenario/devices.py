@@ -1,0 +1,89 @@
+"""What workers compute on: how long a step takes there, how much that varies, and when it is slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, model_validator
+
+from testbed.scenario.axes import Section
+from testbed.scenario.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
+from testbed.scenario.rules import Found, raise_found
+
+
+class SlowdownPoint(Section):
+    """From ``at`` on, the device is ``factor`` times slower."""
+
+    at: Annotated[float, INSTANT]
+    """Time since the worker's first step."""
+    factor: Annotated[float, number(0.001, 1000)]
+    """How many times slower than its step time."""
+
+
+class Slowdown(Section):
+    """Times at which a device is slower: others' work, heat, a battery."""
+
+    points: tuple[SlowdownPoint, ...] = ()
+    """Times and factors; the first time is 0 s."""
+    repeat_after: Annotated[float | None, DURATION] = None
+    """Start again after so long; otherwise the last factor stays."""
+
+    @model_validator(mode="after")
+    def _rules(self) -> Slowdown:
+        raise_found(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Found]:
+        times = [point.at for point in self.points]
+        if not times or times[0] != 0:
+            yield Found(("points",), "must begin at 0 s", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")
+        for index, (before, after) in enumerate(pairwise(times), start=1):
+            if after <= before:
+                yield Found(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
+        if self.repeat_after is not None and times and self.repeat_after <= times[-1]:
+            yield Found(("repeat_after",), f"{self.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+
+
+def _read_slowdown(value: Any) -> Any:
+    if is_null(value):
+        return None
+    return {"points": value} if isinstance(value, tuple | list) else value
+
+
+SLOWDOWN = BeforeValidator(_read_slowdown)
+
+
+class Device(Section):
+    """What a worker computes on, and how long one training step takes there."""
+
+    kind: Annotated[str, one_of("cpu", "cuda")] = "cpu"
+    """Where the real mathematics runs."""
+    pace: Annotated[str, one_of("paced", "measured")] = "paced"
+    """paced: a step really computes, then waits until its step time has passed. measured: it takes what it takes."""
+    step_time: Annotated[float, DURATION] = 0.05
+    """Time of one training step at speed 1."""
+    speed: Annotated[float, number(0, 1000, above=True)] = 1.0
+    """How many times faster than step_time says; 0.5 makes a straggler."""
+    variation: Annotated[float, SHARE] = 0.0
+    """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
+    slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
+    """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
+
+
+class DeviceChanges(Section):
+    """What differs from the global ``device`` in one data centre or at one worker."""
+
+    kind: Annotated[str | None, one_of("cpu", "cuda")] = None
+    """As in device."""
+    pace: Annotated[str | None, one_of("paced", "measured")] = None
+    """As in device."""
+    step_time: Annotated[float | None, DURATION] = None
+    """As in device."""
+    speed: Annotated[float | None, number(0, 1000, above=True)] = None
+    """As in device."""
+    variation: Annotated[float | None, SHARE] = None
+    """As in device."""
+    slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
+    """As in device."""
