@@ -26,12 +26,12 @@ def _cable_line(cable: Cable, number: int, pids: Mapping[str, int]) -> str:
     return f"link add {a} type veth peer {b}"
 
 
-def address_lines(layout: Layout, vertex: str, congestion_control: str | None) -> list[str]:
+def address_lines(layout: Layout, vertex: str, route_options: str) -> list[str]:
     """What one namespace needs: loopback, bridges, addresses, interfaces up, routes.
 
-    ``congestion_control`` is put on the routes where the kernel does not let a namespace set its default.
+    ``route_options`` goes on every route: what TCP is to do, where a namespace has no setting for it.
     """
-    suffix = f" congctl {congestion_control}" if congestion_control else ""
+    suffix = f" {route_options}" if route_options else ""
     lines = ["link set dev lo up"]
     for at, bridge, ports in layout.bridges:
         if at == vertex:
@@ -73,6 +73,7 @@ def delay_rules(layout: Layout, vertex: str) -> str:
     No ``--queue-bypass``: without the delay line the link must break, not lose its delay.
     """
     ports = [link.ingress.interface for link in layout.wan if link.ingress.vertex == vertex]
+    ports += [delay.port.interface for delay in layout.lan_delays if delay.port.vertex == vertex]
     if not ports:
         return ""
     rules = [f"-A PREROUTING -i {port} -j NFQUEUE --queue-num {queue_number(port)}" for port in ports]

@@ -13,12 +13,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.plan.model import LinkPlan, NetworkPlan, Plan, SitePlan
+from testbed.plan.model import EMULATED_LAN_CEILING_BPS, LinkPlan, NetworkPlan, Plan, SitePlan
 
 WAN_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
 WIRES = "wires"
 BRIDGE = "br0"
-LAN_CEILING_BPS = 2e9  # two cores move a few Gbit/s; above this a LAN is left unshaped, and the record says so
+# A LAN's cables and switch delay by some 0.05 ms; shorter delays than this are theirs, and measured against the Plan.
+LAN_DELAY_FLOOR_S = 0.5e-3
 LAN_QUEUE_BYTES = 524_288
 Bridge = tuple[str, str, tuple[str, ...]]
 
@@ -75,6 +76,15 @@ class LanPort:
 
 
 @dataclass(frozen=True, slots=True)
+class LanDelay:
+    """What arrives at ``port``, a node's or gateway's, from its LAN is delayed: there, or by netem at ``wire``."""
+
+    port: Port
+    wire: Port | None
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Everything that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
@@ -87,6 +97,7 @@ class Layout:
     routes: tuple[Route, ...]
     wan: tuple[WanLink, ...]
     lan: tuple[LanPort, ...]
+    lan_delays: tuple[LanDelay, ...]
     subnets: dict[str, str]
 
     @property
@@ -109,21 +120,28 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
     gateways: dict[str, Port] = {}
     lan_cables: list[Cable] = []
     lan_ports: list[LanPort] = []
+    lan_delays: list[LanDelay] = []
     bridges: list[Bridge] = []
     for site in network.sites:
         gateway, members, cables = _lan(plan, site, subnets[site.name])
         gateways[site.name] = gateway
         hosts.update(members)
-        lan_cables += cables
         bridges.append((_switch(site), BRIDGE, tuple(cable.b.interface for cable in cables)))
         lan_ports += _lan_shaping(site, cables)
+        if site.lan_delay_s < LAN_DELAY_FLOOR_S:
+            lan_cables += cables
+            continue
+        for cable in cables:
+            delay, halves = _delayed(cable, site.lan_delay_s, len(lan_delays), wires)
+            lan_delays.append(delay)
+            lan_cables += halves
     wan = _Wan(network, wires)
     return Layout(
         hosts, gateways, network.routers,
-        (*(_switch(site) for site in network.sites), *((WIRES,) if wan.bridges else ())),
-        (*lan_cables, *wan.cables), (*bridges, *wan.bridges),
+        (*(_switch(site) for site in network.sites), *((WIRES,) if wires else ())),
+        (*lan_cables, *wan.cables), (*bridges, *(_lan_wire(delay) for delay in lan_delays if delay.wire), *wan.bridges),
         (*_host_routes(hosts, gateways), *_wan_routes(network, wan.links, subnets)),
-        tuple(wan.links), tuple(lan_ports), subnets,
+        tuple(wan.links), tuple(lan_ports), tuple(lan_delays), subnets,
     )  # fmt: skip
 
 
@@ -159,10 +177,25 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port]
 
 
 def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
-    if site.lan_rate_bps > LAN_CEILING_BPS:
+    if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
         return []
     queue = max(LAN_QUEUE_BYTES, int(site.lan_rate_bps / 8 * 0.02))
     return [LanPort(cable.b, site.lan_rate_bps, queue) for cable in cables]
+
+
+def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable]]:
+    """A delay before the cable's first end, and the cable, with a wire in it for netem to sit on."""
+    if not wires:
+        return LanDelay(cable.a, None, delay_s), [cable]
+    near, far = Port(WIRES, f"near{number}"), Port(WIRES, f"far{number}")
+    return LanDelay(cable.a, near, delay_s), [Cable(cable.a, near), Cable(far, cable.b)]
+
+
+def _lan_wire(delay: LanDelay) -> Bridge:
+    assert delay.wire is not None
+    near = delay.wire.interface
+    number = near.removeprefix("near")
+    return WIRES, f"lan{number}", (near, f"far{number}")
 
 
 class _Wan:

@@ -111,8 +111,12 @@ def _repeatedly(measure_some: Callable[[set[str] | None], list[Measurement]]) ->
 
 
 def _measure_rtts(net: Emulation, chosen: set[str] | None) -> list[Measurement]:
-    planned = dict(_link_plans(net)) | dict(_path_plans(net))
-    pairs = [pair for pair in (*_link_pairs(net), *_path_pairs(net)) if chosen is None or pair.name in chosen]
+    planned = dict(_link_plans(net)) | dict(_path_plans(net)) | dict(_lan_plans(net))
+    pairs = [
+        pair
+        for pair in (*_link_pairs(net), *_path_pairs(net), *_lan_echoes(net))
+        if chosen is None or pair.name in chosen
+    ]
     lossy = any(link.loss for link in net.plan.network.links)
     slowest_s = max((planned[pair.name] for pair in pairs), default=0.0)
     with realtime(MEASURE_PRIORITY if net.capabilities.realtime else None):
@@ -145,11 +149,13 @@ def _path_plans(net: Emulation) -> list[tuple[str, float]]:
     """Paths of more than one link; the others are measured as links."""
     plans = {link.name: link for link in net.plan.network.links}
     routes = net.plan.network.routes
+    lans = {site.name: 2 * site.lan_delay_s for site in net.plan.network.sites}
     found = []
     for name, path in routes.items():
         source, target = name.split(">")
         back = routes.get(f"{target}>{source}", ())
-        found.append((f"path {name}", _echo_s([plans[each] for each in (*path, *back)])))
+        wan_s = _echo_s([plans[each] for each in (*path, *back)])
+        found.append((f"path {name}", wan_s + lans[source] + lans[target]))
     return found
 
 
@@ -163,6 +169,18 @@ def _path_pairs(net: Emulation) -> list[Pair]:
         if source in first and target in first:
             pairs.append(Pair(f"path {name}", net.namespace_path(first[source][0]), first[target][1].ip))
     return pairs
+
+
+def _lan_plans(net: Emulation) -> list[tuple[str, float]]:
+    """One echo from a node to its gateway for each data centre."""
+    return [(f"lan {site.name}", 2 * site.lan_delay_s) for site in net.plan.network.sites]
+
+
+def _lan_echoes(net: Emulation) -> list[Pair]:
+    firsts = {node.split("/")[0]: node for node in reversed(net.layout.hosts)}
+    return [
+        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip) for site, node in firsts.items()
+    ]
 
 
 def _lan_pairs(net: Emulation) -> list[Pair]:

@@ -27,8 +27,16 @@ from emulation.replay import timelines_of
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
-from emulation.shaping.install import delay_line_settings, link_specs, netem_lines, rate_lines
-from emulation.shaping.table import Table
+from emulation.shaping.install import (
+    delay_line_settings,
+    delay_lines,
+    lan_delay_lines,
+    link_specs,
+    netem_lines,
+    rate_lines,
+    refuse_unsupported,
+)
+from emulation.shaping.table import Column, Table
 from testbed.errors import CapabilityError, RunFailed
 from testbed.plan.model import Plan
 
@@ -46,6 +54,7 @@ class Emulation:
         self.plan, self.capabilities, self._record = plan, capabilities, record
         self.events = events or Path("/run/testbed/events")
         self.method: DelayMethod = capabilities.delay_method()
+        refuse_unsupported(plan, self.method)
         self.layout: Layout = lay_out(plan, wires=self.method == "netem")
         self.bring_up_s = 0.0
         self._children: list[Child] = []
@@ -94,7 +103,9 @@ class Emulation:
         nodes = [*self._mininet.hosts, *self._mininet.switches]
         self._pids = {node.name: node.pid for node in nodes}
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
-        self._table = Table.create(len(self.links))
+        self._table = Table.create(len(self.links) + len(self.layout.lan_delays))
+        for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
+            self._table.set(row, Column.DELAY_NS, round(lan.delay_s * 1e9))
         batch("ip", cable_lines(self.layout, self._pids))
         self._start_helpers()
         for vertex in self.layout.vertices:
@@ -112,7 +123,11 @@ class Emulation:
         assert self._table is not None
         if self.method == "nfqueue":
             cores = os.cpu_count() or 1
-            for setting in delay_line_settings(self.links, self._table, self.capabilities.realtime, cores):
+            lines = [
+                *delay_lines(self.links),
+                *lan_delay_lines(self.layout, self.namespace_path, len(self.links)),
+            ]
+            for setting in delay_line_settings(lines, self._table, self.capabilities.realtime, cores):
                 self._children.append(Child("emulation.shaping.delay_line", setting, [self._table.descriptor]))
         timelines = timelines_of(self.plan)
         if timelines:
@@ -120,8 +135,8 @@ class Emulation:
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
-        control = apply_settings(self.plan.transport, self.links, router=vertex not in self.layout.hosts)
-        batch("ip", address_lines(self.layout, vertex, control))
+        options = apply_settings(self.plan.transport, self.links, router=vertex not in self.layout.hosts)
+        batch("ip", address_lines(self.layout, vertex, options))
         for port in self.layout.ports_of(vertex):
             if not self._keeps_offloads(port):
                 offloads_off(port.interface)

@@ -38,7 +38,7 @@ LATE_FLOOR_S = 0.02  # a change this late is not worth a warning, however short 
 class Timeline:
     """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated with ``period_s``.
 
-    ``what``: ``rate`` | ``delay`` | ``loss`` | ``jitter`` (then ``values`` is its half width, and the seed its draw).
+    ``what``: ``rate`` | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``jitter`` (half its width; ``seed`` draws).
     """
 
     link: str
@@ -79,11 +79,18 @@ def timelines_of(plan: Plan) -> list[dict[str, Any]]:
     """The Plan's traces and jitters, as JSON-ready dictionaries."""
     found = []
     for link in plan.network.links:
-        for what, series in (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace)):
+        traces = {
+            "rate": link.rate_trace,
+            "delay": link.delay_trace,
+            "loss": link.loss_trace,
+            "state": link.state_trace,
+        }
+        for what, series in traces.items():
             if series is not None:
                 found.append(_timeline(link.name, what, series))
         if link.jitter_s > 0:
-            jitter = {"link": link.name, "what": "jitter", "times_s": [0.0], "values": [link.jitter_s]}
+            half_width_s = link.jitter_s * math.sqrt(3)  # of a uniform distribution with that standard deviation
+            jitter = {"link": link.name, "what": "jitter", "times_s": [0.0], "values": [half_width_s]}
             found.append(jitter | {"seed": f"{plan.seed}/{link.name}/jitter"})
     return found
 
@@ -130,6 +137,8 @@ class Replay:
             self._shaper.set_rate(link, value)
         elif timeline.what == "loss":
             self._shaper.set_loss(link, value)
+        elif timeline.what == "state":
+            self._shaper.set_up(link, value > 0)
         else:
             (self._delays if timeline.what == "delay" else self._jitters)[link] = value
             self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from emulation.namespaces import inside
 from emulation.netlink import NetlinkSocket
 from emulation.shaping import traffic_control as tc
+from emulation.shaping.path import Path
 from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
 from testbed.errors import NetworkMismatch
 
@@ -41,6 +42,14 @@ class LinkSpec:
     delay_s: float
     loss: float
     loss_burst: float = 1.0
+    corruption: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+
+    @property
+    def path(self) -> Path:
+        """What happens to packets after the rate, as planned."""
+        return Path(self.delay_s, self.loss, self.loss_burst, self.corruption, self.duplication, self.reordering)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,7 +84,8 @@ class Shaper:
         namespaces = {spec.rate_namespace for spec in specs}
         namespaces |= {spec.delay_namespace for spec in specs if spec.method == "netem"}
         self._places = {namespace: _Place(namespace) for namespace in sorted(namespaces)}
-        self._current = {spec.name: (spec.delay_s, spec.loss) for spec in specs}
+        self._current = {spec.name: spec.path for spec in specs}
+        self._down: set[str] = set()
 
     def set_rate(self, link: str, rate_bps: float) -> None:
         """At least ``LOWEST_RATE_BPS``: see there."""
@@ -84,28 +94,35 @@ class Shaper:
         tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
 
     def set_delay(self, link: str, delay_s: float) -> None:
-        self._set_path(link, max(0.0, delay_s), self._current[link][1])
+        self._set_path(link, replace(self._current[link], delay_s=max(0.0, delay_s)))
 
     def set_loss(self, link: str, loss: float) -> None:
         """Share of packets lost, in [0, 1]."""
-        self._set_path(link, self._current[link][0], loss)
+        self._set_path(link, replace(self._current[link], loss=loss))
 
-    def _set_path(self, link: str, delay_s: float, loss: float) -> None:
+    def set_up(self, link: str, up: bool) -> None:
+        """A link that is down loses every packet that reaches its far end; what has passed already still arrives."""
+        (self._down.discard if up else self._down.add)(link)
+        self._set_path(link, self._current[link])
+
+    def _set_path(self, link: str, path: Path) -> None:
         spec = self.specs[link]
-        self._current[link] = (delay_s, loss)
+        self._current[link] = path
+        if link in self._down:
+            path = replace(path, loss=1.0, burst=1.0, reordering=0.0)
         if spec.method == "nfqueue":
-            self._table.set(spec.row, Column.BURST_MILLI, int(spec.loss_burst * 1e3))
-            self._table.set(spec.row, Column.LOSS_PPB, round(loss * PARTS_PER_BILLION))
-            self._table.set(spec.row, Column.DELAY_NS, round(delay_s * 1e9))
+            self._table.set(spec.row, Column.BURST_MILLI, int(path.burst * 1e3))
+            self._table.set(spec.row, Column.REORDER_PPB, round(path.reordering * PARTS_PER_BILLION))
+            self._table.set(spec.row, Column.LOSS_PPB, round(path.loss * PARTS_PER_BILLION))
+            self._table.set(spec.row, Column.DELAY_NS, round(path.delay_s * 1e9))
             return
         place = self._places[spec.delay_namespace]
-        index = place.index[spec.delay_interface]
-        tc.change_netem(place.link, index, delay_s=delay_s, loss=loss, burst=spec.loss_burst, limit=NETEM_LIMIT_PACKETS)
+        tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS)
 
     def apply_plan(self) -> None:
-        """Delay and loss as planned (rates stand since the queues were made)."""
+        """Delay, loss and the like as planned (rates stand since the queues were made)."""
         for spec in self.specs.values():
-            self._set_path(spec.name, spec.delay_s, spec.loss)
+            self._set_path(spec.name, spec.path)
 
     def rate_bps(self, link: str) -> float:
         """The rate that the kernel has now."""

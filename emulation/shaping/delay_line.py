@@ -1,4 +1,4 @@
-"""The delay line: delay and loss for kernels without netem, by NFQUEUE, in a process of its own.
+"""The delay line: delay, loss and reordering for kernels without netem, by NFQUEUE, in a process of its own.
 
 A rule in the namespace where packets arrive hands them to a queue; only their identities come here (copy mode META).
 Each is released, in order, when its delay has passed, with one batch verdict for all that are due. Rate stays with HTB
@@ -76,6 +76,9 @@ class PacketQueue:
 
     def accept_up_to(self, identity: int) -> None:
         self._send(_VERDICT_BATCH, _ACCEPT, identity)
+
+    def accept(self, identity: int) -> None:
+        self._send(_VERDICT, _ACCEPT, identity)
 
     def drop(self, identity: int) -> None:
         self._send(_VERDICT, _DROP, identity)
@@ -162,6 +165,8 @@ def _take(queue: PacketQueue, line: Line) -> None:
     if identities:
         for lost in line.arrive(identities, now_ns):
             queue.drop(lost)
+        for early in line.early:
+            queue.accept(early)
 
 
 def main() -> None:

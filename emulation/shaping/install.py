@@ -7,11 +7,13 @@ from typing import Any
 
 from emulation.layout import Layout
 from emulation.shaping.base import NETEM_LIMIT_PACKETS, DelayMethod, LinkSpec
+from emulation.shaping.path import Path
 from emulation.shaping.table import Table
 from emulation.shaping.traffic_control import htb_lines, netem_line
+from testbed.errors import CapabilityError
 from testbed.plan.model import Plan
 
-FIRST_QUEUE = 1
+LAN_QUEUE, FIRST_QUEUE = 0, 1
 
 
 def link_specs(
@@ -33,14 +35,18 @@ def link_specs(
             queue_bytes=link.plan.queue_bytes,
             delay_s=link.plan.delay_s,
             loss=link.plan.loss,
+            loss_burst=link.plan.loss_burst_packets,
+            corruption=link.plan.corruption,
+            duplication=link.plan.duplication,
+            reordering=link.plan.reordering,
         )
         for row, link in enumerate(layout.wan)
     )
 
 
 def queue_number(interface: str) -> int:
-    """The NFQUEUE of an arriving interface ``wan<n>``; numbers are a namespace's own."""
-    return FIRST_QUEUE + int(interface.removeprefix("wan"))
+    """The NFQUEUE of an arriving interface, ``wan<n>`` or the one on the LAN; numbers are a namespace's own."""
+    return FIRST_QUEUE + int(interface.removeprefix("wan")) if interface.startswith("wan") else LAN_QUEUE
 
 
 def rate_lines(layout: Layout, vertex: str) -> list[str]:
@@ -58,28 +64,52 @@ def rate_lines(layout: Layout, vertex: str) -> list[str]:
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
     """``tc -batch`` lines for the delays that sit in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
+    lines = [netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
+    for lan in layout.lan_delays:
+        if lan.wire and lan.wire.vertex == vertex:
+            lines.append(netem_line(lan.wire.interface, Path(delay_s=lan.delay_s), NETEM_LIMIT_PACKETS))
+    return lines
+
+
+def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]:
+    """Rate and ``LineSpec`` of each WAN link."""
     return [
-        netem_line(spec.delay_interface, spec.delay_s, "", NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires
+        (spec.rate_bps, {"namespace": spec.delay_namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed})
+        for spec in specs
+    ]
+
+
+def lan_delay_lines(
+    layout: Layout, namespace_path: Callable[[str], str], first_row: int
+) -> list[tuple[float, dict[str, Any]]]:
+    """The same for the delays of LANs, whose rows follow those of the links."""
+    return [
+        (0.0, {"namespace": namespace_path(lan.port.vertex), "queue": LAN_QUEUE, "row": first_row + number, "seed": ""})
+        for number, lan in enumerate(layout.lan_delays)
     ]
 
 
 def delay_line_settings(
-    specs: Sequence[LinkSpec], table: Table, realtime: bool, processes: int
+    lines: Sequence[tuple[float, dict[str, Any]]], table: Table, realtime: bool, processes: int
 ) -> list[dict[str, Any]]:
-    """Settings of each delay-line process: links dealt out so that their rates are about even."""
-    shares: list[list[LinkSpec]] = [[] for _ in range(max(1, min(processes, len(specs))))]
-    for spec in sorted(specs, key=lambda spec: (-spec.rate_bps, spec.row)):
-        min(shares, key=lambda share: sum(other.rate_bps for other in share)).append(spec)
-    return [
-        {
-            "table": table.descriptor,
-            "rows": table.rows,
-            "realtime": realtime,
-            "lines": [
-                {"namespace": spec.delay_namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed}
-                for spec in share
-            ],
-        }
-        for share in shares
-        if share
+    """Settings of each delay-line process: lines dealt out so that their rates, then their numbers, are about even."""
+    shares: list[list[tuple[float, dict[str, Any]]]] = [[] for _ in range(max(1, min(processes, len(lines))))]
+    for line in sorted(lines, key=lambda line: (-line[0], line[1]["row"])):
+        min(shares, key=lambda share: (sum(rate for rate, _ in share), len(share))).append(line)
+    common = {"table": table.descriptor, "rows": table.rows, "realtime": realtime}
+    return [common | {"lines": [line for _, line in share]} for share in shares if share]
+
+
+def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
+    """``CapabilityError`` that names each link and value which only netem can make, on a kernel without netem."""
+    found = [
+        f"{link.name}: {name} of {getattr(link, name):.3g}"
+        for link in plan.network.links
+        for name in ("corruption", "duplication")
+        if method == "nfqueue" and getattr(link, name)
     ]
+    if found:
+        raise CapabilityError(
+            f"only netem can do this, and this kernel has none: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
+            " a kernel that has it (Vagrantfile), or leave it out; losses say nearly the same as corruption"
+        )

@@ -22,15 +22,20 @@ class Line:
         self.cells = cells
         self.waiting: deque[tuple[int, int, int]] = deque()
         self._loss = LossModel(seed)
+        self._overtaking = LossModel(f"{seed}/reordering")
+        self.early: list[int] = []  # of the packets that arrived last, those that skip the delay
         self._loss_setting = (0, 0)
 
     def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
-        """Take packets that arrived together, in order; return those of them that are lost."""
+        """Take packets that arrived together, in order; return those that are lost. ``early`` then holds others."""
         cells = self.cells
         cells[Column.PACKETS] += len(identities)
         lost = self._lost(identities) if cells[Column.LOSS_PPB] else []
         kept = [identity for identity in identities if identity not in lost] if lost else identities
         cells[Column.LOST] += len(lost)
+        self.early = self._overtake(kept) if cells[Column.REORDER_PPB] else []
+        if self.early:
+            kept = [identity for identity in kept if identity not in self.early]
         if kept:
             self.waiting.append((now_ns + cells[Column.DELAY_NS], kept[-1], len(kept)))
             cells[Column.WAITING] += len(kept)
@@ -57,3 +62,9 @@ class Line:
             self._loss.set(min(1.0, setting[0] / PARTS_PER_BILLION), setting[1] / 1e3)
             self._loss_setting = setting
         return [identity for identity in identities if self._loss.lost()]
+
+    def _overtake(self, identities: Sequence[int]) -> list[int]:
+        share = self.cells[Column.REORDER_PPB] / PARTS_PER_BILLION
+        if share != self._overtaking.loss:
+            self._overtaking.set(share)
+        return [identity for identity in identities if self._overtaking.lost()]

@@ -23,6 +23,7 @@ class Column(IntEnum):
     LATE_MAX_NS = 6
     LATE_COUNT = 7  # packets released more than a millisecond late
     OVERFLOWS = 8  # times that the kernel could not hand packets over
+    REORDER_PPB = 9
 
 
 _COLUMNS = 16

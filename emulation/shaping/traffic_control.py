@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from emulation.netlink import NetlinkSocket, attribute, attributes
+from emulation.shaping.path import Path, netem_options, netem_text
+from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
 
 FRAME_BYTES = 1514
 QUANTUM_BYTES = 15_000
@@ -20,8 +22,9 @@ LEAF_HANDLE = 0x100000  # "10:"
 ROOT_HANDLE = 0x10000  # "1:"
 CLASS_HANDLE = 0x10001
 ROOT_PARENT = 0xFFFFFFFF
-# HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s
-LOWEST_RATE_BPS = 64_000.0
+# HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s.
+# The Plan's warnings say where a link would be slower.
+LOWEST_RATE_BPS = EMULATED_LOWEST_RATE_BPS
 
 _NEW_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 38, 40, 42
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7
@@ -59,21 +62,18 @@ def htb_lines(interface: str, rate_bps: float, queue_bytes: int) -> list[str]:
     ]
 
 
-def netem_line(interface: str, delay_s: float, loss: str, limit_packets: int) -> str:
-    """``tc`` line that delays on ``interface``; ``loss`` is netem's own text, e.g. ``random 1%``."""
-    loss_text = f" loss {loss}" if loss else ""
-    return (
-        f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} delay {delay_s * 1e6:.0f}us{loss_text}"
-    )
+def netem_line(interface: str, path: Path, limit_packets: int) -> str:
+    """``tc`` line that makes ``path`` on ``interface``."""
+    return f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} {netem_text(path)}"
 
 
 def ticks_per_us() -> float:
     """The kernel's packet-scheduler clock (/proc/net/psched)."""
-    ticks, per_us = Path("/proc/net/psched").read_text().split()[:2]
+    ticks, per_us = FilePath("/proc/net/psched").read_text().split()[:2]
     return int(ticks, 16) / int(per_us, 16)
 
 
-_TICKS_PER_US = ticks_per_us() if Path("/proc/net/psched").exists() else 15.625
+_TICKS_PER_US = ticks_per_us() if FilePath("/proc/net/psched").exists() else 15.625
 
 
 def change_rate(link: NetlinkSocket, index: int, rate_bps: float) -> None:
@@ -126,20 +126,9 @@ def _statistics(data: bytes) -> QueueStatistics:
     return QueueStatistics(sent_bytes, sent_packets, drops, backlog)
 
 
-def change_netem(link: NetlinkSocket, index: int, *, delay_s: float, loss: float, burst: float, limit: int) -> None:
-    """Change delay and loss of the netem queue on an interface. ``burst``: mean length of a loss burst in packets."""
-    latency_ns = int(delay_s * 1e9)
-    simple = int(loss * 0xFFFFFFFF) if burst <= 1 else 0
-    ticks = min(int(latency_ns / 1e3 * _TICKS_PER_US), 0xFFFFFFFF)
-    options = struct.pack("=IIIIII", ticks, limit, simple, 0, 0, 0) + attribute(10, struct.pack("=q", latency_ns))
-    if burst > 1:
-        options += attribute(5, attribute(2, _gilbert(loss, burst)))
+def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int) -> None:
+    """Change what the netem queue on an interface does to packets; those that wait in it stay."""
+    (_, head), *others = netem_options(path, limit_packets, _TICKS_PER_US)
+    options = head + b"".join(attribute(kind, data) for kind, data in others)
     body = _tcmsg.pack(0, 0, 0, index, ROOT_HANDLE, ROOT_PARENT, 0)
     link.request(_NEW_QDISC, body + attribute(_KIND, b"netem\0") + attribute(_OPTIONS, options))
-
-
-def _gilbert(loss: float, burst: float) -> bytes:
-    """struct tc_netem_gemodel: p (good to bad), r (bad to good), h and k1 as in the simple Gilbert model."""
-    leave = 1 / burst
-    enter = loss * leave / (1 - loss)
-    return struct.pack("=IIII", *(int(share * 0xFFFFFFFF) for share in (enter, leave, 0.0, 0.0)))

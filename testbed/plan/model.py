@@ -15,6 +15,11 @@ import msgspec
 
 PLAN_VERSION = 1
 
+# What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
+# above the highest, two cores cannot move a LAN's packets through a queue.
+EMULATED_LOWEST_RATE_BPS = 64e3
+EMULATED_LAN_CEILING_BPS = 2e9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -85,6 +90,12 @@ class LinkPlan:
 
     ``rate_bps`` counts Ethernet frames (14-byte header included) as Linux' traffic control does. A ``rate_trace``
     holds bits per second and replaces ``rate_bps`` while training runs. The queue is a byte-limited FIFO.
+
+    loss_burst_packets  mean length of a burst of losses (Gilbert's model); 1: independent losses
+    corruption          share of packets with one wrong bit (which a checksum then finds)
+    duplication         share of packets that arrive twice
+    reordering          share of packets that skip ``delay_s`` and so overtake others
+    state_trace         1 while the link is up, 0 while it is down and loses everything
     """
 
     name: str
@@ -98,6 +109,11 @@ class LinkPlan:
     rate_trace: Series | None = None
     delay_trace: Series | None = None
     loss_trace: Series | None = None
+    loss_burst_packets: float = 1.0
+    corruption: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    state_trace: Series | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +151,31 @@ class TransportPlan:
     unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
     mac: str = "hmac-sha256"
     best_effort_channels: int = 0
+    send_buffer_bytes: int | None = None  # the most data that a socket holds; None: enough for the longest path
+    receive_buffer_bytes: int | None = None  # the largest window that a socket offers
+    initial_window_packets: int | None = None  # None: the kernel's own, ten
+    parallel_streams: int = 1  # connections of measuring tools and bulk background traffic between two data centres
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundPlan:
+    """Others' traffic from one data centre to another, from ``start_s`` to ``stop_s`` after the start of training.
+
+    ``constant``: datagrams at ``rate_bps`` (Ethernet frames counted). ``on_off``: the same, for exponentially
+    distributed times of mean ``on_s``, silent for such of mean ``off_s``, drawn from ``seed``. ``tcp``: ``streams``
+    connections that send as fast as congestion control lets them.
+    """
+
+    kind: str
+    source: str
+    target: str
+    rate_bps: float = 0.0
+    on_s: float = 1.0
+    off_s: float = 1.0
+    streams: int = 1
+    start_s: float = 0.0
+    stop_s: float = math.inf
+    seed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +236,7 @@ class Plan:
     technique: TechniquePlan
     timeouts: Timeouts
     warnings: tuple[str, ...] = ()
+    background: tuple[BackgroundPlan, ...] = ()
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

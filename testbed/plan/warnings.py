@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.plan.model import NetworkPlan, NodePlan
+from testbed.plan.model import EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
 
 
@@ -12,7 +12,12 @@ def warnings_for(
     scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]
 ) -> tuple[str, ...]:
     """One line each, in a fixed order."""
-    return (*_back_end(scenario, back_end, network, nodes), *_detours(network))
+    return (
+        *_back_end(scenario, back_end, network, nodes),
+        *_links(back_end, network),
+        *_transport(scenario, back_end),
+        *_detours(network),
+    )
 
 
 def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
@@ -26,6 +31,39 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:
         yield from _measured(nodes)
+
+
+def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
+    """What a back end cannot do to a link."""
+    if back_end == "emulate":
+        for site in network.sites:
+            if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
+                yield f"{site.name}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
+        for link in network.links:
+            values = (link.rate_bps, *(link.rate_trace.values if link.rate_trace else ()))
+            low = sum(value < EMULATED_LOWEST_RATE_BPS for value in values)
+            if low:
+                yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
+    if back_end == "simulate":
+        for link in network.links:
+            for name in ("corruption", "duplication", "reordering"):
+                if getattr(link, name):
+                    yield f"link {link.name}: {name} has no effect on 'simulate'"
+            if link.loss_burst_packets > 1:
+                yield f"link {link.name}: loss_burst has no effect on 'simulate', where losses are a mean"
+            if link.state_trace:
+                yield f"link {link.name}: down is simulated as a pause, without losses and TCP's back-off after them"
+
+
+def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
+    transport = scenario.transport
+    if transport.parallel_streams > 1:
+        whom = "measuring tools and bulk background traffic"
+        yield f"transport.parallel_streams: counts for {whom}; training has one connection for each pair of nodes"
+    if transport.initial_window is not None and back_end == "local":
+        yield "transport.initial_window: has no effect on 'local', where no route is ours"
+    if scenario.background and back_end == "local":
+        yield "background: has no effect on 'local', for loopback has no WAN"
 
 
 def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:

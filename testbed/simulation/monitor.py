@@ -13,6 +13,8 @@ from testbed.simulation.paths import Paths, WanLink, changes
 from testbed.simulation.recorder import Log, Progress
 from testbed.simulation.tcp import Connection
 
+_PAUSED_BYTES_PER_S = 1e-6  # of a link that is down: flows wait, and go on where they were
+_STARVED_SHARE = 0.01  # what datagrams that fill a link leave to others
 _STATUS_S = 0.2  # wall time: at most five lines a second
 
 
@@ -70,7 +72,8 @@ class Links:
         """Training starts: time 0 of all traces is now."""
         for link in self._paths.links:
             plan: LinkPlan = link.plan
-            for what, series in (("rate", plan.rate_trace), ("delay", plan.delay_trace), ("loss", plan.loss_trace)):
+            for what in ("rate", "delay", "loss", "state"):
+                series: Series | None = getattr(plan, f"{what}_trace")
                 if series is not None:
                     self._follow(link, what, series)
 
@@ -98,9 +101,14 @@ class Links:
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
+        if what == "state":  # a pause: connections find the path as it was when it is up again
+            link.up = value > 0
+            self._set_capacity(link)
+            self._sample(link)
+            return
         if what == "rate":
             link.rate_bps = value
-            self._network.set_capacity(link.number, self._paths.capacity(value))
+            self._set_capacity(link)
         elif what == "delay":
             link.delay_s = value
         else:
@@ -110,6 +118,20 @@ class Links:
         for connection in self._connections[link.number]:
             connection.path_changed()
         self._sample(link)
+
+
+    def take(self, links: tuple[int, ...], rate_bps: float) -> None:
+        """From now on, others' datagrams take so much of these links (give it back, if negative)."""
+        for number in links:
+            link = self._paths.links[number]
+            link.taken_bps += rate_bps
+            self._set_capacity(link)
+            for connection in self._connections[number]:
+                connection.path_changed()
+
+    def _set_capacity(self, link: WanLink) -> None:
+        left_bps = max(link.rate_bps - link.taken_bps, _STARVED_SHARE * link.rate_bps) if link.up else 0.0
+        self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _PAUSED_BYTES_PER_S))
 
 
 class Status:

@@ -26,6 +26,8 @@ class WanLink:
     rate_bps: float
     delay_s: float
     loss: float
+    up: bool = True
+    taken_bps: float = 0.0  # by background datagrams
 
 
 @dataclass(slots=True)

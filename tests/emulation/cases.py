@@ -6,7 +6,9 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,95 @@ def congestion_control(name: str) -> list[str]:
             argv = ["cat", f"/proc/sys/net/ipv4/{setting}"]
             shown.append(net.exec("dc0/worker0", argv, stdout=-1, text=True).communicate(timeout=5)[0].strip())
     return [used, *shown]
+
+
+def reordered(share: float) -> list[int]:
+    """The order in which numbered datagrams arrive, sent 1 ms apart over 20 ms."""
+    with emulation(plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02, "reordering": share}})) as net:
+        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.bind((net.address("dc1/worker0"), 9999))
+        receiver.settimeout(0.5)
+        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        for number in range(500):
+            sender.sendto(number.to_bytes(2, "big"), receiver.getsockname())
+            time.sleep(0.001)
+        got = []
+        with sender, receiver:
+            while len(got) < 500:
+                got.append(int.from_bytes(receiver.recv(2), "big"))
+        return got
+
+
+def bursts(burst: float) -> list[int]:
+    """Lengths of the gaps among numbered datagrams on a link that loses a tenth of them."""
+    link = {"rate_bps": 200e6, "loss": 0.1, "loss_burst_packets": burst, "queue_bytes": 1_000_000}
+    with emulation(plan({("dc0", "dc1"): link})) as net:
+        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.bind((net.address("dc1/worker0"), 9999))
+        receiver.settimeout(0.5)
+        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        got = [-1]
+        with sender, receiver:
+            for first in range(0, 20_000, 50):
+                for number in range(first, first + 50):
+                    sender.sendto(number.to_bytes(2, "big"), receiver.getsockname())
+                time.sleep(0.002)
+                receiver.setblocking(False)
+                with suppress(BlockingIOError):
+                    while True:
+                        got.append(int.from_bytes(receiver.recv(2), "big"))
+        return [after - before - 1 for before, after in pairwise(got) if after > before + 1]
+
+
+def outage() -> dict[str, Any]:
+    """Echoes every 10 ms over a link that is down from 0.5 s to 1 s, by the Plan; then by hand."""
+    state = Series(times_s=(0.0, 0.5, 1.0), values=(1.0, 0.0, 1.0))
+    with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", state_trace=state)) as net:
+        assert net.shaper is not None
+        begin = time.monotonic()
+        net.start(begin)
+        pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
+        ping([pair], 150, 0.01, 0.5)
+        net.finish()
+        net.shaper.set_up("dc1>dc0", False)
+        downed = len(rtts(net, "dc0/worker0", "dc1/worker0", 5))
+        net.shaper.set_up("dc1>dc0", True)
+        return {"answered": len(pair.rtts_s), "down": downed, "up": len(rtts(net, "dc0/worker0", "dc1/worker0", 5))}
+
+
+def slow_lan(delay_s: float) -> dict[str, Any]:
+    """A LAN whose delay is made: inside it, over the WAN, as measured before a run, and what a flow gets."""
+    base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=2, lan_rate_bps=100e6)
+    sites = tuple(replace(site, lan_delay_s=delay_s) for site in base.network.sites)
+    records = Records()
+    with Emulation(replace(base, network=replace(base.network, sites=sites)), probe(), records) as net:
+        net.measure()
+        lan, wan = rtts(net, "dc0/worker0", "dc0/worker1"), rtts(net, "dc0/worker0", "dc1/worker0")
+        goodput = bulk(net, "dc0/worker0", "dc0/worker1", 2.0).goodput_bps(0.5)
+    measured = {event["link"]: event for event in records.events if event["kind"] == "measured"}
+    return {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "measured": measured["lan dc0"]}
+
+
+def windows(streams: int, **buffers: int) -> float:
+    """Goodput of parallel streams whose windows are capped, on a path of 100 ms."""
+    transport = TransportPlan(**buffers)
+    settings = plan({("dc0", "dc1"): {"rate_bps": 100e6, "delay_s": 0.05}}, transport=transport)
+    with emulation(settings) as net:
+        ends = net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0")
+        flows = [Transfer(f"stream {number}", *ends) for number in range(streams)]
+        transfer(flows, 4.0)
+        return sum(flow.goodput_bps(1.0) for flow in flows)
+
+
+def initial_window(packets: int) -> list[str]:
+    """The routes of a node, and how many bytes of a message arrive in the first flight."""
+    settings = plan({("dc0", "dc1"): {"delay_s": 0.1}}, transport=TransportPlan(initial_window_packets=packets))
+    with emulation(settings) as net:
+        shown = net.exec("dc0/worker0", ["ip", "route"], stdout=-1, text=True).communicate(timeout=5)[0]
+        each = Transfer("x", net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"),
+                        net.address("dc1/worker0"))  # fmt: skip
+        transfer([each], 0.29)  # the second flight arrives 0.3 s after the first byte was sent
+        return [shown, str(each.received[-1][1])]
 
 
 def sees_link(seconds: float) -> float:

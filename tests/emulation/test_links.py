@@ -18,7 +18,7 @@ def test_every_link_and_path_is_measured_and_right() -> None:
     assert {event["link"] for event in values if event["what"] == "rate"} == {
         f"dc{a}>dc{b}" for a in range(3) for b in range(3) if a != b
     }
-    assert len([event for event in values if event["what"] == "rtt"]) == 12  # six links, six paths
+    assert len([event for event in values if event["what"] == "rtt"]) == 15  # six links, six paths, three LANs
     wrong = [event for event in values if not event["ok"]]
     assert not wrong
     assert next(event["seconds"] for event in events if event["kind"] == "bring_up") < 3.0
@@ -71,6 +71,48 @@ def test_loss_is_as_planned_and_accounted_for(loss: float) -> None:
     assert seen["received"] + seen["lost"] == packets
     sigma = (packets * loss * (1 - loss)) ** 0.5
     assert abs(seen["lost"] - packets * loss) < 4 * sigma
+
+
+def test_losses_come_in_bursts() -> None:
+    gaps = run("bursts", burst=5.0)
+    assert sum(gaps) == pytest.approx(2000, rel=0.25)
+    assert statistics.mean(gaps) == pytest.approx(5.0, rel=0.25)
+    assert statistics.mean(run("bursts", burst=1.0)) == pytest.approx(1 / 0.9, rel=0.1)
+
+
+def test_some_packets_overtake_others() -> None:
+    seen = run("reordered", share=0.1)
+    assert sorted(seen) == list(range(500))
+    early = sum(number > max(seen[place + 1 :], default=-1) for place, number in enumerate(seen[:-1]))
+    ahead = sum(any(later < number for later in seen[place + 1 :]) for place, number in enumerate(seen))
+    assert early < ahead and 25 <= ahead <= 80, ahead
+    assert run("reordered", share=0.0) == list(range(500))
+
+
+def test_a_link_goes_down_and_comes_back() -> None:
+    seen = run("outage")
+    assert 90 <= seen["answered"] <= 110
+    assert (seen["down"], seen["up"]) == (0, 5)
+
+
+def test_a_lans_delay_is_made_when_it_is_long() -> None:
+    seen = run("slow_lan", delay_s=0.003)
+    assert statistics.median(seen["lan_s"]) == pytest.approx(0.006, abs=0.0015)
+    assert statistics.median(seen["wan_s"]) == pytest.approx(0.032, abs=0.002)
+    assert seen["goodput_bps"] == pytest.approx(100e6 * GOODPUT_SHARE, rel=0.1)
+    assert seen["measured"]["ok"] and seen["measured"]["planned"] == 0.006
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_capped_buffers_show_the_window_law(streams: int) -> None:
+    law_bps = streams * 65_536 * 8 / 0.1
+    assert run("windows", receive_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
+
+
+def test_the_initial_window_is_the_plans() -> None:
+    routes, first_flight = run("initial_window", packets=25)
+    assert all("initcwnd 25" in line for line in routes.splitlines())
+    assert int(first_flight) == pytest.approx(25 * 1448, rel=0.1)
 
 
 def test_paths_part_by_their_source() -> None:

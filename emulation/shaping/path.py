@@ -1,0 +1,75 @@
+"""What happens to a link's packets after its rate: delay, loss, and the ways in which they arrive wrongly. Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_WHOLE = 0xFFFFFFFF  # netem's 100 %
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Shares are in [0, 1]. ``burst``: mean length of a burst of losses in packets, 1 for independent losses."""
+
+    delay_s: float = 0.0
+    loss: float = 0.0
+    burst: float = 1.0
+    corruption: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+
+    @property
+    def bursty(self) -> bool:
+        return self.burst > 1 and 0 < self.loss < 1
+
+
+def share32(share: float) -> int:
+    """A share as netem counts it."""
+    return round(min(max(share, 0.0), 1.0) * _WHOLE)
+
+
+def gilbert(loss: float, burst: float) -> tuple[float, float]:
+    """Gilbert's model by netem's ``p`` (good to bad) and ``r`` (bad to good), from mean loss and mean burst length."""
+    leave = 1.0 / burst
+    return min(1.0, loss * leave / (1 - loss)), leave
+
+
+def netem_text(path: Path) -> str:
+    """The words of ``tc qdisc … netem`` for a path. ``reorder p``: that share is sent at once, before the delay."""
+    words = [f"delay {path.delay_s * 1e6:.0f}us"]
+    if path.bursty:
+        enter, leave = gilbert(path.loss, path.burst)
+        words.append(f"loss gemodel {enter:.7%} {leave:.7%} 100% 0%")
+    elif path.loss:
+        words.append(f"loss random {path.loss:.7%}")
+    for word, share in (
+        ("corrupt", path.corruption),
+        ("duplicate", path.duplication),
+        ("reorder", path.reordering),
+    ):
+        if share:
+            words.append(f"{word} {share:.7%}" + (" gap 1" if word == "reorder" else ""))
+    return " ".join(words)
+
+
+def netem_options(path: Path, limit_packets: int, ticks_per_us: float) -> list[tuple[int, bytes]]:
+    """``struct tc_netem_qopt`` (as kind 0) and the attributes after it (linux/pkt_sched.h)."""
+    latency_ns = int(path.delay_s * 1e9)
+    ticks = min(int(latency_ns / 1e3 * ticks_per_us), _WHOLE)
+    simple = 0 if path.bursty else share32(path.loss)
+    gap = 1 if path.reordering else 0
+    parts = [(0, struct.pack("=IIIIII", ticks, limit_packets, simple, gap, share32(path.duplication), 0))]
+    parts.append((10, struct.pack("=q", latency_ns)))
+    if path.reordering:
+        parts.append((3, struct.pack("=II", share32(path.reordering), 0)))
+    parts.append((4, struct.pack("=II", share32(path.corruption), 0)))
+    if path.bursty:
+        enter, leave = gilbert(path.loss, path.burst)
+        model = struct.pack("=IIII", share32(enter), share32(leave), 0, 0)  # in the bad state everything is lost
+        parts.append((5, _attribute(2, model)))
+    return parts
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)

@@ -1,0 +1,31 @@
+"""The background traffic of a Plan."""
+
+from __future__ import annotations
+
+import math
+
+from testbed.errors import ScenarioError
+from testbed.ids import link_name
+from testbed.plan.model import BackgroundPlan, NetworkPlan
+from testbed.scenario import Scenario
+from testbed.scenario.background import Background
+
+
+def build_background(scenario: Scenario, network: NetworkPlan) -> tuple[BackgroundPlan, ...]:
+    """One entry each, with a seed of its own. ``ScenarioError`` if no path leads from one end to the other."""
+    found = []
+    for index, traffic in enumerate(scenario.background):
+        if link_name(traffic.source, traffic.target) not in network.routes:
+            ends = f"'{traffic.source}' to '{traffic.target}'"
+            where = scenario.place_of("background", index)
+            raise ScenarioError(f"{where}: background[{index}]: the network has no path from {ends}")
+        found.append(_plan(traffic, scenario.transport.parallel_streams, f"{scenario.seed}/background/{index}"))
+    return tuple(found)
+
+
+def _plan(traffic: Background, streams: int, seed: str) -> BackgroundPlan:
+    return BackgroundPlan(
+        kind=traffic.kind, source=traffic.source, target=traffic.target, rate_bps=traffic.rate or 0.0,
+        on_s=traffic.on, off_s=traffic.off, streams=traffic.streams or streams, start_s=traffic.start,
+        stop_s=math.inf if traffic.stop is None else traffic.stop, seed=seed,
+    )  # fmt: skip
