@@ -38,7 +38,7 @@ def processes_of(run: Path) -> list[str]:
 def network_state() -> tuple[set[str], set[str]]:
     """Interfaces and named namespaces of the machine itself."""
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout.split("\n")
-    return set(os.listdir("/sys/class/net")), {name for name in names if name}
+    return {path.name for path in Path("/sys/class/net").iterdir()}, {name for name in names if name}
 
 
 def namespaces(pids: list[int] | None = None) -> set[str]:
@@ -47,7 +47,7 @@ def namespaces(pids: list[int] | None = None) -> set[str]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if pids is None or int(entry.name) in pids:
-                links.add(os.readlink(entry / "ns" / "net"))
+                links.add(str((entry / "ns" / "net").readlink()))
         except OSError:
             continue
     return links

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -120,8 +119,3 @@ def test_equals_training_in_a_single_process_up_to_rounding(
     difference = (ours - torch.cat(train_single_process(plan, ROUNDS))).abs()
     assert 0 < difference.max() <= worst
     assert difference.mean() <= mean
-
-
-def test_nothing_is_left_on_this_machine() -> None:
-    interfaces = set(os.listdir("/sys/class/net"))
-    assert not {name for name in interfaces if "eth" in name and "-" in name}, interfaces
