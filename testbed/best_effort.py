@@ -54,6 +54,11 @@ def framed_bytes(size_bytes: int, count: int) -> int:
     return size_bytes + count * (PREFIX_BYTES + MAC_BYTES + FRAME_OVERHEAD_BYTES)
 
 
+def type_of_service(channel: int, channels: int) -> int:
+    """The IP header's second byte for a channel: its three bits of precedence count down from ``channels`` to 0."""
+    return (channels - channel) * 32
+
+
 def pace_bps(plan: Plan, source: str, target: str) -> float:
     """How fast ``source`` sends best-effort messages to ``target``, in bits of Ethernet frames per second.
 

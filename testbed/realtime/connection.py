@@ -49,6 +49,14 @@ class Connection:
         self._sequence = 0
         self._writing = self._said_goodbye = self._heard_goodbye = False
 
+    @property
+    def sending(self) -> bool:
+        """Whether anything waits here to be written."""
+        return self._writing
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
         self._mac = new_mac(mac, keys.outgoing)

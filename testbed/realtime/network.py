@@ -21,7 +21,9 @@ from testbed.realtime.connection import Connection
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Liveness, error_of_loss, monitor_of
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.sockets import Address, address_text, configure, new_socket
+from testbed.realtime.sockets import Address, address_text, configure, limit_buffers, new_socket
+from testbed.realtime.udp import Udp
+from testbed.realtime.udp_wire import Datagrams
 
 DATA, BEAT = "data", "heartbeat"
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.02, 0.5
@@ -67,10 +69,12 @@ class Network:
         self._handshakes = 0
         self._queues: dict[str, SendQueue] = {}
         self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
+        self._keys: dict[str, Keys] = {}  # theirs
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._beats: dict[str, Connection] = {}  # by peer, opened by either side
         self._ended: set[str] = set()  # peers that said goodbye
         self._refused: Counter[str] = Counter()
+        self._udp: Udp | None = None
         self._departure = asyncio.Event()
         self._finishing = self._closed = False
 
@@ -78,12 +82,20 @@ class Network:
         """Let others in, and begin to beat."""
         self._listener.setblocking(False)
         configure(self._listener, self._plan.transport, self._plan.timeouts)
+        self._limit_buffers(self._listener)
+        if self._plan.transport.best_effort_channels:
+            place = self._addresses[self.node]
+            self._udp = Udp(self._plan, self.node, place, self.on_datagrams, self._owner.fail)
         self._loop.add_reader(self._listener, self._on_caller)
         self._rendezvous_at_s = self._loop.time() + self._plan.timeouts.rendezvous_s
         if len(self._plan.nodes) > 1:
             self._spawn(self._beat())
             if not self._is_monitor:
                 self._spawn(self._open_beat(), self._calls)
+
+    def _limit_buffers(self, sock: socket.socket) -> None:
+        if self._plan.back_end == "local":  # emulated nodes have their limits from their namespace
+            limit_buffers(sock, self._plan.transport)
 
     @property
     def _is_monitor(self) -> bool:
@@ -100,14 +112,24 @@ class Network:
             self._spawn(self._open_data(to, queue), self._calls)
         if to in self._ended:
             return self._owner.warn(f"{message.kind} for {to} dropped: it has ended")
+        if message.channel:
+            return self._send_best_effort(to, message)
         item = queue.post(encode_header(message), message.parts, message.priority)
         if to in self._outgoing:
             self._outgoing[to].wake()
         return await queue.accepted(item)
 
+    def _send_best_effort(self, to: str, message: Message) -> None:
+        assert self._udp is not None, f"channel {message.channel}: this Plan has no best-effort channels"
+        self._udp.send(to, self._addresses[to], message)
+        if to in self._outgoing:
+            self._udp.connected(to, self._outgoing[to], self._keys[to])
+
     async def _open_data(self, to: str, queue: SendQueue) -> None:
         sock, keys = await self._call(to, DATA)
-        self._outgoing[to] = self._connect(sock, to, DATA, queue, keys)
+        self._outgoing[to], self._keys[to] = self._connect(sock, to, DATA, queue, keys), keys
+        if self._udp is not None:
+            self._udp.connected(to, self._outgoing[to], keys)
 
     async def _open_beat(self) -> None:
         monitor = monitor_of(self._plan)
@@ -139,6 +161,7 @@ class Network:
         sock = new_socket(self._addresses[self.node][0])
         try:
             configure(sock, self._plan.transport, self._plan.timeouts)
+            self._limit_buffers(sock)
             async with asyncio.timeout(_CONNECT_LIMIT_S):
                 await self._loop.sock_connect(sock, self._addresses[to])
             return sock, await initiate(sock, self._credentials, self.node, to, purpose)
@@ -175,6 +198,8 @@ class Network:
         finally:
             self._handshakes -= 1
         queue = SendQueue(1 << 16)
+        if self._udp is not None and hello.purpose == DATA:
+            self._udp.expect(hello.initiator, keys)
         connection = self._connect(sock, hello.initiator, hello.purpose, queue, keys)
         self._incoming[hello.initiator, hello.purpose] = connection
         if hello.purpose == BEAT:
@@ -203,6 +228,11 @@ class Network:
         elif not self._finishing:
             self._owner.deliver(arrival.message, arrival.overhead_bytes)
 
+    def on_datagrams(self, arrival: Datagrams) -> None:
+        """A best-effort message is here; its sender has been verified."""
+        if not self._finishing:
+            self._owner.deliver(arrival.message, arrival.overhead_bytes)
+
     def on_end(self, connection: Connection, cause: str | None) -> None:
         if cause is None:
             self._ended.add(connection.peer)
@@ -220,6 +250,8 @@ class Network:
         for (_, purpose), connection in self._incoming.items():
             if purpose == DATA and not connection.closed.done():
                 connection.pause_reading() if pause else connection.resume_reading()
+        if self._udp is not None:
+            self._udp.pause_reading() if pause else self._udp.resume_reading()
 
     # ---- signs of life ------------------------------------------------------------------------------------------
 
@@ -267,6 +299,8 @@ class Network:
         while self._calls:
             await asyncio.wait(self._calls)
         self._finishing = True
+        for complaint in self._udp.complaints() if self._udp is not None else ():
+            self._owner.warn(complaint)
         connections = self._connections()
         for connection in connections:
             connection.finish()
@@ -292,6 +326,8 @@ class Network:
         self._finishing = self._closed = True
         self._loop.remove_reader(self._listener)
         self._listener.close()
+        if self._udp is not None:
+            self._udp.close()
         for task in self._tasks:
             task.cancel()
         for connection in self._connections():

@@ -49,10 +49,13 @@ class Recorder:
             self._wan_bytes["up"] += message.payload_bytes
 
     def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
-        """Write the ``transfer`` event of a message that is here whole."""
+        """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
         tier = self._tier(message.sender)
         if tier == "wan":
             self._wan_bytes["down"] += message.payload_bytes
+        if message.channel:
+            self.activity += 1
+            return  # whoever receives best-effort messages writes one event for many
         fields = {
             "t0": round(message.sent_at_s, 6), "source": message.sender, "target": self.node,
             "message": str(message.kind), "key": message.key, "round": message.round,

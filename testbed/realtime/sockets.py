@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from testbed.best_effort import type_of_service
 from testbed.errors import CapabilityError, RunFailed
 from testbed.plan.model import Timeouts, TransportPlan
 
@@ -43,12 +44,33 @@ def new_socket(source: str) -> socket.socket:
 def configure(sock: socket.socket, transport: TransportPlan, timeouts: Timeouts) -> None:
     """Set what the Plan says. Raises ``CapabilityError`` if the kernel lacks the congestion control."""
     _set_congestion_control(sock, transport.congestion_control)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(0, transport.best_effort_channels))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, transport.unsent_limit_bytes)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(timeouts.tcp_user_timeout_s * 1000))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
+
+
+def limit_buffers(sock: socket.socket, transport: TransportPlan) -> None:
+    """Cap the socket's buffers, where no namespace of ours does it. Before connecting, or on a listening socket.
+
+    Raises ``CapabilityError`` if the kernel allows less than the Plan says.
+    """
+    for name, option, limit, wanted in (
+        ("send_buffer", socket.SO_SNDBUF, "wmem_max", transport.send_buffer_bytes),
+        ("receive_buffer", socket.SO_RCVBUF, "rmem_max", transport.receive_buffer_bytes),
+    ):
+        if wanted is None:
+            continue
+        sock.setsockopt(socket.SOL_SOCKET, option, wanted)
+        got = sock.getsockopt(socket.SOL_SOCKET, option) // 2  # Linux doubles it, for its own bookkeeping
+        if got < wanted:
+            raise CapabilityError(
+                f"transport.{name}: this kernel allows {got} bytes, the scenario says {wanted}; "
+                f"cure: `sysctl net.core.{limit}={wanted}` as root, or a smaller one"
+            )
 
 
 def _set_congestion_control(sock: socket.socket, name: str) -> None:

@@ -40,7 +40,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after
         back_end="local",
         nodes=tuple(_node(name, rank) for rank, name in enumerate(names)),
         network=_network(sites),
-        transport=TransportPlan(),
+        transport=TransportPlan(best_effort_channels=3),
         training=TrainingPlan(
             model=choice, data=choice, split=choice, batch_size=1, iterations=1, evaluate_every=1
         ),

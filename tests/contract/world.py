@@ -181,6 +181,50 @@ class WorldContract:
         (got,) = run_worlds({WORKER: sending(REMOTE, last), REMOTE: receiving(1)})[REMOTE]
         assert got.payload_bytes == 2_000_000
 
+    # ---- best effort --------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("source", [NEIGHBOUR, REMOTE])
+    def test_best_effort_messages_arrive_once_and_whole_where_nothing_is_lost(
+        self, run_worlds: RunWorlds, source: str
+    ) -> None:
+        def block(number: int) -> Message:
+            parts = (torch.full((1024,), float(number)), torch.arange(number, dtype=torch.uint8))
+            return Message(Kind.BLOCK, key=number, round=7, meta={"of": 60}, parts=parts, channel=1 + number % 3)
+
+        got = run_worlds({source: sending(WORKER, *map(block, range(60))), WORKER: receiving(60)})[WORKER]
+        assert sorted(message.key for message in got) == list(range(60))
+        for message in got:
+            expected = block(message.key)
+            assert (message.sender, message.round, message.channel) == (source, 7, expected.channel)
+            assert message.meta == {"of": 60}
+            assert all(torch.equal(a, b) for a, b in zip(message.parts, expected.parts, strict=True))
+
+    def test_best_effort_goes_after_what_is_reliable(self, run_worlds: RunWorlds) -> None:
+        bulk = [Message(Kind.PUSH, key=key, parts=(torch.ones(100_000),)) for key in range(4)]
+        blocks = [Message(Kind.BLOCK, key=100 + n, parts=(torch.ones(1024),), channel=3 - n % 3) for n in range(30)]
+        got = run_worlds({WORKER: sending(REMOTE, *blocks, *bulk), REMOTE: receiving(34)})[REMOTE]
+        keys = [message.key for message in got]
+        assert [key for key in keys if key < 100] == [0, 1, 2, 3]
+        assert keys.index(3) < 10, f"blocks did not wait for the bulk: {keys}"
+        channels = [message.channel for message in got if message.channel][3:]  # a few may be on their way already
+        assert channels == sorted(channels), "the lower channel goes first"
+
+    def test_best_effort_never_holds_its_sender_up(self, run_worlds: RunWorlds) -> None:
+        async def sender(world: World) -> float:
+            start_s = world.now()
+            for number in range(100):
+                await world.send(REMOTE, Message(Kind.BLOCK, key=number, parts=(torch.ones(10_000),), channel=1))
+            taken_s = world.now() - start_s
+            await world.send(REMOTE, Message(Kind.DONE))
+            return taken_s
+
+        async def receiver(world: World) -> None:
+            while (await world.receive("anything")).kind is not Kind.DONE:
+                pass
+
+        taken_s = run_worlds({WORKER: sender, REMOTE: receiver})[WORKER]
+        assert taken_s < 0.25, "4 MB take 0.33 s on this link"
+
     # ---- waits and futures --------------------------------------------------------------------------------------
 
     def test_receive_ends_at_its_deadline(self, run_worlds: RunWorlds) -> None:

@@ -119,8 +119,3 @@ def channels_of(scores: Sequence[float], k: float, channels: int) -> list[int]:
 def sending_order(scores: Sequence[float]) -> list[int]:
     """All blocks but the last that are worth sending, the largest score first."""
     return sorted((block for block in range(len(scores) - 1) if scores[block] > 0), key=lambda block: -scores[block])
-
-
-def type_of_service(channel: int, channels: int) -> int:
-    """The IP header's second byte for a channel: its precedence bits count down from ``channels`` to 0."""
-    return (channels - channel) * 32

@@ -1,0 +1,242 @@
+"""Best-effort channels of one node: a UDP socket per peer and channel to send, one to receive.
+
+Datagrams fit into the path's packets (``IP_PMTUDISC_DO``: none is cut up on the way). A channel's socket carries its
+mark in the IP header. Messages leave only while nothing waits on the peer's reliable connection, not even in the
+kernel, and no faster than the pace of the path. No segmentation offload: an emulated loss would take whole batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+from testbed.best_effort import (
+    FRAME_OVERHEAD_BYTES,
+    BestEffortQueue,
+    framed_bytes,
+    pace_bps,
+    piece_count,
+    type_of_service,
+)
+from testbed.errors import RunFailed
+from testbed.messages import Message
+from testbed.plan.model import Plan
+from testbed.realtime.auth import Keys
+from testbed.realtime.connection import Connection
+from testbed.realtime.sockets import Address, address_text
+from testbed.realtime.udp_wire import Datagrams, Packer, Unpacker, body_of
+
+POLL_S = 0.001  # how often a sender looks whether its reliable connection is done
+BURST_S = 0.01  # what a sender may send at once after its timer was late, in seconds of its pace
+_READ_AT_ONCE = 64  # datagrams per turn of the event loop
+_BUFFER_BYTES = 65_536
+_RECEIVE_BYTES = 8 << 20
+_SO_RCVBUFFORCE = 33
+_SO_MEMINFO, _MEMINFO_DROPS = 55, 8  # linux/sock_diag.h
+_IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 10, 2
+_SIOCOUTQNSD = 0x894B  # linux/sockios.h: bytes in a TCP socket that have not been sent once
+
+
+class Udp:
+    """See the module's docstring. ``address``: of this node, where its TCP listener is; UDP takes the same port."""
+
+    def __init__(
+        self, plan: Plan, node: str, address: Address, deliver: Callable[[Datagrams], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
+        self._plan, self._node, self._address, self._deliver, self._fail = plan, node, address, deliver, fail
+        self._loop = asyncio.get_running_loop()
+        self._unpacker = Unpacker(plan.transport.mac)
+        self._senders: dict[str, Sender] = {}
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._socket = _bound(address)
+        self.resume_reading()
+
+    # ---- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, to: str, address: Address, message: Message) -> None:
+        """Queue a message for ``to``."""
+        sender = self._senders.get(to)
+        if sender is None:
+            pace = pace_bps(self._plan, self._node, to)
+            channels = self._plan.transport.best_effort_channels
+            sender = Sender(self._address[0], address, channels, pace, self._plan.transport.mac, self._fail)
+            self._senders[to] = sender
+        sender.post(message)
+
+    def connected(self, to: str, connection: Connection, keys: Keys) -> None:
+        """The reliable connection to ``to`` is there, and with it the keys."""
+        if to in self._senders:
+            self._senders[to].begin(connection, keys)
+
+    # ---- receiving ----------------------------------------------------------------------------------------------
+
+    def expect(self, peer: str, keys: Keys) -> None:
+        """``peer`` has opened its reliable connection to this node."""
+        self._unpacker.expect(peer, keys)
+
+    def resume_reading(self) -> None:
+        self._loop.add_reader(self._socket, self._on_readable)
+
+    def pause_reading(self) -> None:
+        """Leave what comes in the kernel, which drops what is too much."""
+        self._loop.remove_reader(self._socket)
+
+    def _on_readable(self) -> None:
+        try:
+            for _ in range(_READ_AT_ONCE):
+                arrival = self._unpacker.take(self._buffer[: self._socket.recv_into(self._buffer)])
+                if arrival is not None:
+                    self._deliver(arrival)
+        except BlockingIOError:
+            pass
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def complaints(self) -> Iterator[str]:
+        """What was dropped here and not by the network."""
+        drops = struct.unpack_from("=9I", self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_MEMINFO_DROPS]
+        if drops:
+            yield f"{drops} datagrams were lost in this machine's receive buffer, not in the network"
+        for reason, count in self._unpacker.refused.items():
+            yield f"refused {count} datagrams {reason}"
+
+    def close(self) -> None:
+        """Drop everything now."""
+        self.pause_reading()
+        self._socket.close()
+        for sender in self._senders.values():
+            sender.close()
+
+
+class Sender:
+    """Best-effort messages to one peer."""
+
+    def __init__(
+        self, source: str, target: Address, channels: int, pace: float, mac: str, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._source, self._target, self._channels, self._mac = source, target, channels, mac
+        self._pace_bytes_per_s, self._fail = pace / 8, fail
+        self._queue: BestEffortQueue[bytes] = BestEffortQueue()
+        self._sockets: dict[int, socket.socket] = {}
+        self._budget_bytes, self._budget_at_s = 0.0, self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._out: list[bytes] = []  # datagrams of the message in hand
+        self._out_channel = 0
+        self._connection: Connection | None = None
+
+    def post(self, message: Message) -> None:
+        """Queue a message."""
+        assert 0 < message.channel <= self._channels, f"channel {message.channel} of {self._channels}"
+        body = body_of(message)
+        self._queue.post(body, message, framed_bytes(len(body), piece_count(len(body))))
+        self._wake(0.0)
+
+    def begin(self, connection: Connection, keys: Keys) -> None:
+        """The peer can verify what we send from now on."""
+        if self._connection is not connection:
+            self._connection, self._packer = connection, Packer(keys, self._mac)
+            self._wake(0.0)
+
+    def _wake(self, after_s: float) -> None:
+        if self._timer is None and self._connection is not None:
+            self._timer = self._loop.call_later(after_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self._pump()
+        except (OSError, RunFailed) as error:
+            self._fail(error)
+
+    def _pump(self) -> None:
+        assert self._connection is not None
+        if self._connection.closed.done():
+            return self._queue.clear()
+        self._earn()
+        while self._out or self._next():
+            if _unsent(self._connection):
+                return self._wake(POLL_S)
+            if self._budget_bytes <= 0:
+                return self._wake(max(POLL_S, -self._budget_bytes / self._pace_bytes_per_s))
+            if not self._send():
+                return self._wake(POLL_S)
+        return None
+
+    def _earn(self) -> None:
+        now_s = self._loop.time()
+        earned = (now_s - self._budget_at_s) * self._pace_bytes_per_s
+        self._budget_at_s = now_s
+        self._budget_bytes = min(self._budget_bytes + earned, self._pace_bytes_per_s * BURST_S)
+
+    def _next(self) -> bool:
+        following = self._queue.pop()
+        if following is None:
+            return False
+        body, self._out_channel = following
+        self._out = list(self._packer.datagrams(body, self._out_channel))[::-1]
+        return True
+
+    def _send(self) -> bool:
+        """One datagram; False when the kernel has no room for it."""
+        data = self._out[-1]
+        try:
+            self._socket(self._out_channel).send(data)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise RunFailed(f"the way to {address_text(self._target)} takes no packets of 1500 bytes") from error
+            if error.errno not in (errno.ECONNREFUSED, errno.ENOBUFS):  # the peer has gone, or a device queue is full
+                raise
+        self._out.pop()
+        self._budget_bytes -= len(data) + FRAME_OVERHEAD_BYTES
+        return True
+
+    def _socket(self, channel: int) -> socket.socket:
+        if channel not in self._sockets:
+            self._sockets[channel] = _marked(self._source, self._target, type_of_service(channel, self._channels))
+        return self._sockets[channel]
+
+    def close(self) -> None:
+        """Drop what is queued."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for sock in self._sockets.values():
+            sock.close()
+
+
+def _unsent(connection: Connection) -> bool:
+    """Whether anything waits on the reliable connection, in our queue or in the kernel."""
+    return connection.sending or struct.unpack("i", fcntl.ioctl(connection.fileno(), _SIOCOUTQNSD, b"\0" * 4))[0] > 0
+
+
+def _marked(source: str, target: Address, tos: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    sock.bind((source, 0))
+    sock.connect(target)
+    return sock
+
+
+def _bound(address: Address) -> socket.socket:
+    """The receiving socket, with a buffer as large as the kernel allows. Raises ``RunFailed`` if the port is taken."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+    except PermissionError:  # an overflow shows in ``complaints``
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise RunFailed(f"cannot take datagrams on {address_text(address)}: {error.strerror}") from error
+    return sock

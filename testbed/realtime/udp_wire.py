@@ -1,0 +1,163 @@
+"""The bytes of best-effort messages: datagrams out of messages, messages out of datagrams. No sockets here.
+
+A datagram's prefix names the connection whose keys protect it; its code covers prefix and piece. The receiver takes
+every piece of every message once: a datagram that is altered, forged, repeated or older than what it remembers is
+dropped and counted. Pieces may come in any order.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from testbed.best_effort import LENGTH_BYTES, MAC_BYTES, MAX_MESSAGE_BYTES, PIECE_BYTES, PREFIX_BYTES, piece_count
+from testbed.messages import MalformedMessage, Message, decode_header, encode_header
+from testbed.realtime.auth import Keys
+from testbed.realtime.frames import Mac, memory_of, new_mac
+
+_PREFIX = struct.Struct("!8sQBBB")  # connection, sequence number of the message, channel, index, count
+assert _PREFIX.size == PREFIX_BYTES
+_LENGTH = struct.Struct("!H")
+_ID_BYTES = 8
+MEMORY = 1 << 16  # messages behind the newest that are still taken
+MAX_PARTIAL = 4096  # messages with missing pieces that are kept
+
+
+def connection_id(key: bytes) -> bytes:
+    """The public name of a direction of a connection."""
+    return hmac.digest(key, b"datagrams: name", "sha256")[:_ID_BYTES]
+
+
+def _code(kind: str, key: bytes) -> Mac:
+    return new_mac(kind, hmac.digest(key, b"datagrams: code", "sha256"))
+
+
+class Packer:
+    """Makes the datagrams of one direction of a connection."""
+
+    def __init__(self, keys: Keys, mac: str) -> None:
+        self._name, self._mac = connection_id(keys.outgoing), _code(mac, keys.outgoing)
+        self._sequence = 0
+
+    def datagrams(self, body: bytes, channel: int) -> Iterator[bytes]:
+        """One message, in pieces of about the same size."""
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        count = piece_count(len(body))
+        size = -(-len(body) // count)
+        for index in range(count):
+            data = _PREFIX.pack(self._name, sequence, channel, index, count) + body[index * size : (index + 1) * size]
+            mac = self._mac.copy()
+            mac.update(data)
+            yield data + mac.digest()[-MAC_BYTES:]
+
+
+def body_of(message: Message) -> bytes:
+    """A message as it is cut into pieces. Its tensors must fit into ``MAX_MESSAGE_BYTES``."""
+    header = encode_header(message)
+    memories = [memory_of(part.detach().cpu().contiguous()) for part in message.parts if part.numel()]
+    body = b"".join([_LENGTH.pack(len(header)), header, *memories])
+    assert len(body) <= MAX_MESSAGE_BYTES, f"a best-effort message of {len(body)} bytes"
+    return body
+
+
+def message_of(body: bytes) -> tuple[Message, int]:
+    """Inverse of ``body_of``, and the bytes of length and header. Raises ``MalformedMessage``."""
+    if len(body) < LENGTH_BYTES:
+        raise MalformedMessage(f"a message of {len(body)} bytes")
+    (header_bytes,) = _LENGTH.unpack_from(body)
+    start = LENGTH_BYTES + header_bytes
+    message, parts = decode_header(memoryview(body)[LENGTH_BYTES:start], len(body) - start)
+    for part in parts:
+        if part.numel():
+            memory_of(part)[:] = body[start : start + part.nbytes]
+        start += part.nbytes
+    return message, LENGTH_BYTES + header_bytes
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is remembered of one sender: messages done, within ``MEMORY`` of the newest, and those with pieces here."""
+
+    name: str
+    mac: Mac
+    newest: int = -1
+    done: set[int] = field(default_factory=set)
+    partial: dict[int, dict[int, bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Datagrams:
+    """A message that came in whole by best effort. ``overhead_bytes``: beside its payload, in UDP payloads."""
+
+    message: Message
+    overhead_bytes: int
+
+
+class Unpacker:
+    """Takes the datagrams of all senders. ``refused`` counts, by reason, what was dropped."""
+
+    def __init__(self, mac: str) -> None:
+        self._kind = mac
+        self._peers: dict[bytes, _Peer] = {}
+        self.refused: Counter[str] = Counter()
+
+    def expect(self, peer: str, keys: Keys) -> None:
+        """``peer`` has connected: from now on its datagrams are taken."""
+        self._peers[connection_id(keys.incoming)] = _Peer(peer, _code(self._kind, keys.incoming))
+
+    def take(self, data: memoryview) -> Datagrams | None:
+        """A datagram has come; a message if it was the last that one lacked."""
+        if len(data) <= PREFIX_BYTES + MAC_BYTES:
+            return self._refuse("too short")
+        name, sequence, channel, index, count = _PREFIX.unpack_from(data)
+        peer = self._peers.get(name)
+        if peer is None:
+            return self._refuse("of an unknown connection")
+        mac = peer.mac.copy()
+        mac.update(data[:-MAC_BYTES])
+        if not hmac.compare_digest(mac.digest()[-MAC_BYTES:], data[-MAC_BYTES:]):
+            return self._refuse("with a wrong code")
+        if index >= count or len(data) > PREFIX_BYTES + PIECE_BYTES + MAC_BYTES:
+            return self._refuse("malformed")
+        body = self._add(peer, sequence, index, count, bytes(data[PREFIX_BYTES:-MAC_BYTES]))
+        return None if body is None else self._finish(peer, body, channel, count)
+
+    def _add(self, peer: _Peer, sequence: int, index: int, count: int, piece: bytes) -> bytes | None:
+        if sequence in peer.done or sequence <= peer.newest - MEMORY:
+            return self._refuse("repeated or too old")
+        pieces = peer.partial.setdefault(sequence, {})
+        if index in pieces:
+            return self._refuse("repeated or too old")
+        pieces[index] = piece
+        self._forget(peer, sequence)
+        if len(pieces) < count:
+            return None
+        del peer.partial[sequence]
+        peer.done.add(sequence)
+        return b"".join(pieces[at] for at in range(count))
+
+    def _forget(self, peer: _Peer, sequence: int) -> None:
+        """Keep memory bounded: the oldest message with missing pieces goes, and what is too old to be taken."""
+        if len(peer.partial) > MAX_PARTIAL:
+            oldest = min(peer.partial)
+            del peer.partial[oldest]
+            peer.done.add(oldest)
+        if sequence > peer.newest:
+            peer.newest = sequence
+            if len(peer.done) > 2 * MEMORY:
+                peer.done = {number for number in peer.done if number > sequence - MEMORY}
+
+    def _finish(self, peer: _Peer, body: bytes, channel: int, count: int) -> Datagrams | None:
+        try:
+            message, header_bytes = message_of(body)
+        except MalformedMessage:
+            return self._refuse("malformed")
+        if message.sender != peer.name or message.channel != channel:
+            return self._refuse("in another's name")
+        return Datagrams(message, header_bytes + count * (PREFIX_BYTES + MAC_BYTES))
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] += 1
