@@ -59,7 +59,7 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v
 if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   torch=$(grep '^torch==' constraints.txt)
   index=()
-  if ! have nvidia-smi && ! .venv/bin/python -m pip config list 2>/dev/null | grep -q find-links; then
+  if ! have nvidia-smi && [[ "$(.venv/bin/python -m pip config list 2>/dev/null)" != *find-links* ]]; then
     torch+=+cpu
     index=(--extra-index-url "${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}")
   fi
