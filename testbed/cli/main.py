@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from testbed import __version__
-from testbed.cli import clean, compare, doctor, new, plan, run, schema, show, sweep, validate
+from testbed.cli import clean, compare, doctor, export, new, plan, run, schema, show, sweep, validate
 from testbed.errors import TestbedError
 
-VERBS = (run, sweep, validate, plan, show, compare, doctor, clean, schema, new)
+VERBS = (run, sweep, validate, plan, show, compare, export, doctor, clean, schema, new)
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
 EXIT_CODES = """\

@@ -137,7 +137,9 @@ def _attempt(point: Point, run: RunDirectory) -> Outcome:
 def warm_up(points: Iterable[Point]) -> None:
     """Import here what every child needs, and read the data sets, before the first fork."""
     import pandas  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
     import torch
+    import torch._dynamo  # noqa: F401 - the first training step would import it: 1.5 s, in every child
 
     import testbed.engine.roles
     import testbed.results.tables

@@ -1,0 +1,149 @@
+"""Every measure of a run by name, with its unit and meaning; one row per run, or mean and interval over seeds.
+
+    frame = measured(load(paths), target=0.9)      # columns: run, technique, back_end, seed, and one per measure
+    table = over_seeds(frame, ["technique"])       # columns: technique, measure, unit, mean, half_width, count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.breakdown import PARTS, per_node, per_round
+from analysis.identity import technique_of
+from analysis.load import Run
+from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share
+from analysis.staleness import of_pushes
+from testbed.results.intervals import union
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Value = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """``of(run)`` gives the value in ``unit``, or ``None`` where the run cannot say."""
+
+    unit: str
+    meaning: str
+    of: Callable[[Run], Value]
+
+
+def throughput(run: Run) -> Value:
+    """Training samples per second of training time, all workers together; evaluation left out."""
+    rounds = run.tables["rounds"]
+    covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total() if len(rounds) else 0.0
+    return float(rounds["samples"].sum()) / covered_s if covered_s else None
+
+
+def wan_bytes(run: Run) -> Value:
+    """Tensors that crossed the WAN in training rounds; each counted once, however many links it took."""
+    transfers = run.tables["transfers"]
+    return float(transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0)]["payload_bytes"].sum())
+
+
+def wan_bytes_per_round(run: Run) -> Value:
+    rounds = run.tables["rounds"]
+    count = int(rounds["round"].max()) + 1 if len(rounds) else 0
+    moved = wan_bytes(run)
+    return moved / count if count and moved is not None else None
+
+
+def busiest_link(run: Run) -> Value:
+    """Mean utilisation of the WAN link that was used most."""
+    links = utilisation(run.tables["links"])
+    return float(links["utilisation"].max()) if len(links) else None
+
+
+def compute_share(run: Run) -> Value:
+    """Share of the training workers' round time in which they compute: the utilisation of what is expensive."""
+    rounds = per_round(run.tables)
+    spans = float((rounds["t_s"] - rounds["t0_s"]).sum())
+    return float(rounds["compute_s"].sum()) / spans if spans else None
+
+
+def waiting(run: Run) -> Value:
+    nodes = per_node(run.tables) if len(run.tables["rounds"]) else None
+    return None if nodes is None else float(waiting_share(nodes[nodes["role"] == "worker"]).mean())
+
+
+def staleness(run: Run) -> Value:
+    pushes = of_pushes(run.tables)
+    return float(pushes["staleness"].mean()) if len(pushes) else None
+
+
+def critical(part: str) -> Callable[[Run], Value]:
+    """Mean seconds per round that ``part`` has on the critical path of the slowest worker of each round."""
+
+    def of(run: Run) -> Value:
+        rounds = per_round(run.tables)
+        if rounds.empty:
+            return None
+        length = rounds["t_s"] - rounds["t0_s"]
+        return float(rounds.loc[length.groupby(rounds["round"]).idxmax(), f"{part}_s"].mean())
+
+    return of
+
+
+def _result(name: str) -> Callable[[Run], Value]:
+    return lambda run: None if run.result is None else run.result[name]
+
+
+MEASURES: dict[str, Measure] = {
+    "iterations": Measure("rounds", "completed by every worker that trains", _result("iterations")),
+    "accuracy": Measure("1", "share of the test set classified correctly, last evaluation", _result("accuracy")),
+    "iteration_time_s": Measure("s", "mean length of a round; evaluation left out", _result("iteration_time_s")),
+    "throughput": Measure("samples/s", "training samples per second of training time, all workers", throughput),
+    "wan_bytes": Measure("B", "tensors sent over the WAN in training rounds", wan_bytes),
+    "wan_bytes_per_round": Measure("B", "the same, divided by the number of rounds", wan_bytes_per_round),
+    "busiest_link": Measure("1", "mean utilisation of the WAN link used most", busiest_link),
+    "compute_share": Measure("1", "share of the workers' round time in which they compute", compute_share),
+    "waiting_share": Measure("1", "share of the workers' round time in which they wait for others", waiting),
+    "staleness": Measure("updates", "mean age of the values that a gradient was computed from", staleness),
+    **{f"critical_{part}_s": Measure("s", f"{part} on the critical path of a round's slowest worker", critical(part))
+       for part in PARTS},
+}  # fmt: skip
+
+
+def measured(runs: Iterable[Run], target: float | None = None, names: Sequence[str] = tuple(MEASURES)) -> pd.DataFrame:
+    """One row per run; with a ``target``, also ``time_to_accuracy_s`` (missing where it was never reached)."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        row: dict[str, Any] = {"run": run.name, "technique": technique_of(run.plan), "back_end": run.plan["back_end"],
+                               "seed": run.plan["seed"]}  # fmt: skip
+        row |= {name: MEASURES[name].of(run) for name in names}
+        if target is not None:
+            row["time_to_accuracy_s"] = time_to_accuracy(run, target)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Mean and half width of the 95 % confidence interval of every measure, over the rows of each group.
+
+    ``count`` is the number of runs that have a value, ``of`` how many there are: where they differ, the mean leaves
+    out runs that never got there.
+    """
+    import pandas as pd
+
+    names = [name for name in frame.columns if name in MEASURES or name == "time_to_accuracy_s"]
+    rows = []
+    for group, runs in frame.groupby(list(by), sort=False):
+        for name in names:
+            values = [float(value) for value in runs[name].dropna()]
+            mean = mean_of(values) if values else None
+            rows.append({
+                **dict(zip(by, group, strict=True)), "measure": name, "unit": unit_of(name),
+                "mean": mean.value if mean else None, "half_width": mean.half_width if mean else None,
+                "count": len(values), "of": len(runs),
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def unit_of(name: str) -> str:
+    return "s" if name == "time_to_accuracy_s" else MEASURES[name].unit

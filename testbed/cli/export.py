@@ -1,0 +1,31 @@
+"""Write runs in other tools' formats. Several runs of one scenario lie side by side in one Perfetto trace."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+HELP = "write runs for Perfetto, as CSV, or for TensorBoard"
+FORMATS = ("perfetto", "csv", "tensorboard")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories")
+    parser.add_argument("--format", choices=FORMATS, default="perfetto", help="default: perfetto")
+    parser.add_argument("--out", type=Path, default=Path("export"), metavar="DIR", help="default: export/")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from analysis import export
+    from analysis.load import load
+
+    written = export.FORMATS[arguments.format](load(arguments.runs), arguments.out)
+    if arguments.json:
+        print(json.dumps({"kind": "export", "format": arguments.format, "files": [str(path) for path in written]}))
+        return 0
+    for path in written:
+        print(path)
+    if arguments.format == "perfetto":
+        print("open it at https://ui.perfetto.dev (the file stays on this machine)")
+    return 0
