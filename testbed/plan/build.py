@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from testbed.errors import ScenarioError
+from testbed.plan.background import build_background
 from testbed.plan.model import PLAN_VERSION, Choice, Plan, TechniquePlan, TrainingPlan, TransportPlan
 from testbed.plan.network import build_network, expand
 from testbed.plan.placement import build_nodes
@@ -19,14 +20,14 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         scenario = _moved(scenario, on)
     back_end = scenario.run.on
     topology = expand(scenario.topology)
-    network = build_network(topology, back_end)
+    network = build_network(topology, back_end, scenario.seed)
     nodes = build_nodes(topology, scenario.device, back_end, scenario.paradigm.trait("tiers"))
     training = _training(scenario)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=back_end, nodes=nodes, network=network,
         transport=_transport(scenario), training=training, technique=_technique(scenario),
         timeouts=derive(scenario, network, nodes, training.model),
-        warnings=warnings_for(scenario, back_end, network, nodes),
+        warnings=warnings_for(scenario, back_end, network, nodes), background=build_background(scenario, network),
     )  # fmt: skip
 
 
@@ -52,6 +53,10 @@ def _transport(scenario: Scenario) -> TransportPlan:
         slow_start_after_idle=transport.slow_start_after_idle,
         unsent_limit_bytes=transport.unsent_limit,
         mac=transport.mac,
+        send_buffer_bytes=transport.send_buffer,
+        receive_buffer_bytes=transport.receive_buffer,
+        initial_window_packets=transport.initial_window,
+        parallel_streams=transport.parallel_streams,
         best_effort_channels=scenario.order.options().get("channels", 0) if scenario.order.kind == "dgt" else 0,
     )
 

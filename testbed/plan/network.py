@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
-
-import networkx as nx
 
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, NetworkPlan, Series, SitePlan
-from testbed.scenario.network import DataCenter, Link, Queue, RateTrace, Reverse, Topology
-from testbed.scenario.rules import directions
-from topologies.generators import BUILDERS, GENERATORS
-from topologies.graph import pairs, routers
+from testbed.plan.series import scaled_link, series_of
+from testbed.scenario.graphs import topology_of
+from testbed.scenario.network import Link, Queue, Topology
+from testbed.scenario.one_way import one_way
+from topologies.generators import BUILDERS
+from topologies.paths import Paths
 
 ALL_PAIRS_LIMIT = 64
 QUEUE_MARGIN_S = 0.02
@@ -24,23 +23,17 @@ def expand(topology: Topology) -> Topology:
     """The topology written out: what a generator stands for, or itself."""
     if topology.generator is None:
         return topology
-    kind = topology.generator.kind
-    graph = BUILDERS[kind](GENERATORS[kind](**topology.generator.options()))
-    central = graph.graph["central"]
-    data_centers = tuple(
-        DataCenter(name=name, central=name == central, workers=data["workers"])
-        for name, data in graph.nodes(data=True)
-        if data["workers"] is not None
-    )
-    links = tuple(Link(between=(a, b), rate=data["rate_bps"], delay=data["delay_s"]) for a, b, data, _ in pairs(graph))
-    return Topology(data_centers=data_centers, routers=tuple(routers(graph)), links=links, lan=topology.lan)
+    made = topology_of(BUILDERS[topology.generator.kind](topology.generator.made()))
+    return made.model_copy(update={"lan": topology.lan, "scale": topology.scale, "speed": topology.speed})
 
 
-def build_network(topology: Topology, back_end: str) -> NetworkPlan:
-    """Sites, links and routes of an expanded topology."""
-    links = tuple(plan for link in topology.links for plan in _directed(link))
+def build_network(topology: Topology, back_end: str, seed: int = 0) -> NetworkPlan:
+    """Sites, links and routes of an expanded topology, rates divided by its scale. ``seed`` is of random traces."""
+    scaled = [scaled_link(link, topology.scale) for entry in topology.links for link in one_way(entry)]
+    links = tuple(_link(link, topology.speed, seed) for link in scaled)
     sites = tuple(_site(topology, index, back_end) for index in range(len(topology.data_centers)))
-    return NetworkPlan(sites=sites, routers=topology.routers, links=links, routes=_routes(sites, links))
+    routes = _routes(sites, links, topology.routing)
+    return NetworkPlan(sites=sites, routers=topology.routers, links=links, routes=routes)
 
 
 def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
@@ -53,31 +46,27 @@ def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
     lan = data_center.lan or topology.lan
     subnet = f"10.{index + 1}.0.0/16" if back_end == "emulate" else None
     return SitePlan(
-        name=data_center.name, index=index, lan_rate_bps=lan.rate, lan_delay_s=lan.delay,
+        name=data_center.name, index=index, lan_rate_bps=lan.rate / topology.scale, lan_delay_s=lan.delay,
         central=data_center.central, subnet=subnet,
     )  # fmt: skip
 
 
-def _directed(link: Link) -> Iterator[LinkPlan]:
-    there, *back = directions(link)
-    yield _link(*there, link)
-    if back:
-        yield _link(*back[0], _reversed(link, link.reverse) if link.reverse else link)
-
-
-def _reversed(link: Link, reverse: Reverse) -> Link:
-    """The link as it is on the way back. A rate of its own replaces the trace as well."""
-    changes = {key: value for key, value in reverse if value is not None}
-    if reverse.rate is not None:
-        changes.setdefault("rate_trace", None)
-    return link.model_copy(update=changes)
-
-
-def _link(source: str, target: str, link: Link) -> LinkPlan:
+def _link(link: Link, speed: float, seed: int) -> LinkPlan:
+    """One direction of a link."""
+    source, target = str(link.source), str(link.target)
+    traces = {
+        f"{what}_trace": series_of(
+            trace, getattr(link, what), what, speed, f"{seed}/{link_name(source, target)}/{what}"
+        )
+        for what, trace in (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace))
+        if trace is not None
+    }
     return LinkPlan(
         name=link_name(source, target), source=source, target=target, rate_bps=link.rate, delay_s=link.delay,
         queue_bytes=_queue_bytes(link.queue, link), jitter_s=link.jitter, loss=link.loss,
-        rate_trace=_series(link.rate_trace) if link.rate_trace else None,
+        loss_burst_packets=link.loss_burst,
+        corruption=link.corruption, duplication=link.duplication, reordering=link.reordering,
+        state_trace=_outages(link) if link.down else None, **traces,
     )  # fmt: skip
 
 
@@ -88,42 +77,33 @@ def _queue_bytes(queue: Queue | None, link: Link) -> int:
     return max(1, round(queue.amount * seconds * link.rate / 8))
 
 
-def _series(trace: RateTrace) -> Series:
-    return Series(
-        times_s=tuple(point.at for point in trace.points),
-        values=tuple(point.rate for point in trace.points),
-        period_s=math.inf if trace.repeat_after is None else trace.repeat_after,
-        source=trace.source or "",
-    )
+def _outages(link: Link) -> Series:
+    changes = [change for outage in link.down for change in ((outage.at, 0.0), (outage.until, 1.0))]
+    if changes[0][0] > 0:
+        changes.insert(0, (0.0, 1.0))
+    times_s, values = zip(*changes, strict=True)
+    return Series(times_s=times_s, values=values, source="down")
 
 
-def _routes(sites: tuple[SitePlan, ...], links: tuple[LinkPlan, ...]) -> dict[str, tuple[str, ...]]:
-    """The path of least delay (then of fewest links) for ordered pairs of sites.
+def _routes(sites: tuple[SitePlan, ...], links: tuple[LinkPlan, ...], routing: str) -> dict[str, tuple[str, ...]]:
+    """The shortest path (``topologies.paths``) for ordered pairs of sites.
 
     Up to 64 sites: all pairs. Beyond: every site to the central one and back, which is all that nodes of a parameter
     server talk over; three thousand sites would have nine million pairs.
     """
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    backwards: nx.DiGraph[str] = nx.DiGraph()
-    for link in links:
-        weight = (round(link.delay_s * 1e9) << 16) + 1
-        graph.add_edge(link.source, link.target, weight=weight)
-        backwards.add_edge(link.target, link.source, weight=weight)
+    edges = [(link.source, link.target, link.delay_s) for link in links]
     central = next(site.name for site in sites if site.central)
-    origins = [site.name for site in sites] if len(sites) <= ALL_PAIRS_LIMIT else [central]
-    paths = {(origin, end): path for origin in origins for end, path in _paths(graph, origin).items()}
-    if len(sites) > ALL_PAIRS_LIMIT:
-        paths |= {(end, central): path[::-1] for end, path in _paths(backwards, central).items()}
     names = [site.name for site in sites]
-    pairs = ((a, b) for a in names for b in (names if len(names) <= ALL_PAIRS_LIMIT or a == central else [central]))
-    return {link_name(*pair): _links_of(paths[pair]) for pair in pairs if pair[0] != pair[1]}
-
-
-def _paths(graph: nx.DiGraph[str], origin: str) -> dict[str, list[str]]:
-    if origin not in graph:
-        return {}
-    paths: dict[str, list[str]] = nx.single_source_dijkstra_path(graph, origin)
-    return paths
+    few = len(names) <= ALL_PAIRS_LIMIT
+    away = {origin: Paths(edges, origin, routing, backwards=False) for origin in (names if few else [central])}
+    home = None if few else Paths(edges, central, routing, backwards=True)
+    routes: dict[str, tuple[str, ...]] = {}
+    for a in names:
+        for b in names if few or a == central else [central]:
+            paths, end = (away[a], b) if a in away else (home, a)
+            if a != b and paths is not None:
+                routes[link_name(a, b)] = _links_of(paths.path(end))
+    return routes
 
 
 def _links_of(path: list[str]) -> tuple[str, ...]:

@@ -16,12 +16,14 @@ from itertools import pairwise
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
 from testbed.plan.pace import longest_step_s
+from testbed.plan.series import slowest_mean
 from testbed.scenario import Scenario
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
+PATIENCE_S = 30.0
 UNKNOWN_MODEL_BYTES = 1 << 28
 _ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
@@ -59,8 +61,8 @@ def model_bytes(model: Choice) -> int:
 
 
 def slowest_bps(link: LinkPlan) -> float:
-    """The lowest rate that the link ever has."""
-    return min(link.rate_trace.values, default=link.rate_bps) if link.rate_trace else link.rate_bps
+    """The lowest mean rate that the link has over ``PATIENCE_S``: an outage of a second makes no slow link."""
+    return slowest_mean(link.rate_trace, PATIENCE_S) if link.rate_trace else link.rate_bps
 
 
 def _pace(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:

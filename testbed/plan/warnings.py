@@ -14,6 +14,7 @@ def warnings_for(
     """One line each, in a fixed order."""
     return (
         *_back_end(scenario, back_end, network, nodes),
+        *_topology(scenario),
         *_links(back_end, network),
         *_transport(scenario, back_end),
         *_detours(network),
@@ -31,6 +32,20 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:
         yield from _measured(nodes)
+
+
+def _topology(scenario: Scenario) -> Iterator[str]:
+    """What was made of the topology before it became links."""
+    topology = scenario.topology
+    if topology.scale != 1:
+        yield (
+            f"topology.scale: rates of WAN and LAN are divided by {topology.scale:g}, delays are not; "
+            f"a model here stands for one of {topology.scale:g} times its bytes"
+        )
+    if topology.speed != 1:
+        yield f"topology.speed: the times of all traces are divided by {topology.speed:g}"
+    if topology.about is not None:
+        yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.mended)
 
 
 def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:

@@ -59,6 +59,10 @@ class Technique(Section):
         """The options in SI units, defaults included."""
         return self.model_dump(exclude={"kind"})
 
+    def made(self) -> Any:
+        """The options as the dataclass of their owner."""
+        return self._entry(**self.options())
+
 
 class PerTier(Section):
     """One technique for each tier."""

@@ -23,7 +23,15 @@ def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     for element in path:
         kind = _step(_unwrap(kind), element)
     kind = _unwrap(kind)
-    return keys_of(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return keys_of(kind)
+    forms = [keys_at(member, ()) for member in get_args(kind) if _is_form(member)]
+    return tuple(dict.fromkeys(key for form in forms for key in form))
+
+
+def _is_form(kind: Any) -> bool:
+    """Whether it is one of several ways to write the same section."""
+    return any(isinstance(entry, Tag) and entry.tag in ("<use>", "<written>", "<file>") for entry in _metadata(kind))
 
 
 def _step(kind: Any, element: str | int) -> Any:

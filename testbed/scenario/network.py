@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from testbed import units
-from testbed.errors import ScenarioError
 from testbed.scenario.axes import Section, Technique, axis
+from testbed.scenario.devices import DeviceChanges
+from testbed.scenario.impairments import Impairments
+from testbed.scenario.network_traces import with_network_traces
 from testbed.scenario.quantities import (
     BOOLEAN,
     DELAY,
-    DURATION,
-    INSTANT,
     LOSS,
     NAME,
     RATE,
@@ -28,9 +27,10 @@ from testbed.scenario.quantities import (
     refuse,
     text_of,
 )
-from testbed.scenario.rules import check_link, check_topology, check_trace
+from testbed.scenario.rules import check_link, check_topology
+from testbed.scenario.traces import DelayTrace, LossTrace, RateTrace, trace
 from topologies.generators import GENERATORS
-from topologies.traces import read_trace
+from topologies.paths import ROUTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +85,6 @@ class Lan(Section):
     """One-way delay between any two nodes."""
 
 
-class Device(Section):
-    """What a worker computes on, and how long one training step takes there."""
-
-    kind: Annotated[str, one_of("cpu", "cuda")] = "cpu"
-    """Where the real mathematics runs."""
-    pace: Annotated[str, one_of("paced", "measured")] = "paced"
-    """paced: a step really computes, then waits until its step time has passed. measured: it takes what it takes."""
-    step_time: Annotated[float, DURATION] = 0.05
-    """Time of one training step at speed 1."""
-    speed: Annotated[float, number(0, 1000, above=True)] = 1.0
-    """How many times faster than step_time says; 0.5 makes a straggler."""
-
-
-class DeviceChanges(Section):
-    """What differs from the global ``device`` in one data centre or at one worker."""
-
-    kind: Annotated[str | None, one_of("cpu", "cuda")] = None
-    """As in device."""
-    pace: Annotated[str | None, one_of("paced", "measured")] = None
-    """As in device."""
-    step_time: Annotated[float | None, DURATION] = None
-    """As in device."""
-    speed: Annotated[float | None, number(0, 1000, above=True)] = None
-    """As in device."""
-
-
 class DataCenter(Section):
     """One site: a LAN with workers and a local server; the central one also holds global servers and the scheduler."""
 
@@ -130,55 +104,6 @@ class DataCenter(Section):
     """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
 
 
-class TracePoint(Section):
-    """From ``at`` on, the link has ``rate``."""
-
-    at: Annotated[float, INSTANT]
-    """Time since the start of training."""
-    rate: Annotated[float, RATE]
-    """Rate from then on."""
-
-
-class RateTrace(Section):
-    """A rate that changes while training runs: points, or a CSV file beside the scenario."""
-
-    points: tuple[TracePoint, ...] = ()
-    """Times and rates; the first time is 0 s."""
-    repeat_after: Annotated[float | None, DURATION] = None
-    """Start again after so long; otherwise the last rate stays."""
-    source: Annotated[str | None, TEXT] = None
-    """Where the numbers come from."""
-
-    _rules = model_validator(mode="after")(check_trace)
-
-
-def _read_trace(value: Any, info: ValidationInfo) -> Any:
-    if is_null(value):
-        return None
-    if isinstance(value, tuple | list):
-        return {"points": value}
-    if not isinstance(value, dict) or "file" not in value:
-        return value
-    if "points" in value:
-        raise refuse("a trace has either 'points' or 'file', not both")
-    rest = {key: entry for key, entry in value.items() if key != "file"}
-    file = text_of(value["file"])
-    return {"source": file, **rest, "points": _points_of(file, (info.context or {}).get("folder"))}
-
-
-def _points_of(file: str, folder: Path | None) -> tuple[dict[str, float], ...]:
-    if folder is None:
-        raise refuse(f"file '{file}' is relative to a scenario file, and this scenario is none")
-    path = (folder / file).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise refuse(f"file '{file}' lies outside the scenario's folder")
-    try:
-        trace = read_trace(path)
-    except ScenarioError as error:
-        raise refuse(str(error)) from error
-    return tuple({"at": at, "rate": rate} for at, rate in zip(trace.times_s, trace.values, strict=True))
-
-
 class Reverse(Section):
     """What differs from the second end of ``between`` to the first. A ``rate`` here also replaces the trace there."""
 
@@ -192,11 +117,15 @@ class Reverse(Section):
     """As in the link."""
     jitter: Annotated[float | None, DELAY] = None
     """As in the link."""
-    rate_trace: Annotated[RateTrace | None, BeforeValidator(_read_trace)] = None
+    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
+    """As in the link."""
+    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    """As in the link."""
+    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
     """As in the link."""
 
 
-class Link(Section):
+class Link(Impairments):
     """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
 
     between: Annotated[tuple[_NameOf, _NameOf] | None, NULLABLE] = None
@@ -215,12 +144,33 @@ class Link(Section):
     """Share of packets lost at random."""
     jitter: Annotated[float, DELAY] = 0.0
     """Standard deviation of the delay."""
-    rate_trace: Annotated[RateTrace | None, BeforeValidator(_read_trace)] = None
+    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
     """A rate that changes while training runs; it replaces 'rate' meanwhile."""
+    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    """A one-way delay that changes; it replaces 'delay' meanwhile."""
+    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
+    """A loss that changes; it replaces 'loss' meanwhile."""
     reverse: Annotated[Reverse | None, NULLABLE] = None
     """What differs on the way back."""
 
     _rules = model_validator(mode="after")(check_link)
+
+
+class About(Section):
+    """Where a topology comes from."""
+
+    title: Annotated[str | None, TEXT] = None
+    """What it is, in one line."""
+    source: Annotated[str | None, TEXT] = None
+    """Who measured or made it, and when."""
+    licence: Annotated[str | None, TEXT] = None
+    """Licence of the data."""
+    notes: tuple[Annotated[str, TEXT], ...] = ()
+    """What was assumed or left out."""
+    mended: tuple[Annotated[str, TEXT], ...] = ()
+    """What was odd in a graph file, and what was made of it."""
+    streams: Annotated[int | None, integer(1, 10_000)] = None
+    """TCP connections that the rates were measured with, where they grow with that number."""
 
 
 class Topology(Section):
@@ -236,5 +186,20 @@ class Topology(Section):
     """The WAN links."""
     lan: Lan = Lan()
     """The network inside every data centre."""
+    routing: Annotated[str, one_of(*ROUTINGS)] = "delay"
+    """delay: traffic takes the path of least delay. hops: of fewest links, for measured pairs that stand for paths."""
+    scale: Annotated[float, number(0, 1e6, above=True)] = 1.0
+    """Divides all rates and queues in bytes. A model must be divided as well if its times are to stay."""
+    speed: Annotated[float, number(0, 1e6, above=True)] = 1.0
+    """Divides the times of all traces: 180 makes three minutes a second."""
+    traces: Annotated[str | None, TEXT] = None
+    """A CSV file for many links: time_s,src,dst and rate_mbit_s, delay_ms, loss."""
+    coordinates: dict[str, tuple[Annotated[float, number(-90, 90)], Annotated[float, number(-180, 180)]]] = Field(
+        default_factory=dict
+    )
+    """Latitude and longitude in degrees, for pictures, e.g. {tokyo: [35.7, 139.7]}."""
+    about: Annotated[About | None, NULLABLE] = None
+    """Where it comes from."""
 
+    _traces = model_validator(mode="after")(with_network_traces)
     _rules = model_validator(mode="after")(check_topology)

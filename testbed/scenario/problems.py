@@ -79,7 +79,7 @@ def _is_short_form(node: Node, element: str | int) -> bool:
     """Whether ``element`` was left out: one value for both tiers, a bare word or a bare list of points."""
     if isinstance(node, Mapping):
         return element in TIERS and "kind" in node.entries
-    return element in ("kind", "points", *TIERS)
+    return element in ("kind", "points", "use", *TIERS)
 
 
 def _child(node: Node, element: str | int) -> tuple[Node | None, Where]:

@@ -14,8 +14,10 @@ from pydantic_core import PydanticCustomError
 from testbed.scenario.suggest import suggestion
 
 if TYPE_CHECKING:
-    from testbed.scenario.network import DataCenter, Link, RateTrace, Topology
+    from testbed.scenario.axes import Technique
+    from testbed.scenario.network import DataCenter, Link, Topology
     from testbed.scenario.schema import Scenario, Training
+    from testbed.scenario.traces import AnyTrace
 
 MAX_DATA_CENTERS = 10_000
 MAX_REAL_NODES = 256
@@ -42,17 +44,25 @@ def raise_found(found: Iterable[Found]) -> None:
         raise PydanticCustomError("rules", "rules", {"found": found})
 
 
-def check_trace(trace: RateTrace) -> RateTrace:
+def check_trace(trace: AnyTrace) -> AnyTrace:
     """Times rise from 0, and a repetition comes after the last of them."""
     raise_found(_trace_problems(trace))
     return trace
 
 
-def _trace_problems(trace: RateTrace) -> Iterator[Found]:
-    if not trace.points:
+def _trace_problems(trace: AnyTrace) -> Iterator[Found]:
+    points = getattr(trace, "points", ())
+    if trace.model is not None:
+        if points:
+            yield Found(("points",), "has no effect beside 'model'", "keep one of them")
+        if trace.repeat_after is not None:
+            yield Found(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+        yield from _option_problems(trace.model, ("model",))
+        return
+    if not points:
         yield Found((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
         return
-    times = [point.at for point in trace.points]
+    times = [point.at for point in points]
     if times[0] != 0:
         yield Found(("points", 0, "at"), f"the first time is {times[0]:g} s, and must be 0 s")
     for index, (before, after) in enumerate(pairwise(times), start=1):
@@ -60,6 +70,13 @@ def _trace_problems(trace: RateTrace) -> Iterator[Found]:
             yield Found(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
     if trace.repeat_after is not None and trace.repeat_after <= times[-1]:
         yield Found(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+
+
+def _option_problems(technique: Technique, at: tuple[str, ...]) -> Iterator[Found]:
+    """What the options' owner finds wrong in them."""
+    options = technique.made()
+    for option, problem, hint in getattr(options, "problems", list)():
+        yield Found((*at, option), problem, hint)
 
 
 def check_link(link: Link) -> Link:
@@ -76,6 +93,8 @@ def _link_problems(link: Link) -> Iterator[Found]:
         yield Found((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
     elif link.between is None and link.reverse is not None:
         yield Found(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+    if link.loss == 0 and link.loss_trace is not None and link.loss_trace.model is not None:
+        yield Found(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
     ends = link.between or one_way
     if ends[0] is not None and ends[0] == ends[1]:
         yield Found(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
@@ -84,13 +103,14 @@ def _link_problems(link: Link) -> Iterator[Found]:
 def check_topology(topology: Topology) -> Topology:
     """Names are unique, one data centre is central, links end somewhere, and everybody reaches everybody."""
     if topology.generator is not None:
-        raise_found(
+        found = [
             Found((key,), "has no effect beside 'generator'", "keep one of them")
-            for key in ("data_centers", "links", "routers")
+            for key in ("data_centers", "links", "routers", "coordinates")
             if getattr(topology, key)
-        )
+        ]
+        raise_found([*found, *_option_problems(topology.generator, ("generator",))])
         return topology
-    found = [*_names(topology), *_central(topology), *_data_centers(topology), *_links(topology)]
+    found = [*_names(topology), *_central(topology), *_data_centers(topology), *_links(topology), *_places(topology)]
     raise_found(found or _unreachable(topology))
     return topology
 
@@ -152,6 +172,13 @@ def _links(topology: Topology) -> Iterator[Found]:
                 yield Found(("links", index), f"'{pair[0]}' to '{pair[1]}' is linked twice (also links[{first}])")
 
 
+def _places(topology: Topology) -> Iterator[Found]:
+    known = [*(data_center.name for data_center in topology.data_centers), *topology.routers]
+    for name in topology.coordinates:
+        if name not in known:
+            yield Found(("coordinates", name), f"no data centre or router named '{name}'", suggestion(name, known))
+
+
 def _ends(link: Link) -> list[tuple[tuple[str | int, ...], str]]:
     if link.between is not None:
         return [(("between", number), end) for number, end in enumerate(link.between)]
@@ -209,9 +236,9 @@ def scenario_problems(scenario: Scenario) -> Iterator[Found]:
 def count_nodes(topology: Topology) -> Counter[str]:
     """How many nodes of each role the topology asks for."""
     if topology.generator is not None:
-        options = topology.generator.options()
-        sites = options["data_centers"]
-        return Counter(worker=sites * options["workers"], server=sites, global_server=1, scheduler=1)
+        options = topology.generator.made()
+        sites = options.data_centers
+        return Counter(worker=sites * options.workers, server=sites, global_server=1, scheduler=1)
     sites = topology.data_centers
     workers = sum(site.workers or int(site.central) for site in sites)
     globals_ = sum(site.global_servers or int(site.central) for site in sites)

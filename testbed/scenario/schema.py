@@ -15,12 +15,14 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier, short
+from testbed.scenario.background import Background, background_problems
 from testbed.scenario.compatibility import PARADIGMS, technique_problems
-from testbed.scenario.document import Where
 from testbed.scenario.devices import Device
+from testbed.scenario.document import Where
 from testbed.scenario.network import Topology
 from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, exactly, integer, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
+from testbed.scenario.use import TOPOLOGY
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 
 BACK_ENDS = ("emulate", "simulate", "local")
@@ -67,6 +69,14 @@ class Transport(Section):
     """Bytes that may wait in a socket unsent; small, so that priorities mean something."""
     mac: Annotated[str, one_of("hmac-sha256", "crc32")] = "hmac-sha256"
     """How frames are protected; crc32 is for experiments on a trusted LAN."""
+    send_buffer: Annotated[int | None, SIZE] = None
+    """The most data that a socket holds. Unless said, enough for the longest path."""
+    receive_buffer: Annotated[int | None, SIZE] = None
+    """The largest window that a socket offers: one connection gets no more than this in a round trip."""
+    initial_window: Annotated[int | None, integer(1, 1000)] = None
+    """Packets that TCP sends before the first acknowledgement (the kernel's own default is 10)."""
+    parallel_streams: Annotated[int, integer(1, 64)] = 1
+    """Connections that bulk background traffic and measuring tools open between two data centres."""
 
 
 class TimeoutChanges(Section):
@@ -99,7 +109,7 @@ class Scenario(Section):
     """From it every random number of the run is derived."""
     run: Run = Run()
     """How to run it."""
-    topology: Topology
+    topology: Annotated[Topology, TOPOLOGY]
     """Data centres and the network between them."""
     training: Training
     """What is trained, on what, and until when."""
@@ -109,6 +119,8 @@ class Scenario(Section):
     """What the sockets do."""
     timeouts: TimeoutChanges = TimeoutChanges()
     """Deadlines."""
+    background: tuple[Background, ...] = ()
+    """Others' traffic on the WAN."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")
@@ -128,7 +140,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _rules(self) -> Scenario:
-        raise_found(self.problems_on_its_back_end())
+        raise_found([*self.problems_on_its_back_end(), *background_problems(self.background, self.topology)])
         return self
 
     def problems_on_its_back_end(self) -> list[Found]:

@@ -107,9 +107,9 @@ def summary(trace: Trace) -> Summary:
     changes = math.fsum(abs(b - a) for a, b in pairs) / len(pairs) / mean if pairs and mean else 0.0
     ordered = sorted(steps, key=lambda step: step[1])
     loops, middle = math.isfinite(trace.period_s), sorted(duration for duration, _ in steps)[len(steps) // 2]
-    quantiles = (_quantile(ordered, total, share) for share in (0.05, 0.5, 0.95))
-    least, most = ordered[0][1], ordered[-1][1]
-    return Summary(len(steps), trace.length_s, loops, middle, mean, math.sqrt(square), least, *quantiles, most, changes)
+    p5, half, p95 = (_quantile(ordered, total, share) for share in (0.05, 0.5, 0.95))
+    least, most, deviation = ordered[0][1], ordered[-1][1], math.sqrt(square)
+    return Summary(len(steps), trace.length_s, loops, middle, mean, deviation, least, p5, half, p95, most, changes)
 
 
 def _quantile(ordered: list[tuple[float, float]], total: float, share: float) -> float:

@@ -1,0 +1,135 @@
+"""What a scenario changes in a topology that it uses: sites, the central one, single data centres, single links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from testbed.scenario.one_way import joined, one_way
+from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.suggest import suggestion
+from topologies.paths import Paths
+
+if TYPE_CHECKING:
+    from testbed.scenario.network import DataCenter, Link, Topology
+    from testbed.scenario.use import LinkChange, UsedTopology
+
+_OWN = ("between", "source_end", "target_end")
+
+
+def apply_changes(base: Topology, used: UsedTopology) -> Topology:
+    """The topology as the scenario wants it. Raises what is wrong, each at its key."""
+    raise_found(_unknown_names(base, used))
+    base = _with_sites(base, used) if used.sites is not None and not used.use.is_graph else base
+    sites = tuple(_site(site, used) for site in base.data_centers)
+    lan = used.lan or base.lan
+    links = {(link.source, link.target): link for entry in base.links for link in one_way(entry)}
+    raise_found(_link_problems(base, used, links))
+    if used.streams is not None:
+        for ends, link in links.items():
+            links[ends] = link.model_copy(update={"rate": min(lan.rate, link.rate * used.streams)})
+    for change in used.links:
+        for ends in _directions(change, links):
+            links[ends] = links[ends].model_copy(update=_values(change))
+    changed = {"data_centers": sites, "lan": lan, "links": joined(links.values())}
+    return _checked(base, {**changed, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
+
+
+def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
+    """Validated again: a copy is not."""
+    from testbed.scenario.network import Topology
+
+    values: dict[str, Any] = {name: changed.get(name, value) for name, value in base}
+    return Topology(**values)
+
+
+def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Found]:
+    sites = [site.name for site in base.data_centers]
+    vertices = [*sites, *base.routers]
+    chosen = list(used.sites) if used.sites is not None else sites
+    if used.sites is not None and not used.sites:
+        yield Found(("sites",), "is empty", "name at least one vertex")
+    for index, name in enumerate(used.sites or ()):
+        if name not in sites:
+            yield Found(("sites", index), f"no data centre named '{name}'", suggestion(name, sites) or _some(vertices))
+    if used.central is not None and used.central not in chosen:
+        yield Found(
+            ("central",), f"no data centre named '{used.central}'", suggestion(used.central, chosen) or _some(chosen)
+        )
+    for index, change in enumerate(used.data_centers):
+        if change.name not in chosen:
+            hint = suggestion(change.name, chosen) or _some(chosen)
+            yield Found(("data_centers", index, "name"), f"no data centre named '{change.name}'", hint)
+    if used.streams is not None and (base.about is None or base.about.streams != 1):
+        problem = f"has no effect on '{used.use.name}', whose rates were not measured with one connection"
+        yield Found(("streams",), problem, "use hmc4 or aws11, or 'scale'")
+
+
+def _some(names: list[str]) -> str:
+    return f"one of {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"
+
+
+def _with_sites(base: Topology, used: UsedTopology) -> Topology:
+    """Only these data centres; of the other vertices, those that their paths pass."""
+    assert used.sites is not None
+    kept = [site for site in base.data_centers if site.name in used.sites]
+    central = used.central or next((site.name for site in kept if site.central), kept[0].name)
+    edges = [(str(link.source), str(link.target), link.delay) for entry in base.links for link in one_way(entry)]
+    passed: set[str] = set()
+    for origin in used.sites:
+        paths = Paths(edges, origin, base.routing, backwards=False)
+        passed.update(*(paths.path(other) for other in used.sites if other in paths))
+    routers = [name for name in (*base.routers, *(s.name for s in base.data_centers)) if name in passed]
+    routers = [name for name in routers if name not in used.sites]
+    alive = {*used.sites, *routers}
+    links = [link for entry in base.links for link in one_way(entry) if {link.source, link.target} <= alive]
+    return _checked(base, {
+        "data_centers": tuple(site.model_copy(update={"central": site.name == central}) for site in kept),
+        "routers": tuple(routers), "links": joined(links),
+        "coordinates": {name: place for name, place in base.coordinates.items() if name in alive},
+    })  # fmt: skip
+
+
+def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
+    changes: dict[str, Any] = {}
+    if used.workers is not None:
+        changes["workers"] = used.workers
+    if used.central is not None:
+        changes["central"] = site.name == used.central
+        changes["global_servers"] = site.global_servers if site.name == used.central else None
+    if used.lan is not None:
+        changes["lan"] = None
+    for change in used.data_centers:
+        if change.name == site.name:
+            changes.update({key: value for key, value in change if value is not None and key != "name"})
+    return site.model_copy(update=changes)
+
+
+def _link_problems(base: Topology, used: UsedTopology, links: dict[Any, Link]) -> Iterator[Found]:
+    known = [*(site.name for site in base.data_centers), *base.routers]
+    for index, change in enumerate(used.links):
+        ends = change.between or (change.source_end, change.target_end)
+        if None in ends or (change.between and (change.source_end or change.target_end)):
+            yield Found(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+            continue
+        for end in ends:
+            if end not in known:
+                yield Found(("links", index), f"no data centre or router named '{end}'", suggestion(str(end), known))
+        if all(end in known for end in ends) and not _directions(change, links):
+            yield Found(
+                ("links", index), f"there is no link from '{ends[0]}' to '{ends[1]}'", "links here change others"
+            )
+
+
+def _directions(change: LinkChange, links: dict[Any, Link]) -> list[Any]:
+    pairs = [change.between, change.between[::-1]] if change.between else [(change.source_end, change.target_end)]
+    return [pair for pair in pairs if pair in links]
+
+
+def _values(change: LinkChange) -> dict[str, Any]:
+    """What was said; a rate (delay, loss) alone also ends the trace that was there."""
+    values = {key: value for key, value in change if value is not None and key not in _OWN}
+    for what in ("rate", "delay", "loss"):
+        if what in values:
+            values.setdefault(f"{what}_trace", None)
+    return values

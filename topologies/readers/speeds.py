@@ -1,0 +1,70 @@
+"""The rate of a link in a file of the Topology Zoo: LinkSpeedRaw, else LinkSpeed with units, else its label."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from topologies.readers.options import RATE_UNITS
+from topologies.readers.raw import RawEdge
+from topologies.traces.model import TextFile
+
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_LABEL = re.compile(
+    r"([0-9]+(?:\.[0-9]+)?)(?:\s*-\s*[0-9.]+)?\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b", re.IGNORECASE
+)
+_SDH = re.compile(r"\b(OC|STM)-?\s?(\d{1,4})\b", re.IGNORECASE)
+_SDH_MBIT = {"oc": 51.84, "stm": 155.52}
+SLOWEST_BPS = 9600.0  # nothing slower is in the Zoo: such a number is in another unit
+FASTEST_BPS = 1e14
+
+
+def rate_of(file: TextFile, edge: RawEdge, default_unit: str, unit: str | None) -> float | None:
+    """Bits per second, or None when the file does not say."""
+    raw = _raw(file, edge)
+    said = _from_speed(edge) or _from_label(edge.data.get("LinkLabel", ""))
+    if raw is None:
+        return said
+    rate = raw * RATE_UNITS[unit or default_unit]
+    if unit is None and said and not 0.5 < rate / said < 2:
+        problem = f"LinkSpeedRaw is {raw:g} bit/s, but the link is labelled {said:g} bit/s"
+        file.refuse(edge.line, problem, f"mend it, or give 'rate_unit' ({', '.join(RATE_UNITS)})")
+    if unit is None and rate < SLOWEST_BPS:
+        problem = f"LinkSpeedRaw is {raw:g}, which would be {rate:g} bit/s: another unit?"
+        file.refuse(
+            edge.line, problem, "give 'rate_unit: Mbit/s' or 'rate_unit: kbit/s', or 'rate_unit: bit/s' if it is so"
+        )
+    if rate > FASTEST_BPS:
+        problem = f"a rate of {rate:g} bit/s is faster than any link"
+        file.refuse(edge.line, problem, f"give 'rate_unit' ({', '.join(RATE_UNITS)})")
+    return rate
+
+
+def _raw(file: TextFile, edge: RawEdge) -> float | None:
+    text = edge.data.get("LinkSpeedRaw", "").strip()
+    if text in ("", "None", "?"):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        file.refuse(edge.line, f"LinkSpeedRaw '{text[:30]}' is no rate", "write bits per second, or remove it")
+    return value
+
+
+def _from_speed(edge: RawEdge) -> float | None:
+    """LinkSpeed ``2.5`` with LinkSpeedUnits ``G``."""
+    speed, units = edge.data.get("LinkSpeed", ""), edge.data.get("LinkSpeedUnits", "").lower()
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", speed) or units[:1] not in _PREFIXES or not units:
+        return None
+    return float(speed) * _PREFIXES[units[:1]] or None
+
+
+def _from_label(label: str) -> float | None:
+    """``10 Gbps``, ``155M``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``."""
+    sdh = _SDH.search(label)
+    if sdh:
+        return float(sdh[2]) * _SDH_MBIT[sdh[1].lower()] * 1e6 or None
+    found = _LABEL.search(label)
+    return float(found[1]) * _PREFIXES[found[2].lower()] or None if found else None

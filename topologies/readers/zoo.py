@@ -1,0 +1,226 @@
+"""From what a graph file holds to an annotated graph, with the known defects of the Internet Topology Zoo in mind.
+
+(Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011.) Rates come from LinkSpeedRaw, else from LinkSpeed
+and its units, else from LinkLabel. Delays come from distance. Refused, with line and cure: rates in another unit,
+coordinates that are none, links without rate or delay. Mended and said: repeated labels, parallel links, loops,
+vertices of other networks, vertices without a link, separate parts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import networkx as nx
+
+from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
+from topologies.readers.options import RATE_UNITS, GraphReading
+from topologies.readers.raw import RawEdge, RawGraph, RawVertex
+from topologies.readers.speeds import rate_of
+from topologies.traces.model import TextFile
+
+MAX_VERTICES = 10_000
+
+
+def annotate(file: TextFile, raw: RawGraph, reading: GraphReading) -> Graph[str]:
+    """The annotated graph. Raises ``ScenarioError``."""
+    if reading.rate_unit is not None and reading.rate_unit not in RATE_UNITS:
+        file.refuse(None, f"rate_unit '{reading.rate_unit}' is not known", f"one of {', '.join(RATE_UNITS)}")
+    notes = list(raw.notes)
+    names = _names(file, raw, reading, notes)
+    graph = new_graph("")
+    for vertex in raw.vertices:
+        if vertex.key in names:
+            graph.add_node(names[vertex.key], workers=None, line=vertex.line, **_place(file, vertex))
+    for edge in raw.edges:
+        _add(file, graph, edge, names, raw, reading)
+    _merge_notes(graph, notes)
+    if raw.directed:
+        _mirror(graph, notes)
+    graph = _largest_part(file, graph, notes)
+    _complete(file, graph, reading, notes)
+    _choose(file, graph, reading)
+    graph.graph["notes"] = tuple(notes)
+    return graph
+
+
+def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str]) -> dict[str, str]:
+    """A valid and unique name for every vertex that stays."""
+    if not raw.vertices:
+        file.refuse(None, "has no vertices", "is the file complete?")
+    if len(raw.vertices) > MAX_VERTICES:
+        file.refuse(None, f"has {len(raw.vertices)} vertices, allowed {MAX_VERTICES}", "cut it")
+    lines: dict[str, int] = {}
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    external = repeated = 0
+    for vertex in raw.vertices:
+        first = lines.setdefault(vertex.key, vertex.line)
+        if first != vertex.line or vertex.key in names:
+            file.refuse(vertex.line, f"node id '{vertex.key}' is used twice (also line {first})", "give it another id")
+        if vertex.data.get("Internal", "1").split(".")[0] in ("0", "False", "false") and not reading.external:
+            external += 1
+            continue
+        label = vertex.data.get("label", "")
+        wanted = slug(label if label not in ("", "None", "?") else vertex.key) or slug(f"n{vertex.key}") or "vertex"
+        names[vertex.key] = unique(wanted, taken)
+        repeated += names[vertex.key] != wanted
+    if external:
+        notes.append(f"{external} vertices of other networks (Internal 0) were left out; 'external: true' keeps them")
+    if repeated:
+        notes.append(f"{repeated} labels are used more than once; the later ones were numbered")
+    if not names:
+        file.refuse(
+            raw.vertices[0].line, "all vertices belong to other networks (Internal 0)", "write 'external: true'"
+        )
+    return names
+
+
+def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
+    """Coordinates, if there are any; pixels go to ``xy``."""
+    data = vertex.data
+    if "x" in data and "y" in data and "Latitude" not in data:
+        x, y = (_number(file, vertex.line, name, data[name]) for name in ("x", "y"))
+        return {} if x is None or y is None else {"xy": (x, -y)}
+    if "Latitude" not in data or "Longitude" not in data:
+        return {}
+    latitude, longitude = (_number(file, vertex.line, name, data[name]) for name in ("Latitude", "Longitude"))
+    if latitude is None or longitude is None:
+        return {}
+    if not -90 <= latitude <= 90 and -90 <= longitude <= 90:
+        file.refuse(vertex.line, f"latitude {latitude:g}, longitude {longitude:g}: exchanged?", "exchange them")
+    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+        problem = f"latitude {latitude:g}, longitude {longitude:g} are no degrees"
+        file.refuse(vertex.line, problem, "latitude is in [-90, 90], longitude in [-180, 180]; or remove both")
+    return {"latitude": latitude, "longitude": longitude}
+
+
+def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
+    if text in ("", "None", "nan", "NaN", "?"):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.inf
+    if not math.isfinite(value):
+        file.refuse(line, f"{name} '{text[:30]}' is no number", "write decimal degrees, or remove it")
+    return value
+
+
+def _add(
+    file: TextFile, graph: Graph[str], edge: RawEdge, names: dict[str, str], raw: RawGraph, reading: GraphReading
+) -> None:
+    keys = {vertex.key for vertex in raw.vertices} if not (edge.source in names and edge.target in names) else ()
+    for end in (edge.source, edge.target):
+        if end not in names and end not in keys:
+            file.refuse(edge.line, f"no node has the id '{end}'", "add the node, or mend the edge")
+    if edge.source not in names or edge.target not in names:
+        return
+    a, b = names[edge.source], names[edge.target]
+    if a == b:
+        graph.graph["loops"] = graph.graph.get("loops", 0) + 1
+        return
+    rate = rate_of(file, edge, raw.default_unit, reading.rate_unit)
+    for source, target in ((a, b),) if raw.directed else ((a, b), (b, a)):
+        _add_direction(graph, source, target, rate, edge.line)
+
+
+def _add_direction(graph: Graph[str], a: str, b: str, rate: float | None, line: int) -> None:
+    """A further link between the same ends adds its rate to the first."""
+    before = graph.get_edge_data(a, b)
+    if before is None:
+        graph.add_edge(a, b, rate_bps=rate, delay_s=None, loss=0.0, queue=None, line=line)
+        return
+    graph.graph["parallel"] = graph.graph.get("parallel", 0) + 1
+    rates = [known for known in (before["rate_bps"], rate) if known is not None]
+    before["rate_bps"] = sum(rates) if rates else None
+
+
+def _merge_notes(graph: Graph[str], notes: list[str]) -> None:
+    loops, parallel = graph.graph.pop("loops", 0), graph.graph.pop("parallel", 0)
+    if loops:
+        notes.append(f"{loops} links from a vertex to itself were left out")
+    if parallel:
+        notes.append(f"{parallel} parallel links were joined into the first between their ends, rates added")
+
+
+def _mirror(graph: Graph[str], notes: list[str]) -> None:
+    """A directed file whose links have no way back (the Zoo marks some files so by mistake) gets one."""
+    missing = [(a, b, data) for a, b, data in graph.edges(data=True) if not graph.has_edge(b, a)]
+    for a, b, data in missing:
+        graph.add_edge(b, a, **data)
+    if missing:
+        notes.append(f"the file is marked 'directed', but {len(missing)} links have no way back; they got an equal one")
+
+
+def _largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> Graph[str]:
+    if graph.number_of_edges() == 0 and len(graph) > 1:
+        file.refuse(None, f"its {len(graph)} vertices have no links", "is the file complete?")
+    parts = sorted(nx.weakly_connected_components(graph), key=lambda part: (-len(part), min(part)))
+    if len(parts) > 1:
+        lost = sorted(name for part in parts[1:] for name in part)
+        shown = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
+        notes.append(f"{len(lost)} vertices are not connected with the largest part and were left out: {shown}")
+    kept: Graph[str] = graph.subgraph(parts[0]).copy()
+    ordered: Graph[str] = nx.DiGraph(**kept.graph)
+    ordered.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name in kept)
+    ordered.add_edges_from((a, b, data) for a, b, data in graph.edges(data=True) if a in kept and b in kept)
+    return ordered
+
+
+def _complete(file: TextFile, graph: Graph[str], reading: GraphReading, notes: list[str]) -> None:
+    """Delays by distance, and defaults where the file says nothing."""
+    unknown = {"rate_bps": [], "delay_s": []}  # type: dict[str, list[tuple[str, str, int]]]
+    filled = {"rate_bps": 0, "delay_s": 0}
+    for a, b, data in graph.edges(data=True):
+        data["delay_s"] = _distance_delay(graph, a, b, reading.stretch)
+        for key, default in (("rate_bps", reading.rate_bps), ("delay_s", reading.delay_s)):
+            if data[key] is None and default is None:
+                unknown[key].append((a, b, data["line"]))
+            elif data[key] is None:
+                data[key], filled[key] = default, filled[key] + 1
+    _refuse_unknown(file, unknown["rate_bps"], "no rate", "give a default: 'rate: 1 Gbit/s'")
+    _refuse_unknown(file, unknown["delay_s"], "no delay, as an end has no coordinates", "give a default: 'delay: 5 ms'")
+    for key, what in (("rate_bps", "rate"), ("delay_s", "delay")):
+        if filled[key]:
+            notes.append(f"{filled[key]} of {graph.number_of_edges()} directions have the default {what}")
+    notes.append(f"delay: great circle x {reading.stretch:g} at 2/3 of the speed of light")
+
+
+def _refuse_unknown(file: TextFile, unknown: list[tuple[str, str, int]], what: str, cure: str) -> None:
+    if unknown:
+        a, b, line = unknown[0]
+        links = len({frozenset((source, target)) for source, target, _ in unknown})
+        others = f" (and {links - 1} others)" if links > 1 else ""
+        file.refuse(line, f"the link from '{a}' to '{b}'{others} has {what}", cure)
+
+
+def _distance_delay(graph: Graph[str], a: str, b: str, stretch: float) -> float | None:
+    here, there = graph.nodes[a], graph.nodes[b]
+    if "latitude" not in here or "latitude" not in there:
+        return None
+    points = ((here["latitude"], here["longitude"]), (there["latitude"], there["longitude"]))
+    return fibre_delay_s(great_circle_km(*points), stretch)
+
+
+def _choose(file: TextFile, graph: Graph[str], reading: GraphReading) -> None:
+    """Which vertices are data centres, and which of them is central."""
+    sites = reading.sites if reading.sites is not None else tuple(graph)
+    for name in sites:
+        if name not in graph:
+            near = ", ".join(list(graph)[:8])
+            file.refuse(None, f"no vertex is named '{name}'", f"names are {near}{', …' if len(graph) > 8 else ''}")
+        graph.nodes[name]["workers"] = reading.workers
+    if reading.central is not None and reading.central not in sites:
+        file.refuse(None, f"central '{reading.central}' is no data centre of it", f"one of {', '.join(sites[:8])}")
+    graph.graph["central"] = reading.central or _middle(graph, sites)
+
+
+def _middle(graph: Graph[str], sites: tuple[str, ...]) -> str:
+    """The data centre with the least sum of delays to the others."""
+
+    def total(site: str) -> float:
+        lengths = nx.single_source_dijkstra_path_length(graph, site, weight="delay_s")
+        return math.fsum(lengths.get(other, math.inf) for other in sites)
+
+    return min(sites, key=total)

@@ -1,0 +1,77 @@
+"""The shipped traces: all synthetic, each from a seeded model. ``data/traces`` holds what ``shipped`` makes.
+
+They have the levels, steps and swings of what they are called after, and are no measurements. (Public traces of phones
+and homes are not shipped, for their licences; ``testbed trace FILE`` reads them.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from topologies.traces.model import Trace
+from topologies.traces.synthetic import SYNTHETIC, make
+from topologies.traces.write import to_text
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``base`` times the factors of a model."""
+
+    about: str
+    what: str
+    base: float
+    model: str
+    options: Mapping[str, Any]
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "lte-drive": Recipe(
+        "a phone in a car: 0.3 to 40 Mbit/s, every half second",
+        "rate", 10e6, "walk", {"low": 0.03, "high": 4.0, "spread": 0.18, "step": 0.5, "length": 600.0, "seed": 11},
+    ),
+    "wan-evening": Recipe(
+        "a shared 100 Mbit/s path whose free rate halves in the evening: one day in minutes",
+        "rate", 100e6, "sine", {"low": 0.45, "high": 1.0, "period": 86_400.0, "step": 600.0},
+    ),
+    "cloud-pair": Recipe(
+        "one TCP stream between two clouds, 210 Mbit/s and some per cent about it, every second",
+        "rate", 210e6, "walk", {"low": 0.8, "high": 1.2, "spread": 0.03, "step": 1.0, "length": 600.0, "seed": 12},
+    ),
+    "cross-traffic": Recipe(
+        "100 Mbit/s, of which another's bulk transfers take nine tenths now and then",
+        "rate", 100e6, "markov",
+        {"low": 0.1, "high": 1.0, "mean_high": 20.0, "mean_low": 5.0, "length": 600.0, "seed": 13},
+    ),
+    "staircase": Recipe(
+        "100, 50, 20, 5, 20, 50 Mbit/s for 30 s each: to look at how something adapts",
+        "rate", 100e6, "levels", {"levels": "1 0.5 0.2 0.05 0.2 0.5", "every": 30.0},
+    ),
+    "reroute": Recipe(
+        "a path whose one-way delay goes from 40 to 70 ms and back as routes change",
+        "delay", 0.04, "markov",
+        {"low": 1.0, "high": 1.75, "mean_high": 15.0, "mean_low": 45.0, "length": 600.0, "seed": 14},
+    ),
+    "loss-spells": Recipe(
+        "spells of 2 % loss in a path that loses 0.01 %",
+        "loss", 0.02, "markov",
+        {"low": 0.005, "high": 1.0, "mean_high": 4.0, "mean_low": 40.0, "length": 600.0, "seed": 15},
+    ),
+}  # fmt: skip
+
+
+def shipped(name: str) -> str:
+    """The text of ``data/traces/<name>.csv``."""
+    recipe = RECIPES[name]
+    options = SYNTHETIC[recipe.model](**recipe.options)
+    steps, period_s = make(recipe.model, options, "")
+    digits = 1 if recipe.what == "rate" else 9
+    values = tuple(round(factor * recipe.base, digits) for _, factor in steps)
+    trace = Trace(tuple(time for time, _ in steps), values, recipe.what, period_s, period_s)
+    told = ", ".join(f"{key} {value}" for key, value in asdict(options).items())
+    return to_text(
+        trace, "csv",
+        (f"SYNTHETIC: {recipe.about}.", f"Model: {recipe.model}, {told}; times {recipe.base:g}.",
+         "Made by topologies.shipped; no measurement. Licence: CC0."),
+    )  # fmt: skip
