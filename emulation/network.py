@@ -22,7 +22,7 @@ from emulation.layout import Layout, Port, lay_out
 from emulation.measure import Measurement, first_contact, measure
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
-from emulation.probe import Capabilities
+from emulation.probe import Capabilities, module_cure
 from emulation.replay import timelines_of
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
@@ -140,7 +140,10 @@ class Emulation:
         for port in self.layout.ports_of(vertex):
             if not self._keeps_offloads(port):
                 offloads_off(port.interface)
-        batch("tc", [*rate_lines(self.layout, vertex), *(netem_lines(self.links, self.layout, vertex))])
+        channels = self.plan.transport.best_effort_channels
+        if channels and not self.capabilities.u32:
+            raise CapabilityError(f"best-effort channels need sch_htb's filter cls_u32. Cure: {module_cure('cls_u32')}")
+        batch("tc", [*rate_lines(self.layout, vertex, channels), *netem_lines(self.links, self.layout, vertex)])
         if self.method == "nfqueue":
             rules = delay_rules(self.layout, vertex)
             if rules:
