@@ -45,6 +45,7 @@ class Capabilities:
     veth: bool
     bridge: bool
     htb: bool
+    u32: bool
     tbf: bool
     netem: bool
     nfqueue: bool
@@ -87,26 +88,28 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
         (found.namespaces, Gap("namespaces", "every emulated node is one", _NAMESPACES_CURE, True)),
         (bool(found.mininet), Gap("Mininet", "the emulated hosts are Mininet's", APT_LINE, True)),
         (found.mnexec, Gap("mnexec", "Mininet starts its hosts with it", APT_LINE, True)),
-        (found.veth, Gap("veth", "it makes the cables between nodes", _module("veth"), True)),
-        (found.bridge, Gap("bridge", "it is the switch of each data centre", _module("bridge"), True)),
-        (found.htb, Gap("sch_htb", "it makes link rates", _module("sch_htb"), True)),
+        (found.veth, Gap("veth", "it makes the cables between nodes", module_cure("veth"), True)),
+        (found.bridge, Gap("bridge", "it is the switch of each data centre", module_cure("bridge"), True)),
+        (found.htb, Gap("sch_htb", "it makes link rates", module_cure("sch_htb"), True)),
         (
             delay,
-            Gap("sch_netem or NFQUEUE", "one makes delays and losses", f"{_module('sch_netem')}; or {tools}", True),
+            Gap("sch_netem or NFQUEUE", "one makes delays and losses", f"{module_cure('sch_netem')}; or {tools}", True),
         ),
-        (found.netem, Gap("sch_netem", _NETEM_WHY, _module("sch_netem"), False)),
+        (found.netem, Gap("sch_netem", _NETEM_WHY, module_cure("sch_netem"), False)),
         (
             found.realtime,
             Gap("SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", "run as root", False),
         ),
-        (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", _module("sch_tbf"), False)),
+        (found.u32, Gap("cls_u32", "it tells DGT's channels apart at bottlenecks", module_cure("cls_u32"), False)),
+        (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", module_cure("sch_tbf"), False)),
         (found.ethtool, Gap("ethtool", "it shows offloads to people", tools, False)),
         (found.nft, Gap("nft", "it shows packet rules to people", tools, False)),
-        (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", _module("tun"), False)),
+        (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", module_cure("tun"), False)),
     ]
 
 
-def _module(name: str) -> str:
+def module_cure(name: str) -> str:
+    """How to get a kernel module."""
     return f"sudo modprobe {name}; in WSL2 or Docker Desktop a kernel that has it, or a virtual machine (Vagrantfile)"
 
 
@@ -144,7 +147,7 @@ def probe() -> Capabilities:
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "tbf", "netem", "nfqueue", "tun", "realtime")
+_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "netem", "nfqueue", "tun", "realtime")
 
 
 def _path() -> str:

@@ -30,6 +30,14 @@ def _queue(*kind: str) -> bool:
     return added
 
 
+def _filter(*kind: str) -> bool:
+    added = _works("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "1")
+    works = added and _works("tc", "filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", "prio", "1", *kind)
+    if added:
+        _works("tc", "qdisc", "del", "dev", "lo", "root")
+    return works
+
+
 def _try(function: Callable[[], Any]) -> bool:
     try:
         function()
@@ -81,6 +89,7 @@ def main() -> None:
         "veth": _works("ip", "link", "add", "probe1", "type", "veth", "peer", "name", "probe2"),
         "bridge": _works("ip", "link", "add", "probe3", "type", "bridge"),
         "htb": _queue("htb", "default", "1"),
+        "u32": _filter("u32", "match", "u8", "0x60", "0xe0", "at", "1", "flowid", "1:1"),
         "tbf": _queue("tbf", "rate", "1mbit", "burst", "15k", "limit", "30000"),
         "netem": _queue("netem", "delay", "1ms"),
         "iptables": flavours,

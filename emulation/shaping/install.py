@@ -49,12 +49,12 @@ def queue_number(interface: str) -> int:
     return FIRST_QUEUE + int(interface.removeprefix("wan")) if interface.startswith("wan") else LAN_QUEUE
 
 
-def rate_lines(layout: Layout, vertex: str) -> list[str]:
-    """``tc -batch`` lines for every port of ``vertex`` that has a rate."""
+def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
+    """``tc -batch`` lines for every port of ``vertex`` that has a rate. ``channels``: best-effort ones, on the WAN."""
     lines = []
     for link in layout.wan:
         if link.egress.vertex == vertex:
-            lines += htb_lines(link.egress.interface, link.plan.rate_bps, link.plan.queue_bytes)
+            lines += htb_lines(link.egress.interface, link.plan.rate_bps, link.plan.queue_bytes, channels)
     for lan in layout.lan:
         if lan.port.vertex == vertex:
             lines += htb_lines(lan.port.interface, lan.rate_bps, lan.queue_bytes)

@@ -9,11 +9,12 @@ Kernel structures: linux/pkt_sched.h, linux/gen_stats.h.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path as FilePath
 
 from emulation.netlink import NetlinkSocket, attribute, attributes
 from emulation.shaping.path import Path, netem_options, netem_text
+from emulation.shaping.priority import BANDS, FIRST_BAND, band_lines, default_class
 from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
 
 FRAME_BYTES = 1514
@@ -40,6 +41,9 @@ class QueueStatistics:
     dropped_packets: int = 0
     backlog_bytes: int = 0
 
+    def plus(self, other: QueueStatistics) -> QueueStatistics:
+        return QueueStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
 
 def burst_bytes(rate_bps: float) -> int:
     """What HTB may send at once: 4 ms worth, but two frames at least; above 15 kB only 1 ms worth.
@@ -50,15 +54,21 @@ def burst_bytes(rate_bps: float) -> int:
     return int(min(max(4 * per_ms, 2 * FRAME_BYTES), max(15_000.0, per_ms)))
 
 
-def htb_lines(interface: str, rate_bps: float, queue_bytes: int) -> list[str]:
-    """``tc -batch`` lines that shape ``interface``. The queue holds one frame at least."""
+def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int = 0) -> list[str]:
+    """``tc -batch`` lines that shape ``interface``. The queue holds one frame at least.
+
+    ``channels``: best-effort channels beside the reliable one, each with a queue of its own, served by priority.
+    """
     rate = int(max(rate_bps, LOWEST_RATE_BPS))
     burst = burst_bytes(rate)
+    limit = max(queue_bytes, FRAME_BYTES)
+    default = default_class(channels) if channels else "1"
+    leaves = [f"qdisc add dev {interface} parent 1:1 handle 10: bfifo limit {limit}"]
     return [
-        f"qdisc add dev {interface} root handle 1: htb default 1",
+        f"qdisc add dev {interface} root handle 1: htb default {default}",
         f"class add dev {interface} parent 1: classid 1:1 htb rate {rate}bit burst {burst} cburst {burst}"
         f" quantum {QUANTUM_BYTES}",
-        f"qdisc add dev {interface} parent 1:1 handle 10: bfifo limit {max(queue_bytes, FRAME_BYTES)}",
+        *(band_lines(interface, limit, channels) if channels else leaves),
     ]
 
 
@@ -101,12 +111,13 @@ def read_rate_bps(link: NetlinkSocket, index: int) -> float:
 
 
 def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
-    """Statistics of every ``10:`` queue of a namespace, by interface index, in one dump."""
-    found = {}
+    """Statistics of the queues below the rate of every interface of a namespace, summed, by index, in one dump."""
+    found: dict[int, QueueStatistics] = {}
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
-        if handle == LEAF_HANDLE:
-            found[index] = _statistics(attributes(body[_tcmsg.size :])[_STATS2])
+        if FIRST_BAND <= handle >> 16 < FIRST_BAND + BANDS:
+            more = _statistics(attributes(body[_tcmsg.size :])[_STATS2])
+            found[index] = found.get(index, QueueStatistics()).plus(more)
     return found
 
 

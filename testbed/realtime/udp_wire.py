@@ -77,6 +77,10 @@ def message_of(body: bytes) -> tuple[Message, int]:
     return message, LENGTH_BYTES + header_bytes
 
 
+class _Refused(Exception):
+    """Why a datagram is dropped."""
+
+
 @dataclass(slots=True)
 class _Peer:
     """What is remembered of one sender: messages done, within ``MEMORY`` of the newest, and those with pieces here."""
@@ -110,27 +114,34 @@ class Unpacker:
 
     def take(self, data: memoryview) -> Datagrams | None:
         """A datagram has come; a message if it was the last that one lacked."""
+        try:
+            return self._take(data)
+        except _Refused as refused:
+            self.refused[str(refused)] += 1
+            return None
+
+    def _take(self, data: memoryview) -> Datagrams | None:
         if len(data) <= PREFIX_BYTES + MAC_BYTES:
-            return self._refuse("too short")
+            raise _Refused("too short")
         name, sequence, channel, index, count = _PREFIX.unpack_from(data)
         peer = self._peers.get(name)
         if peer is None:
-            return self._refuse("of an unknown connection")
+            raise _Refused("of an unknown connection")
         mac = peer.mac.copy()
         mac.update(data[:-MAC_BYTES])
         if not hmac.compare_digest(mac.digest()[-MAC_BYTES:], data[-MAC_BYTES:]):
-            return self._refuse("with a wrong code")
+            raise _Refused("with a wrong code")
         if index >= count or len(data) > PREFIX_BYTES + PIECE_BYTES + MAC_BYTES:
-            return self._refuse("malformed")
+            raise _Refused("malformed")
         body = self._add(peer, sequence, index, count, bytes(data[PREFIX_BYTES:-MAC_BYTES]))
         return None if body is None else self._finish(peer, body, channel, count)
 
     def _add(self, peer: _Peer, sequence: int, index: int, count: int, piece: bytes) -> bytes | None:
         if sequence in peer.done or sequence <= peer.newest - MEMORY:
-            return self._refuse("repeated or too old")
+            raise _Refused("repeated or too old")
         pieces = peer.partial.setdefault(sequence, {})
         if index in pieces:
-            return self._refuse("repeated or too old")
+            raise _Refused("repeated or too old")
         pieces[index] = piece
         self._forget(peer, sequence)
         if len(pieces) < count:
@@ -150,14 +161,11 @@ class Unpacker:
             if len(peer.done) > 2 * MEMORY:
                 peer.done = {number for number in peer.done if number > sequence - MEMORY}
 
-    def _finish(self, peer: _Peer, body: bytes, channel: int, count: int) -> Datagrams | None:
+    def _finish(self, peer: _Peer, body: bytes, channel: int, count: int) -> Datagrams:
         try:
             message, header_bytes = message_of(body)
-        except MalformedMessage:
-            return self._refuse("malformed")
+        except MalformedMessage as error:
+            raise _Refused("malformed") from error
         if message.sender != peer.name or message.channel != channel:
-            return self._refuse("in another's name")
+            raise _Refused("in another's name")
         return Datagrams(message, header_bytes + count * (PREFIX_BYTES + MAC_BYTES))
-
-    def _refuse(self, reason: str) -> None:
-        self.refused[reason] += 1

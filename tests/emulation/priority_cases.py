@@ -1,0 +1,124 @@
+"""What the tests of best-effort channels do inside the sandbox."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from emulation.network import Emulation
+from emulation.probe import probe
+from emulation.sample_plans import plan
+from testbed.best_effort import type_of_service
+from testbed.plan.model import TransportPlan
+
+CHANNELS = 3
+PORT = 7000
+SIZE = 1000
+
+
+def _network(**link: Any) -> Emulation:
+    settings = plan({("dc0", "dc1"): link}, transport=TransportPlan(best_effort_channels=CHANNELS))
+    return Emulation(settings, probe(), lambda kind, **fields: None)
+
+
+def _socket(net: Emulation, channel: int) -> socket.socket:
+    sock = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(channel, CHANNELS))
+    sock.connect((net.address("dc1/worker0"), PORT))
+    return sock
+
+
+def served_by_priority() -> dict[str, Any]:
+    """All channels together send three times what the link takes, for a second. What of each arrives?"""
+    with _network(rate_bps=10e6, delay_s=0.005, queue_bytes=30_000) as net:
+        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        receiver.bind((net.address("dc1/worker0"), PORT))
+        receiver.setblocking(False)
+        sockets = [_socket(net, channel) for channel in range(CHANNELS + 1)]
+        sent = [0] * (CHANNELS + 1)
+        began_s = time.monotonic()
+        while (now_s := time.monotonic() - began_s) < 1.0:
+            # channel 0 and 1: 4 Mbit/s each; channel 2: 8 Mbit/s, of which a quarter finds room; channel 3: none
+            for channel, rate_bps in enumerate((4e6, 4e6, 8e6, 8e6)):
+                while sent[channel] * (SIZE + 42) * 8 < rate_bps * now_s:
+                    sockets[channel].send(struct.pack("!B", channel) + bytes(SIZE - 1))
+                    sent[channel] += 1
+            time.sleep(0.001)
+        time.sleep(0.3)
+        arrived = [0] * (CHANNELS + 1)
+        try:
+            while True:
+                arrived[receiver.recv(2048)[0]] += 1
+        except BlockingIOError:
+            pass
+        dropped = net.counters()["dc0>dc1"].dropped_packets
+        for sock in (receiver, *sockets):
+            sock.close()
+        return {"sent": sent, "arrived": arrived, "dropped": dropped}
+
+
+def measured_with_bands() -> list[dict[str, Any]]:
+    """The measuring before training, which is unmarked traffic, on links with priorities."""
+    events: list[dict[str, Any]] = []
+    settings = plan({("dc0", "dc1"): {"rate_bps": 20e6}}, transport=TransportPlan(best_effort_channels=7))
+    with Emulation(settings, probe(), lambda kind, **fields: events.append({"kind": kind, **fields})) as net:
+        net.measure()
+    return [event for event in events if event["kind"] == "measured"]
+
+
+def dgt_run(directory: str, overrides: list[str]) -> dict[str, Any]:
+    """A training run with a capture on the gateway's WAN port: bytes by type of service, protocol."""
+    from collections import Counter
+    from pathlib import Path
+
+    from testbed.engine.roles import make_role
+    from testbed.plan.build import build_plan
+    from testbed.plan.model import to_json
+    from testbed.realtime.fleet import Fleet, Launch
+    from testbed.scenario.load import load
+
+    scenario = Path(__file__).parents[1] / "engine" / "dgt.yaml"
+    settings = build_plan(load(scenario, overrides), "emulate")
+    (Path(directory) / "plan.json").write_bytes(to_json(settings))
+    with Emulation(settings, probe(), lambda kind, **fields: None) as net:
+        capture = Path(directory) / "wan.pcap"
+        argv = ["tcpdump", "-i", "wan0", "-Q", "out", "-s", "64", "-U", "-w", str(capture), "ip"]
+        tcpdump = net.exec("left", argv, stdout=-3, stderr=-3)
+        time.sleep(0.5)
+        launch = Launch(
+            make_role=make_role, event_directory=Path(directory) / "events", enter=lambda node: net.enter(node.name)
+        )
+        Fleet(settings, launch).run(lambda line: None)
+        time.sleep(0.3)
+        tcpdump.terminate()
+        tcpdump.wait(5)
+        dropped = net.counters()["left>hub"].lost_packets
+    marks: Counter[str] = Counter()
+    fragments = longest = 0
+    for packet in _packets(capture.read_bytes()):
+        tos, length, offset, protocol = packet[15], struct.unpack_from("!H", packet, 16)[0], packet[20:22], packet[23]
+        marks[f"{'udp' if protocol == 17 else 'tcp'} {tos}"] += length
+        fragments += struct.unpack("!H", offset)[0] & 0x3FFF != 0
+        longest = max(longest, length)
+    return {"marks": marks, "fragments": fragments, "longest": longest, "lost": dropped}
+
+
+def _packets(data: bytes) -> list[bytes]:
+    """Captured Ethernet frames of a pcap file with IPv4 UDP or TCP in them."""
+    found, at = [], 24
+    while at + 16 <= len(data):
+        (size,) = struct.unpack_from("=I", data, at + 8)
+        frame = data[at + 16 : at + 16 + size]
+        if len(frame) >= 34 and frame[12:14] == b"\x08\x00" and frame[23] in (6, 17):
+            found.append(frame)
+        at += 16 + size
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))))  # noqa: T201 - read by finish()
