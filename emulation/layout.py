@@ -167,13 +167,19 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port]
         raise ScenarioError(f"{missing[0]} has no address in the Plan; build the Plan for the back end 'emulate'")
     taken = {node.address for node in nodes}
     candidates = (str(network[-2 - number]) for number in range(network.num_addresses - 2))
-    free = next((address for address in candidates if address not in taken), None)
-    if free is None:
+    free = [address for address in itertools.islice(candidates, len(nodes) + 2) if address not in taken]
+    extra = [f"{site.name}/background"] if _has_background(plan, site) else []
+    if len(free) < 1 + len(extra):
         raise ScenarioError(f"{site.name}: its nodes leave no free address in {subnet} for the gateway")
-    gateway = Port(site.name, "lan", f"{free}/{network.prefixlen}")
-    hosts = {node.name: Port(node.name, "eth0", f"{node.address}/{network.prefixlen}") for node in nodes}
+    gateway = Port(site.name, "lan", f"{free[0]}/{network.prefixlen}")
+    addresses = {node.name: node.address for node in nodes} | dict(zip(extra, free[1:], strict=False))
+    hosts = {name: Port(name, "eth0", f"{address}/{network.prefixlen}") for name, address in addresses.items()}
     ends = [gateway, *hosts.values()]
     return gateway, hosts, [Cable(end, Port(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
+
+
+def _has_background(plan: Plan, site: SitePlan) -> bool:
+    return any(site.name in (traffic.source, traffic.target) for traffic in plan.background)
 
 
 def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:

@@ -37,10 +37,12 @@ from emulation.shaping.install import (
     refuse_unsupported,
 )
 from emulation.shaping.table import Column, Table
+from emulation.traffic import flow_settings
 from testbed.errors import CapabilityError, RunFailed
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
+DELAY_LINE = "emulation.shaping.delay_line"
 
 
 class Emulation:
@@ -58,7 +60,7 @@ class Emulation:
         self.layout: Layout = lay_out(plan, wires=self.method == "netem")
         self.bring_up_s = 0.0
         self._children: list[Child] = []
-        self._replay: Child | None = None
+        self._timed: list[Child] = []  # those that wait for the start of training: replay and background traffic
         self._mininet: Any = None
         self._pids: dict[str, int] = {}
         self._table: Table | None = None
@@ -112,6 +114,9 @@ class Emulation:
             with inside(self.namespace_path(vertex)):
                 self._configure(vertex)
         self.shaper = Shaper(self.links, self._table)
+        if self.plan.background:
+            flows = flow_settings(self.plan, self.layout, self.namespace_path)
+            self._timed.append(self._start_child("emulation.traffic", {"flows": flows}))
         for child in self._children:
             child.wait_ready()
         self.shaper.apply_plan()
@@ -128,10 +133,10 @@ class Emulation:
                 *lan_delay_lines(self.layout, self.namespace_path, len(self.links)),
             ]
             for setting in delay_line_settings(lines, self._table, self.capabilities.realtime, cores):
-                self._children.append(Child("emulation.shaping.delay_line", setting, [self._table.descriptor]))
+                self._children.append(Child(DELAY_LINE, setting, [self._table.descriptor]))
         timelines = timelines_of(self.plan)
         if timelines:
-            self._replay = self._start_child("emulation.replay", {"timelines": timelines})
+            self._timed.append(self._start_child("emulation.replay", {"timelines": timelines}))
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
@@ -207,9 +212,9 @@ class Emulation:
         self._start_child("emulation.monitor", {"epoch_s": epoch_s}).wait_ready()
 
     def start_replay(self, epoch_s: float, training_start_s: float) -> None:
-        """Follow the Plan's traces and jitter from ``training_start_s`` on, into ``network-replay.jsonl``."""
-        if self._replay is not None:
-            self._replay.tell({"epoch_s": epoch_s, "start_s": training_start_s})
+        """Follow the Plan's traces, jitter and background traffic, whose t = 0 is ``training_start_s``."""
+        for child in self._timed:
+            child.tell({"epoch_s": epoch_s, "start_s": training_start_s})
 
     def _start_child(self, module: str, settings: dict[str, Any]) -> Child:
         assert self._table is not None
@@ -237,7 +242,8 @@ class Emulation:
         return self.shaper.counters()
 
     def finish(self) -> None:
-        """End replay and monitor, which writes their last samples; the network stays."""
-        for child in [child for child in self._children if child.module in ("emulation.replay", "emulation.monitor")]:
+        """End replay, background traffic and monitor, which write their last samples; the network stays."""
+        for child in [child for child in self._children if child.module != DELAY_LINE]:
             child.stop()
             self._children.remove(child)
+        self._timed.clear()

@@ -52,7 +52,7 @@ def window_share(kernel: str) -> float:
 
     Linux 6.6 and later: data over memory of a packet, 1448 of 2304 bytes in 256ths; before, half of it.
     """
-    major, minor = (int(number) for number in kernel.split("-")[0].split(".")[:2])
+    major, minor = (int(number) for number in kernel.split("-", maxsplit=1)[0].split(".")[:2])
     return (1448 * 256 // 2304) / 256 if (major, minor) >= (6, 6) else 0.5
 
 

@@ -19,6 +19,10 @@ def build_background(scenario: Scenario, network: NetworkPlan) -> tuple[Backgrou
             ends = f"'{traffic.source}' to '{traffic.target}'"
             where = scenario.place_of("background", index)
             raise ScenarioError(f"{where}: background[{index}]: the network has no path from {ends}")
+        if traffic.kind == "tcp" and scenario.run.on == "simulate":
+            cure = "use constant or on_off traffic, or 'on: emulate'"
+            where = scenario.place_of("background", index)
+            raise ScenarioError(f"{where}: background[{index}]: tcp traffic cannot be simulated ({cure})")
         found.append(_plan(traffic, scenario.transport.parallel_streams, f"{scenario.seed}/background/{index}"))
     return tuple(found)
 

@@ -12,11 +12,14 @@ transfer    t0, source, target, message, key, round, payload_bytes,  the receive
                                                                      DGT's blocks get one for all of a key and round
 compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
 wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
-round       t0, round, loss, samples                                 worker, when its round's new values are in
+round       t0, round, loss, samples, steps, waited_s                worker, when its round's new values are in
 threshold   round, k, loss                                           server, DGT: share of blocks it sends reliably
 blocks      source, key, round, sent, delivered, late, lost, resent  global server, DGT: account of a round's best-
                                                                      effort blocks, once the next round is closed
-update      key, round, version, contributors                        global server, when it has applied a key's update
+update      key, round, version, contributors, staleness             global server, when it has applied a key's update;
+                                                                     staleness: updates since its sender was last sent it
+held        round, member, held_s, by                                server, when it answers a push that had to wait:
+                                                                     ``member`` waited held_s for ``by``; of its first key
 evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
@@ -26,6 +29,8 @@ link        link, configured_bps, bytes, dropped_packets,            the back en
             backlog_bytes                                            counters are cumulative
 measured    link or path, what, planned, measured, tolerance, ok     the back end, before training
 replay      link, planned_t, late_s, what, value                     the trace replay, per change
+background  number, sent_bytes, received_bytes                       the back end, per entry of the Plan's background,
+                                                                     once a second; counters are cumulative
 machine     busy_share, steal_share                                  the back end's monitor, once a second
 warning     message                                                  anybody; each becomes a fidelity warning
 error       message, cause                                           anybody

@@ -17,7 +17,7 @@ from emulation.network import Emulation
 from emulation.ping import Pair, ping
 from emulation.probe import probe
 from emulation.sample_plans import plan, with_link
-from testbed.plan.model import Plan, Series, TransportPlan
+from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
 
 EVENTS = Path("/run/testbed/events")
 
@@ -192,11 +192,13 @@ def reordered(share: float) -> list[int]:
         receiver.bind((net.address("dc1/worker0"), 9999))
         receiver.settimeout(0.5)
         sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
-        for number in range(500):
-            sender.sendto(number.to_bytes(2, "big"), receiver.getsockname())
-            time.sleep(0.001)
         got = []
         with sender, receiver:
+            for number in range(500):
+                sender.sendto(number.to_bytes(2, "big"), receiver.getsockname())
+                time.sleep(0.001)
+                if number >= 100:  # the socket does not hold all of them
+                    got.append(int.from_bytes(receiver.recv(2), "big"))
             while len(got) < 500:
                 got.append(int.from_bytes(receiver.recv(2), "big"))
         return got
@@ -328,3 +330,27 @@ def lingering(seconds: float, marker: str) -> str:
         Path(marker).write_text("up")
         time.sleep(seconds)
     return "ended by itself"
+
+
+def background() -> dict[str, Any]:
+    """Constant, bursty and TCP traffic between data centres, as links and the record see it, and what a flow gets."""
+    kinds = (
+        BackgroundPlan(kind="constant", source="dc0", target="dc1", rate_bps=8e6, start_s=0.5, stop_s=2.5),
+        BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x"),
+        BackgroundPlan(kind="tcp", source="dc2", target="dc0", streams=3),
+    )
+    pairs = {("dc0", "dc1"): {}, ("dc1", "dc2"): {}, ("dc0", "dc2"): {}}
+    settings = replace(plan(pairs, sites=3), background=kinds)
+    with emulation(settings) as net:
+        net.start_monitor(time.monotonic())
+        begin = time.monotonic()
+        net.start_replay(begin, begin)
+        time.sleep(0.8)
+        before = net.counters()
+        each = bulk(net, "dc0/worker0", "dc1/worker0", 1.5)
+        after = net.counters()
+        time.sleep(max(0.0, begin + 4.0 - time.monotonic()))
+        totals = {name: counters.sent_bytes for name, counters in net.counters().items()}
+        net.finish()
+    took = {name: (after[name].sent_bytes - before[name].sent_bytes) * 8 / 1.5 for name in after}
+    return {"beside_bps": each.goodput_bps(0.5), "took_bps": took, "bytes": totals, "log": logged("network-background")}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from itertools import takewhile
 
 import pytest
 
 from emulation.bulk import GOODPUT_SHARE
+from testbed.plan.model import BackgroundPlan
+from testbed.traffic import bursts
 from tests.emulation.inside import finish, run, start
+
+BURSTS = BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x")
 
 pytestmark = pytest.mark.emulation
 
@@ -103,10 +108,23 @@ def test_a_lans_delay_is_made_when_it_is_long() -> None:
     assert seen["measured"]["ok"] and seen["measured"]["planned"] == 0.006
 
 
+def test_background_traffic_takes_its_share() -> None:
+    seen = run("background")
+    assert seen["beside_bps"] == pytest.approx(12e6 * GOODPUT_SHARE, rel=0.15)
+    assert seen["took_bps"]["dc0>dc1"] == pytest.approx(20e6, rel=0.1)
+    assert seen["took_bps"]["dc2>dc0"] == pytest.approx(20e6, rel=0.1)
+    # the constant flow ends, the bursts take half of the time, TCP goes on
+    last = {event["number"]: event for event in seen["log"]}
+    assert last[0]["sent_bytes"] == pytest.approx(2.0 * 1e6, rel=0.1)
+    planned = sum(min(end, 4.0) - begin for begin, end in takewhile(lambda burst: burst[0] < 4.0, bursts(BURSTS)))
+    assert seen["bytes"]["dc1>dc2"] == pytest.approx(planned * 1e6, rel=0.2)
+    assert last[2]["received_bytes"] > 5e6
+
+
 @pytest.mark.parametrize("streams", [1, 4])
 def test_capped_buffers_show_the_window_law(streams: int) -> None:
     law_bps = streams * 65_536 * 8 / 0.1
-    assert run("windows", receive_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
+    assert run("windows", receive_buffer_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
 
 
 def test_the_initial_window_is_the_plans() -> None:

@@ -1,0 +1,197 @@
+"""Background traffic on the emulated WAN, from a process of its own: datagrams at a rate, in bursts, or TCP.
+
+Each data centre with background traffic has a host for it, ``<site>/background``, behind its gateway, so that TCP
+meets the link's queue as training does. Runs as ``python -m emulation.traffic``; first it prepares, then it waits for
+the line that tells when training starts, and then it sends until SIGTERM. What was sent and received is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.children import prepare_child
+from emulation.layout import Layout
+from emulation.namespaces import inside
+from testbed.plan.model import BackgroundPlan, Plan
+from testbed.results.events import EventLog
+from testbed.traffic import bursts
+
+FIRST_PORT = 19_900
+FRAME_BYTES, PAYLOAD_BYTES = 1514, 1472
+_TICK_S = 0.002
+_SAMPLE_S = 1.0
+_CHUNK = bytes(1 << 17)
+_BEHIND_S = 0.25  # what a late sender may catch up with at once
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a flow's sockets are."""
+
+    source_namespace: str
+    target_namespace: str
+    target: str
+    port: int
+
+
+class Datagrams:
+    """``constant`` and ``on_off``."""
+
+    def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
+        self._traffic = traffic
+        self._bursts = bursts(traffic)
+        self._burst = next(self._bursts, (math.inf, math.inf))
+        self._burst_sent = self.sent_bytes = self.received_bytes = 0
+        self.receiver = _socket(ends.target_namespace, socket.SOCK_DGRAM)
+        self.receiver.bind((ends.target, ends.port))
+        self._sender = _socket(ends.source_namespace, socket.SOCK_DGRAM)
+        self._sender.connect((ends.target, ends.port))
+
+    def step(self, now_s: float) -> None:
+        """Send what is due by ``now_s``; what a full socket refuses is sent later, or not at all."""
+        while now_s >= self._burst[1]:
+            self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), 0
+        if now_s < self._burst[0]:
+            return
+        due = int(self._traffic.rate_bps / 8 * (now_s - self._burst[0]))
+        self._burst_sent = max(self._burst_sent, due - int(self._traffic.rate_bps / 8 * _BEHIND_S))
+        with suppress(BlockingIOError, ConnectionRefusedError):
+            while self._burst_sent + FRAME_BYTES <= due:
+                self._sender.send(_CHUNK[:PAYLOAD_BYTES])
+                self._burst_sent += FRAME_BYTES
+                self.sent_bytes += FRAME_BYTES
+
+    def readers(self) -> Sequence[socket.socket]:
+        return [self.receiver]
+
+    def read(self, link: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                link.recv(1)
+                self.received_bytes += FRAME_BYTES
+
+
+class Streams:
+    """``tcp``: connections that send as fast as they may."""
+
+    def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
+        self._traffic, self._ends = traffic, ends
+        self.sent_bytes = self.received_bytes = 0
+        self._listener = _socket(ends.target_namespace, socket.SOCK_STREAM)
+        self._listener.bind((ends.target, ends.port))
+        self._listener.listen(traffic.streams)
+        self._senders: list[socket.socket] = []
+        self._accepted: list[socket.socket] = []
+        self._buffer = bytearray(1 << 18)
+
+    def step(self, now_s: float) -> None:
+        """Connect when it is time, fill the sockets, and close when it is over."""
+        if now_s >= self._traffic.stop_s:
+            for link in self._senders:
+                link.close()
+            self._senders.clear()
+        elif now_s >= self._traffic.start_s and not self._senders:
+            for _ in range(self._traffic.streams):
+                self._senders.append(_socket(self._ends.source_namespace, socket.SOCK_STREAM))
+                self._senders[-1].connect_ex((self._ends.target, self._ends.port))
+        for link in self._senders:
+            with suppress(BlockingIOError):
+                self.sent_bytes += link.send(_CHUNK)
+
+    def readers(self) -> Sequence[socket.socket]:
+        return [self._listener, *self._accepted]
+
+    def read(self, link: socket.socket) -> None:
+        if link is self._listener:
+            accepted, _ = link.accept()
+            accepted.setblocking(False)
+            self._accepted.append(accepted)
+            return
+        with suppress(BlockingIOError):
+            while count := link.recv_into(self._buffer, 0, socket.MSG_TRUNC):
+                self.received_bytes += count
+            self._accepted.remove(link)
+            link.close()
+
+
+def _socket(namespace: str, kind: socket.SocketKind) -> socket.socket:
+    with inside(namespace):
+        made = socket.socket(socket.AF_INET, kind)
+    made.setblocking(False)
+    return made
+
+
+def flow_settings(plan: Plan, layout: Layout, namespace_path: Any) -> list[dict[str, Any]]:
+    """What ``main`` needs to know of each flow, as JSON-ready dictionaries."""
+    found = []
+    for number, traffic in enumerate(plan.background):
+        source, target = f"{traffic.source}/background", f"{traffic.target}/background"
+        ends = {
+            "source_namespace": namespace_path(source), "target_namespace": namespace_path(target),
+            "target": layout.hosts[target].ip, "port": FIRST_PORT + number,
+        }  # fmt: skip
+        values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
+        if math.isinf(traffic.stop_s):
+            del values["stop_s"]  # JSON has no infinity
+        found.append({"traffic": values, "ends": ends})
+    return found
+
+
+def main() -> None:
+    """See the module's docstring."""
+    given = json.loads(sys.stdin.readline())
+    prepare_child()
+    flows: list[Datagrams | Streams] = []
+    for each in given["flows"]:
+        traffic = BackgroundPlan(**each["traffic"])
+        flows.append((Streams if traffic.kind == "tcp" else Datagrams)(traffic, Ends(**each["ends"])))
+    log = EventLog(Path(given["events"]), "network-background")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print("ready", flush=True)  # noqa: T201 - the parent waits for this word
+    told = sys.stdin.readline()
+    if told:
+        times = json.loads(told)
+        try:
+            _run(flows, log, times["epoch_s"], times["start_s"])
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            _record(flows, log, time.monotonic() - times["epoch_s"])
+            log.close()
+
+
+def _run(flows: Sequence[Datagrams | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
+    sampled_s = 0.0
+    while True:
+        now_s = time.monotonic()
+        for flow in flows:
+            flow.step(now_s - start_s)
+        readers = {link: flow for flow in flows for link in flow.readers()}
+        ready, _, _ = select.select(list(readers), [], [], _TICK_S)
+        for link in ready:
+            readers[link].read(link)
+        if now_s - sampled_s > _SAMPLE_S:
+            _record(flows, log, now_s - epoch_s)
+            log.flush()
+            sampled_s = now_s
+        time.sleep(max(0.0, now_s + _TICK_S - time.monotonic()))
+
+
+def _record(flows: Sequence[Datagrams | Streams], log: EventLog, at_s: float) -> None:
+    for number, flow in enumerate(flows):
+        counts = {"sent_bytes": flow.sent_bytes, "received_bytes": flow.received_bytes}
+        log.write("background", at_s, number=number, **counts)
+
+
+if __name__ == "__main__":
+    main()
