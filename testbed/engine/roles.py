@@ -9,10 +9,13 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 from testbed.engine import dgt, technique
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore
 from testbed.engine.learner import make_learner
 from testbed.engine.membership import Membership
+from testbed.engine.overlay.wiring import Overlay
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.server import Server
@@ -29,8 +32,11 @@ def make_role(plan: Plan, node: NodePlan) -> Role:
     if node.role == "scheduler":
         return Scheduler(plan)
     if node.role == "worker":
-        return _worker(plan, node)
+        return _WORKERS.get(plan.technique.paradigm.kind, _worker)(plan, node)
     return _server(plan, node)
+
+
+_WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def _worker(plan: Plan, node: NodePlan) -> Role:
@@ -42,7 +48,7 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
-        store = _store(plan, node, world, inbox)
+        store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         worker = Worker(plan, node, store, learner, work, reports)
@@ -61,12 +67,14 @@ def _server(plan: Plan, node: NodePlan) -> Role:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
-        upstream = _upstream(plan, node, world, inbox)
+        overlay = Overlay(plan, node, world, inbox)
+        upstream, below = _upstream(plan, node, world, inbox, overlay), overlay.below()
         policy = technique.sync_policy(plan, node)
         make_codec, blocks = _codec_maker(plan, node.name), dgt.receiving(plan, node, world, inbox)
         if blocks is not None:
             make_codec = dgt.assembled(make_codec)
-        server = Server(world, blocks or inbox, policy, make_codec, upstream)
+        mail = below.mail if below else inbox
+        server = Server(world, blocks or mail, policy, make_codec, upstream, below.send if below else None)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         await membership.ended()
@@ -78,26 +86,29 @@ def _server(plan: Plan, node: NodePlan) -> Role:
     return run
 
 
-def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Upstream:
+def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> Upstream:
     if node.parents:
-        store = _store(plan, node, world, inbox)
+        store = _store(plan, node, world, inbox, overlay)
         own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
         return ParentServers(world, store, technique.party_weight(plan, node), own_rounds)
     return Top(world, technique.top_key(plan))
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> KVStore:
+def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVStore:
     slicer = SHARDS[plan.technique.shard.kind]
     shard = slicer(slicer.Options(**plan.technique.shard.options))
     order = technique.order(plan)
+    make_codec = _codec_maker(plan, node.parents[0])
+    above = overlay.above(make_codec)
     return KVStore(
         world,
-        inbox,
+        above.mail if above else inbox,
         node.parents,
-        _codec_maker(plan, node.parents[0])(),
+        make_codec(),
         lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
         order.priority,
-        dgt.sending(plan, node, world, inbox),
+        above.send if above else dgt.sending(plan, node, world, inbox),
+        above.declared if above else None,
     )
 
 

@@ -1,8 +1,8 @@
 """Which node is where: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the
-scheduler. With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global servers. A
-central data centre without training workers gets one that only initialises the model (GeoMX's master worker). Ranks
+scheduler. With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global servers;
+with none (``allreduce``, ``gossip``) there are only workers and the scheduler. A central data centre without training workers gets one that only initialises the model (GeoMX's master worker). Ranks
 count within a role, in the order of the data centres.
 """
 
@@ -26,7 +26,7 @@ def build_nodes(topology: Topology, device: Device, back_end: str, tiers: int = 
     """All nodes of an expanded topology: by data centre; workers, local server, global servers, scheduler."""
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
-    tops = _Tops(_global_servers(topology), _below_the_top(topology, tiers), tiers)
+    tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers)
     for index, site in enumerate(topology.data_centers):
         for host, node in enumerate(_site_nodes(site, device, tops)):
             rank = ranks[node.role]

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from testbed.policy.collective import CODECS as ALL_REDUCE_CODECS
+from testbed.policy.collective import AllReduceOptions
 from testbed.policy.events import Contribution
+from testbed.policy.gossip import CODECS as GOSSIP_CODECS
+from testbed.policy.gossip import GossipOptions
 from testbed.policy.sync import SYNC
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import sync_problems
@@ -34,7 +38,21 @@ class ParameterServer:
     tiers: ClassVar[int] = 1
 
 
-PARADIGMS = {"hips": Hips, "ps": ParameterServer}
+@dataclass(frozen=True, slots=True)
+class AllReduce(AllReduceOptions):
+    """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
+
+    tiers: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip(GossipOptions):
+    """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
+
+    tiers: ClassVar[int] = 0
+
+
+PARADIGMS = {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +65,41 @@ class Refused:
     hint: str
 
 
+def _serverless(scenario: Scenario) -> bool:
+    return bool(scenario.paradigm.trait("tiers") == 0)
+
+
 REFUSED: tuple[Refused, ...] = (
+    Refused(
+        ("sync",),
+        lambda scenario: _serverless(scenario) and {scenario.sync.tier1.kind, scenario.sync.tier2.kind} != {"fsa"},
+        "has no effect without servers: all-reduce waits for all, and gossip has its own algorithm",
+        "remove it, or write 'paradigm: hips'",
+    ),
+    Refused(
+        ("codec",),
+        lambda scenario: (
+            _serverless(scenario)
+            and scenario.codec.tier2.kind
+            not in (ALL_REDUCE_CODECS if scenario.paradigm.kind == "allreduce" else GOSSIP_CODECS)
+        ),
+        "this codec has a memory per server, and without servers there is none",
+        f"all-reduce takes {' or '.join(ALL_REDUCE_CODECS)}, gossip {' or '.join(GOSSIP_CODECS)}",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: _serverless(scenario) and scenario.order.kind != "fifo",
+        "orders what goes to servers, and without servers it has no effect",
+        "remove it, or write 'paradigm: hips'",
+    ),
+    Refused(
+        ("overlay",),
+        lambda scenario: (
+            _serverless(scenario) and {scenario.overlay.tier1.kind, scenario.overlay.tier2.kind} != {"star"}
+        ),
+        "relays what goes to servers, and without servers it has no effect",
+        "remove it, or write 'paradigm: hips'",
+    ),
     Refused(
         ("training", "compute"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.run.on != "simulate",

@@ -100,6 +100,11 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
         ("training.model=declared", "training.data=none"),
         ("optimizer={kind: adam, at: worker}", "codec={tier1: none, tier2: bisparse}"),
+        ("optimizer={kind: adam, at: worker}", "order={kind: p3, overlap: layers}"),
+        ("paradigm=allreduce", "sync=bsp"),
+        ("paradigm=allreduce", "codec=bisparse"),
+        ("paradigm=gossip", "order=p3"),
+        ("paradigm=gossip", "overlay=tsengine"),
     ]
     messages = []
     for overrides in examples:
