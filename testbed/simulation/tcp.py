@@ -109,13 +109,15 @@ class Connection:
     ) -> None:  # fmt: skip
         self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
         self._links = links
-        self.flow = network.flow_class(links, model.weight(2 * path.delay_s))
+        self.weight = model.weight(2 * path.delay_s)
+        self.flow = network.flow_class(links, self.weight)
         self._queue: list[Queued] = []
         self._sequence = 0
         self._sending: Queued | None = None
         self._ready = False  # set up
         self.queued_bytes = 0.0  # not yet begun
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
+        self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the latest message: TCP keeps the order even when a trace shortens the path
         self._window = model.initial_window_bytes
         self._open = False  # the window fills the path
@@ -126,6 +128,11 @@ class Connection:
         self._idle_since_s = 0.0
         self._timer_s = math.inf
         self.path_changed()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything has not left yet."""
+        return self._sending is not None or bool(self._queue)
 
     @property
     def rtt_s(self) -> float:
@@ -192,6 +199,8 @@ class Connection:
         else:
             self._grow()
             self._cruising = False
+            if self.on_idle is not None:
+                self.on_idle()
 
     # ---- the window ---------------------------------------------------------------------------------------------
 
