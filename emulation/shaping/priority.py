@@ -8,8 +8,6 @@ served only when those above it are empty, and the rate of the link still change
 
 from __future__ import annotations
 
-from testbed.best_effort import type_of_service
-
 FIRST_BAND = 0x10  # classes 1:10, 1:11, … and their queues 10:, 11:, …
 BANDS = 8
 _OWN_RATE = "8kbit"  # HTB wants one; a band sends at it without asking for priority, which is little enough
@@ -21,6 +19,8 @@ _MASK = 0xE0
 
 def band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
     """``tc -batch`` lines below class 1:1, which is there. Band b is channel b; unmarked traffic goes into the last."""
+    from testbed.best_effort import type_of_service  # it brings torch, which helper processes must not wait for
+
     lines = []
     for band in range(channels + 1):
         number = f"{FIRST_BAND + band:x}"

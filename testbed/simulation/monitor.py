@@ -119,7 +119,6 @@ class Links:
             connection.path_changed()
         self._sample(link)
 
-
     def take(self, links: tuple[int, ...], rate_bps: float) -> None:
         """From now on, others' datagrams take so much of these links (give it back, if negative)."""
         for number in links:

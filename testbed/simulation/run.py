@@ -16,6 +16,7 @@ from testbed.errors import Interrupted, RunFailed
 from testbed.plan.model import NodePlan, Plan
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
+from testbed.simulation.background import start_background
 from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
@@ -205,6 +206,7 @@ class Simulation:
         if not self._trained:
             self._trained = True
             self._links.start_traces()
+            start_background(self._plan, self.clock, self._links)
 
     def _on_stall(self) -> bool:
         """Nobody can advance but by a deadline. Remember who waits for what; without any deadline, it is the end."""

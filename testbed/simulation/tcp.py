@@ -60,7 +60,10 @@ class TcpModel:
     def of(cls, transport: TransportPlan) -> TcpModel:
         """The model of this congestion control; one not known here is taken for CUBIC."""
         control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
+        buffers = (transport.send_buffer_bytes, transport.receive_buffer_bytes)
         return cls(
+            initial_window_bytes=1448.0 * (transport.initial_window_packets or 10),
+            window_limit_bytes=min((float(size) for size in buffers if size is not None), default=math.inf),
             congestion_control=transport.congestion_control,
             slow_start_after_idle=transport.slow_start_after_idle,
             sharing_exponent=_GAMMA[control],
