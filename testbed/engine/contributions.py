@@ -19,11 +19,12 @@ class Contribution:
 
 
 class Contributions:
-    """By member, key and round. Each is taken exactly once."""
+    """By member, key and round. Each is taken exactly once, and answered once."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int, int], Contribution] = {}
         self._waited_s: dict[tuple[str, int, int], float] = {}
+        self._combined_s: dict[tuple[str, int, int], float] = {}
 
     def add(self, member: str, key: int, round_: int, contribution: Contribution) -> None:
         """A push has arrived."""
@@ -38,6 +39,12 @@ class Contributions:
             self._waited_s[member, key, round_] = now_s - contribution.arrived_s
         return taken
 
-    def waited_s(self, member: str, key: int, round_: int) -> float:
+    def combined(self, members: Sequence[str], key: int, round_: int, now_s: float) -> None:
+        """Their new value is there ``now_s``; who is not answered now waits for others again (SSP)."""
+        for member in members:
+            self._combined_s[member, key, round_] = now_s
+
+    def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:
         """How long that contribution waited for others; asked once, when its answer goes out."""
-        return self._waited_s.pop((member, key, round_))
+        where = (member, key, round_)
+        return self._waited_s.pop(where) + now_s - self._combined_s.pop(where)

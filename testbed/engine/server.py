@@ -119,13 +119,17 @@ class Server:
             self._values[effect.key] = await self._upstream.apply(total)
         else:
             self._values[effect.key] = Value(tensor, Advice(last=bool(total.notes.get("last"))))
+        self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
 
     async def _answer(self, effect: Answer) -> None:
-        key, value = effect.key, self._values[effect.key]
+        key, value, now_s = effect.key, self._values[effect.key], self._world.now()
         self._ending = self._ending or value.advice.last
         steps = value.advice.steps or effect.steps
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
-            waited_s = value.advice.waited_s + self._contributions.waited_s(member, key, round_)
+            held_s = self._contributions.waited_s(member, key, round_, now_s)
+            if held_s > 0 and key == min(self._sizes):  # the first key speaks for all, as they travel together
+                self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
+            waited_s = value.advice.waited_s + held_s
             advice = Advice(self._ending, waited_s, steps)
             parts = self._codecs[member].encode_value(key, value.tensor)
             self._upstream.handed_out(key, value.tensor, member)

@@ -17,6 +17,7 @@ from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
 from testbed.policy.order.fifo import Fifo
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.ssp import Ssp
 from testbed.training.learner import Learner
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
 
@@ -41,8 +42,11 @@ def worker_options(plan: Plan) -> Any:
 def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
     """The policy of one server, over the children that contribute."""
     choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
-    kind = SYNC[choice.kind]
-    policy: SyncPolicy = kind(contributors(plan, node), kind.Options(**choice.options))
+    kind, members = SYNC[choice.kind], contributors(plan, node)
+    policy: SyncPolicy = kind(members, kind.Options(**choice.options))
+    if isinstance(policy, Ssp) and node.role == "global_server" and is_asynchronous(plan.technique.sync_tier1):
+        workers = Counter(parent for worker in training_workers(plan) for parent in worker.parents)
+        policy.count_pushes({member: workers.get(member, 1) for member in members})
     return policy
 
 
@@ -57,6 +61,8 @@ def worker_weight(plan: Plan, node: NodePlan) -> float:
     """What a worker counts for in the mean of its server; 1 where contributions are summed (gradients)."""
     if contribution_of(plan) is Contribution.GRADIENT:
         return 1.0
+    if not node.trains:
+        return 0.0  # the master worker of a data centre without others
     weights = mean_weights(plan)
     mates = [worker.name for worker in training_workers(plan) if worker.parents == node.parents]
     return weights[node.name] / math.fsum(weights[name] for name in mates)

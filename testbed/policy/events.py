@@ -59,12 +59,14 @@ class Answer:
     """Send the current value of ``key`` to ``members``, as the answer to each one's push of ``rounds[i]``.
 
     ``steps``: local steps that workers are to do before their next push, by worker; empty leaves that to them.
+    ``by``: whose push it was that made this answer possible: all others had to wait for it.
     """
 
     key: int
     rounds: tuple[int, ...]
     members: tuple[str, ...]
     steps: Mapping[str, int] = field(default_factory=dict)
+    by: str = field(default="", compare=False)
 
 
 Effect = Combine | Answer

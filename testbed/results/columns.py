@@ -51,6 +51,8 @@ TABLES: dict[str, Table] = {
         *_SPAN, _ROUND,
         Column("loss", "loss", FLOAT, "", "training loss on the worker's batch"),
         Column("samples", "samples", INTEGER, "", "size of that batch"),
+        Column("steps", "steps", INTEGER, "", "local steps done"),
+        Column("waited_s", "waited_s", FLOAT, "s", "how long its push lay at servers, waiting for others"),
     )),
     "transfers": Table(("transfer",), (
         *_SPAN, _ROUND,
@@ -77,6 +79,13 @@ TABLES: dict[str, Table] = {
         _NODE, _T, _ROUND,
         Column("key", "key", INTEGER, "", "index of the tensor or slice"),
         Column("version", "version", INTEGER, "", "updates of this key so far"),
+        Column("staleness", "staleness", INTEGER, "", "updates since its sender was last sent the key"),
+    )),
+    "holds": Table(("held",), (
+        _NODE, _T, _ROUND,
+        Column("member", "member", TEXT, "", "whose push waited at this server"),
+        Column("held_s", "held_s", FLOAT, "s", "how long"),
+        Column("by", "by", TEXT, "", "whom it waited for"),
     )),
     "accuracy": Table(("evaluate",), (
         _NODE, _T, _ROUND,

@@ -67,7 +67,8 @@ class ESync:
             return []
         everyone = (push.round,) * len(self._members)
         steps = {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
-        return [Combine(push.key, push.round, self._members), Answer(push.key, everyone, self._members, steps)]
+        answer = Answer(push.key, everyone, self._members, steps, push.member)
+        return [Combine(push.key, push.round, self._members), answer]
 
 
 def balanced_steps(reports: Mapping[str, Report], options: ESync.Options) -> dict[str, int]:

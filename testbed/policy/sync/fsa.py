@@ -32,7 +32,7 @@ class Fsa:
         if not self._rounds.complete(push):
             return []
         everyone = (push.round,) * len(self._members)
-        return [Combine(push.key, push.round, self._members), Answer(push.key, everyone, self._members)]
+        return [Combine(push.key, push.round, self._members), Answer(push.key, everyone, self._members, by=push.member)]
 
 
 class Bsp(Fsa):

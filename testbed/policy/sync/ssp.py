@@ -3,10 +3,14 @@
 Ho et al., More effective distributed ML via a stale synchronous parallel parameter server, NIPS 2013. A member that
 has finished c rounds may begin its next one iff c − min over members ≤ staleness. Staleness 0 is BSP's rhythm,
 infinite staleness is TAP. Clocks are kept per key, since keys travel independently.
+
+Where workers below do not wait for each other, a data centre with n of them pushes n times in a round: its clock then
+goes on by one with every n-th push.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -27,30 +31,47 @@ class Ssp:
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
         self._members, self._staleness = members, options.staleness
-        self._clocks: dict[int, dict[str, int]] = {}
+        self._pushes_per_round = dict.fromkeys(members, 1)
+        self._first_round = 0
+        self._pushes: dict[int, dict[str, int]] = {}  # by key and member
         self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
+    def count_pushes(self, per_round: Mapping[str, int]) -> None:
+        """How many pushes of each member make a round of its."""
+        self._pushes_per_round = dict(per_round)
+
+    def begin_at(self, round_: int) -> None:
+        """All members have finished the rounds before ``round_`` (a resumed run)."""
+        self._first_round = round_
+
     def on_push(self, push: Push) -> list[Effect]:
-        clocks = self._clocks.setdefault(push.key, dict.fromkeys(self._members, 0))
-        assert push.round == clocks[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
-        clocks[push.member] = push.round + 1
+        pushes = self._pushes.setdefault(push.key, self._first_pushes())
+        assert push.round == pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
+        pushes[push.member] = push.round + 1
         held = [*self._held.get(push.key, ()), (push.member, push.round)]
-        reach = min(clocks.values()) + self._staleness
-        free = sorted(((member, round_) for member, round_ in held if round_ < reach), key=self._rank)
+        reach = min(self._clocks(push.key).values()) + self._staleness
+        free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
         self._held[push.key] = [pair for pair in held if pair not in free]
         effects: list[Effect] = [Combine(push.key, push.round, (push.member,))]
         if not free:
             return effects
         members, rounds = zip(*free, strict=True)
-        return [*effects, Answer(push.key, rounds, members)]
+        return [*effects, Answer(push.key, rounds, members, by=push.member)]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """The slowest, for whom all held members wait."""
         if not self._held.get(key):
             return ()
-        clocks = self._clocks[key]
+        clocks = self._clocks(key)
         slowest = min(clocks.values())
         return tuple(member for member in self._members if clocks[member] == slowest)
+
+    def _first_pushes(self) -> dict[str, int]:
+        return {member: self._first_round * count for member, count in self._pushes_per_round.items()}
+
+    def _clocks(self, key: int) -> dict[str, int]:
+        """Finished rounds of each member."""
+        return {member: count // self._pushes_per_round[member] for member, count in self._pushes[key].items()}
 
     def _rank(self, pair: tuple[str, int]) -> tuple[int, int]:
         return self._members.index(pair[0]), pair[1]
