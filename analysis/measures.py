@@ -1,7 +1,7 @@
 """Every measure of a run by name, with its unit and meaning; one row per run, or mean and interval over seeds.
 
-    frame = measured(load(paths), target=0.9)      # columns: run, technique, back_end, seed, and one per measure
-    table = over_seeds(frame, ["technique"])       # columns: technique, measure, unit, mean, half_width, count
+frame = measured(load(paths), target=0.9)      # columns: run, technique, back_end, seed, and one per measure
+table = over_seeds(frame, ["technique"])       # columns: technique, measure, unit, mean, half_width, count
 """
 
 from __future__ import annotations

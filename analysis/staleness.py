@@ -34,7 +34,7 @@ def _of_server(server: str, updates: pd.DataFrame, moved: pd.DataFrame) -> pd.Da
     values = moved[(moved["source"] == server) & (moved["message"] == "value")].sort_values("t_s")
     held = _versions(updates, values.assign(at_s=values["t0_s"]))
     sent = pushes.assign(at_s=pushes["t0_s"])
-    known = {pair: group for pair, group in values.assign(version=held).groupby(["target", "key"])}
+    known = dict(list(values.assign(version=held).groupby(["target", "key"])))
     before = np.zeros(len(sent))
     for pair, rows in sent.reset_index(drop=True).groupby(["source", "key"]):
         group = known.get(pair)

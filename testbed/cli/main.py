@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from testbed import __version__
-from testbed.cli import clean, compare, doctor, export, new, plan, run, schema, show, sweep, validate
+from testbed.cli import clean, compare, doctor, export, new, plan, report, run, schema, shell, show, sweep, validate
 from testbed.errors import TestbedError
 
-VERBS = (run, sweep, validate, plan, show, compare, export, doctor, clean, schema, new)
+VERBS = (run, sweep, shell, validate, plan, show, compare, report, export, doctor, clean, schema, new)
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
 EXIT_CODES = """\
@@ -30,7 +30,10 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
+    arguments = build_parser().parse_args(given[:at])
+    arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     try:
         return int(arguments.execute(arguments))
     except TestbedError as error:

@@ -95,7 +95,7 @@ def _report(job: Job, rows: list[dict[str, Any]], took_s: float, as_json: bool) 
     console.print(_table(rows, job.sweep.varied()))
     for row in failed[:FAILURES_SHOWN]:
         told = (row["message"].splitlines() or ["no message"])[0]
-        console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {told}", markup=False)
+        console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {told}", markup=False, soft_wrap=True)
     if len(failed) > FAILURES_SHOWN:
         console.print(f"… and {len(failed) - FAILURES_SHOWN} more; see sweep.csv")
     done = len(rows) - sum(row["status"] not in ("done", "degraded") for row in rows)

@@ -72,7 +72,7 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
     digest = hashlib.sha256()
     for place in (*_ALWAYS, *_BACK_END[back_end]):
         path = root / place
-        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for source in [path] if path.suffix else sorted(path.rglob("*.py")):
             digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
     digest.update(" ".join(f"{name}={version_of(name)}" for name in _PACKAGES).encode())
     return digest.hexdigest()

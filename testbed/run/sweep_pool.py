@@ -139,7 +139,7 @@ def warm_up(points: Iterable[Point]) -> None:
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
     import torch
-    import torch._dynamo  # noqa: F401 - the first training step would import it: 1.5 s, in every child
+    import torch._dynamo  # the first training step would import it: 1.5 s, in every child
 
     import testbed.engine.roles
     import testbed.results.tables

@@ -1,0 +1,183 @@
+"""The page: what was run, on what, how far to trust it, and where time and bytes went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from analysis import identity
+from analysis.figures.compare import iteration_split
+from analysis.identity import Identity
+from analysis.load import Run
+from analysis.measures import throughput
+from analysis.report import charts, pictures
+from analysis.report.html import badge, card, facts, seconds, share, size, table
+from analysis.waits import matrix, pairs
+from testbed.errors import ScenarioError
+
+STYLE = Path(__file__).parent / "style.css"
+WARNINGS_SHOWN = 12
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The whole document. Raises ``ScenarioError`` for a run that has completed no round."""
+    empty = [run for run in runs if run.result is None or run.tables["rounds"].empty]
+    if empty:
+        raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
+    looks = identity.of_runs([run.plan for run in runs])
+    title = runs[0].plan["name"] if len(runs) == 1 else f"{len(runs)} runs"
+    body = "".join([*_top(runs, looks, title), *(part for run in runs for part in _of_run(run, len(runs) > 1)),
+                    *_provenance(runs)])  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} · testbed report</title><style>{STYLE.read_text()}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def _top(runs: Sequence[Run], looks: list[Identity], title: str) -> Iterator[str]:
+    yield f"<header><h1>{escape(title)}</h1><p class='muted'>{escape(_about(runs))}</p></header>"
+    yield _headline(runs[0]) if len(runs) == 1 else _comparison(runs, looks)
+    yield "<h2>Learning</h2><div class='grid'>"
+    if any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs):
+        for over, name, note in (
+            ("time_s", "Accuracy over time", "Training time; evaluation is left out of it."),
+            ("wan_bytes", "Accuracy over WAN traffic", "Tensors that crossed between data centres."),
+        ):
+            draw = partial(charts.accuracy, runs=list(runs), looks=looks, over=over)
+            yield card(name, note, pictures.svg(draw, pictures.NARROW_IN, 3.0, name))
+    else:
+        yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>")
+    yield "</div>"
+    if len(runs) > 1:
+        yield _splits(runs, looks)
+
+
+def _about(runs: Sequence[Run]) -> str:
+    plan = runs[0].plan
+    training, sites = plan["training"], len(plan["network"]["sites"])
+    workers = sum(node["role"] == "worker" for node in plan["nodes"])
+    job = f"{training['model']['kind']} on {training['data']['kind']}, {sites} data centres, {workers} workers"
+    if len(runs) > 1:
+        return f"{job} (first run); " + ", ".join(dict.fromkeys(run.plan["name"] for run in runs))
+    where = identity.BACK_ENDS[plan["back_end"]].label
+    return f"{identity.technique(identity.technique_of(plan)).label}, {where}: {job}, seed {plan['seed']}"
+
+
+def _headline(run: Run) -> str:
+    result = run.result
+    assert result is not None
+    target = run.plan["training"]["target_accuracy"]
+    moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
+    rows = [
+        (badge(result["status"]), "run"),
+        (badge(result["fidelity"]["status"]), "fidelity"),
+        (share(result["accuracy"]), "test accuracy"),
+        (str(result["iterations"]), "rounds"),
+        (seconds(result["iteration_time_s"]), "per round"),
+        (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
+        (size(moved), "over the WAN"),
+        (f"{throughput(run) or 0:.3g}/s", "training samples"),
+    ]
+    return facts(rows)
+
+
+def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
+    from analysis.compare import comparison
+
+    head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
+    rows = []
+    for row, look in zip(comparison(list(runs)), looks, strict=True):
+        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×"
+        name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
+        rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
+                     seconds(row["iteration_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
+                     share(row["waiting_share"]), badge(row["fidelity"])))  # fmt: skip
+    return f"<section class='card'>{table(head, rows)}<p class='note'>Speed-up against the first run.</p></section>"
+
+
+def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
+    split = iteration_split(list(runs))
+    draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
+    picture = pictures.svg(draw, pictures.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
+    note = "Mean over the workers: every instant of a round counts once."
+    return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
+
+
+def _of_run(run: Run, several: bool) -> Iterator[str]:
+    label = f"{run.name}: " if several else ""
+    yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
+    if len(run.tables["links"]):
+        note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
+        yield card("Topology and link load", note, pictures.svg(
+            partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+    yield from _waited(run, label)
+    nodes = charts.nodes_of(run)
+    draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
+    height = charts.rows_in(len(nodes), 0.2, 0.95)
+    yield card("Time of a round, by node", "Every instant of a worker’s round counts once.",
+               pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
+    names = charts.busiest(run.tables["links"]) if len(run.tables["links"]) else []
+    if names:
+        height = charts.rows_in(len(names), 0.72, 0.75)
+        yield card("Links over time", "Configured rate (the trace) and what training used of it.", pictures.svg(
+            partial(charts.links, run=run), pictures.NARROW_IN, height, f"{label}Links"))  # fmt: skip
+    height = charts.rows_in(len(nodes), 0.27, 0.85)
+    picture = pictures.svg(partial(charts.timeline, run=run), pictures.WIDE_IN, height, f"{label}Timeline")
+    note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
+    yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
+    yield "</div>"
+    yield _trust(run, label)
+
+
+def _waited(run: Run, label: str) -> Iterator[str]:
+    sites = [site["name"] for site in run.plan["network"]["sites"]]
+    waits = pairs(run.tables, run.plan)
+    between = matrix(waits, sites)
+    rounds = max(1, int(run.result["iterations"]) if run.result else 1)
+    if len(sites) < 2 or not between.to_numpy().any():
+        return
+    largest_s = float(between.to_numpy().max()) / rounds
+    factor, unit = (1e-3, "ms") if largest_s < 2 else (1.0, "s")
+    draw = partial(charts.matrix, table=between, per=rounds * factor, unit=unit)
+    note = "At the global server: what had arrived lay there until the last data centre’s part did."
+    height = charts.rows_in(len(sites), 0.5, 1.2)
+    yield card("Who waited for whom", note, pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Waits"))
+
+
+def _trust(run: Run, label: str) -> str:
+    result = run.result
+    assert result is not None
+    verdict = result["fidelity"]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in verdict["warnings"][:WARNINGS_SHOWN])
+    left = len(verdict["warnings"]) - WARNINGS_SHOWN
+    more = f"<p class='note'>and {left} more in fidelity.json</p>" if left > 0 else ""
+    told = f"<ul class='warnings'>{lines}</ul>{more}" if lines else "<p class='muted'>No warnings.</p>"
+    if run.plan["back_end"] == "simulate":
+        told += "<p class='note'>Simulated: times are predictions, exact for the model of network and compute.</p>"
+    head = f"{escape(label)}fidelity" if label else "Fidelity"
+    return f"<h2>{head} {badge(verdict['status'])}</h2><section class='card'>{told}</section>"
+
+
+def _provenance(runs: Sequence[Run]) -> Iterator[str]:
+    rows = [(f"<code>{escape(run.name)}</code>", *map(escape, _ran_on(run))) for run in runs]
+    head = ("run", "technique", "software", "machine", "seed", "code")
+    yield f"<h2>What ran on what</h2><section class='card scroll'>{table(head, rows)}</section>"
+    yield "<footer>Made by testbed from the run directories. This page loads nothing from anywhere.</footer>"
+
+
+def _ran_on(run: Run) -> tuple[str, ...]:
+    about: dict[str, Any] = run.manifest
+    technique = run.plan["technique"]
+    named = ", ".join(f"{axis.replace('_', ' ')} {value['kind']}" for axis, value in technique.items())
+    if not about.get("packages"):
+        return named, "–", "–", str(run.plan["seed"]), "–"
+    own, machine = about["testbed"], about["machine"]
+    software = f"Python {about['python']}, torch {about['packages']['torch']}, {machine['system']} {machine['kernel']}"
+    hardware = f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"
+    commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
+    return named, software, hardware, str(run.plan["seed"]), f"{own['version']} ({commit})"

@@ -1,0 +1,157 @@
+"""A sweep survives what happens to long jobs: kill -9, a second process, failures; and the table is always the same."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    "version: 1\nname: small\nseed: 1\nrun: {on: simulate}\n"
+    "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
+    "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
+    "training: {model: {kind: mlp, hidden: 8}, data: digits, iterations: 4, evaluate_every: 2}\n"
+)
+SETTINGS = ("--set", "codec=none,fp16", "--set", "training.batch=8,16", "--seeds", "3", "--jobs", "2")
+
+
+def command(scenario: Path, out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "testbed.cli.main", "sweep", str(scenario), "--out", str(out), *SETTINGS, *more]
+
+
+def sweep(scenario: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    wanted = command(scenario, out, *more)
+    return subprocess.run(wanted, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+
+def begin(scenario: Path, out: Path) -> "subprocess.Popen[bytes]":
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command(scenario, out), cwd=ROOT, stdout=quiet, stderr=quiet)
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(scenario: Path) -> Path:
+    """An uninterrupted sweep of twelve runs."""
+    out = scenario.parent / "whole"
+    done = sweep(scenario, out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def stamps(out: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/*/result.json")}
+
+
+def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
+    lines = (whole / "sweep.csv").read_text().splitlines()
+    assert len(lines) == 13
+    assert lines[0].startswith("run,codec,training.batch,seed,back_end,status,iterations,accuracy")
+    assert all(",simulate,done,4," in line for line in lines[1:])
+    assert len(stamps(whole)) == 12
+
+
+def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
+    before = stamps(whole)
+    table = (whole / "sweep.csv").read_bytes()
+    assert sweep(scenario, whole).returncode == 0
+    assert stamps(whole) == before
+    assert (whole / "sweep.csv").read_bytes() == table
+
+
+def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, whole: Path, tmp_path: Path) -> None:
+    moments, out = random.Random(7), tmp_path / "killed"
+    deaths = 0
+    for _ in range(5):
+        process = begin(scenario, out)
+        _until_runs_begin(out, process, len(stamps(out)))
+        time.sleep(moments.uniform(0.0, 0.6))
+        deaths += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    assert deaths >= 2, "the sweep was too quick to be killed; make it longer"
+    assert sweep(scenario, out).returncode == 0
+    assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
+    assert not list(out.rglob("*.tmp"))
+
+
+def _until_runs_begin(out: Path, process: "subprocess.Popen[bytes]", finished: int) -> None:
+    """Start-up is the longest part: the blows should fall while runs are under way."""
+    deadline_s = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline_s:
+        if len(list(out.glob("runs/*/status.json"))) > finished:
+            return
+        time.sleep(0.01)
+
+
+def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orphans"
+    process = begin(scenario, out)
+    _until_runs_begin(out, process, 0)
+    children = [json.loads(path.read_text())["owner"]["pid"] for path in out.glob("runs/*/status.json")]
+    process.kill()
+    process.wait(timeout=30)
+    deadline_s = time.monotonic() + 10
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert children
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "two"
+    first, second = (
+        subprocess.Popen(command(scenario, out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(2)
+    )
+    for process in (first, second):
+        _, told = process.communicate(timeout=200)
+        assert process.returncode == 0, told
+    assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
+
+
+def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    assert sweep(scenario, out, "--shard", "1/2").returncode == 0
+    assert len(stamps(out)) == 6
+    assert sweep(scenario, out, "--shard", "2/2").returncode == 0
+    assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
+
+
+def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_path: Path) -> None:
+    out, deadline = tmp_path / "failing", ("--set", "timeouts.rendezvous=60 s,1 ms")
+    first = sweep(scenario, out, *deadline)
+    assert first.returncode == 4, first.stdout
+    failed = [line for line in first.stdout.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == 12
+    assert "waited 0.001 s for everybody to register" in failed[0]
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/status.json")}
+    assert sweep(scenario, out, *deadline).returncode == 4
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert sweep(scenario, out, *deadline, "--retry-failed").returncode == 4
+    changed = {path for path, stamp in before.items() if path.stat().st_mtime_ns != stamp}
+    states = {path: json.loads(path.read_text())["state"] for path in before}
+    assert changed == {path for path, state in states.items() if state == "failed"}
+
+
+def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "single"
+    one = [sys.executable, "-m", "testbed.cli.main", "run", str(scenario), "--set", "codec=none", "--set",
+           "training.batch=8", "--out", str(out), "--quiet"]  # fmt: skip
+    subprocess.run(one, cwd=ROOT, capture_output=True, timeout=120, check=True, env=os.environ)
+    single = json.loads((out / "result.json").read_text())
+    row = (whole / "sweep.csv").read_text().splitlines()[1]
+    assert single["parameters_sha256"] in row
+    assert str(single["iteration_time_s"]) in row

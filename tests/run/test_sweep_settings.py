@@ -1,0 +1,116 @@
+"""Which points a sweep has: grids, zips, seeds; from options, from YAML; and every mistake refused with its place."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import ScenarioError
+from testbed.run.sweep import Shard
+from testbed.run.sweep_points import code_version, points_of
+from testbed.scenario.load import load
+from testbed.scenario.sweep import Sweep, from_options, joined, read_sweep, split_values
+
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+
+
+def test_grid_is_every_value_with_every_other_and_zip_goes_along() -> None:
+    sweep = from_options(["a=1,2", "b=x"], ["c=5,6", "d=7,8"], None)
+    assert list(sweep.settings()) == [
+        {"a": a, "b": "x", "c": c, "d": d} for a in ("1", "2") for c, d in (("5", "7"), ("6", "8"))
+    ]
+    assert sweep.varied() == ("a", "c", "d")
+
+
+def test_seeds_count_from_the_scenario_s_own() -> None:
+    assert from_options([], [], 3).seeds_from(7) == (7, 8, 9)
+    assert Sweep(seeds=(4, 2)).seeds_from(7) == (4, 2)
+    assert Sweep().seeds_from(7) == (7,)
+
+
+@given(st.lists(st.sampled_from(["1", "5 Mbit/s", "{kind: hfa, k1: 2}", "[a, b]", "'a,b'", "x"]), min_size=1))
+def test_commas_within_brackets_and_quotes_do_not_split(values: list[str]) -> None:
+    assert split_values(",".join(values)) == values
+
+
+def test_yaml_section_and_options_together(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"scenario: {QUICKSTART}\n"
+        "sweep:\n  seeds: [3, 5]\n  grid:\n    codec: [none, {kind: topk, ratio: 0.1}]\n"
+        "    links[*].rate: [5 Mbit/s]\n  zip:\n    batch: [8, 16]\n    iterations: [1, 2]\n"
+    )
+    scenario, sweep = read_sweep(file)
+    assert scenario.samefile(QUICKSTART)
+    assert list(sweep.settings())[2] == {
+        "codec": "{kind: topk, ratio: 0.1}", "links[*].rate": "5 Mbit/s", "batch": "8", "iterations": "1"
+    }  # fmt: skip
+    narrowed = joined(sweep, from_options(["codec=fp16"], [], 1))
+    assert {settings["codec"] for settings in narrowed.settings()} == {"fp16"}
+    assert narrowed.seeds == 1
+
+
+def test_points_carry_their_settings_into_the_plan_and_have_names_of_their_own() -> None:
+    sweep = from_options(["codec=none,fp16", "training.batch=8,16"], [], 2)
+    points = points_of(QUICKSTART, sweep, "simulate")
+    plans = [point.plan for point in points]
+    told = [(plan.technique.codec_tier2.kind, plan.training.batch_size, plan.seed) for plan in plans]
+    assert told == [(codec, batch, seed) for codec in ("none", "fp16") for batch in (8, 16) for seed in (1, 2)]
+    assert len({point.id for point in points}) == 8
+    assert [point.id for point in points_of(QUICKSTART, sweep, "simulate")] == [point.id for point in points]
+
+
+def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -> None:
+    for place in ("testbed/plan", "testbed/engine", "testbed/simulation", "testbed/cli", "testbed/results"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "a.py").write_text("a = 1")
+    for name in ("messages.py", "world.py"):
+        (tmp_path / "testbed" / name).write_text("")
+    before = code_version("simulate", tmp_path)
+    (tmp_path / "testbed/cli/a.py").write_text("a = 2")
+    assert code_version("simulate", tmp_path) == before
+    (tmp_path / "testbed/engine/a.py").write_text("a = 2")
+    assert code_version("simulate", tmp_path) != before
+
+
+def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> None:
+    file = tmp_path / "both.yaml"
+    lines = [line for line in QUICKSTART.read_text().splitlines() if "rate_trace" not in line]
+    file.write_text("\n".join([*lines, "sweep: {seeds: 2}"]))
+    with pytest.raises(ScenarioError, match=r"both\.yaml:\d+:1: sweep: these are many runs"):
+        load(file)
+    assert len(points_of(file, read_sweep(file)[1], "simulate")) == 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "zipped", "seeds", "told"),
+    [
+        (["a"], [], None, "not a setting"),
+        (["a=1", "a=2"], [], None, "swept twice"),
+        (["seed=1,2"], [], None, "--seeds"),
+        ([], ["a=1,2", "b=1"], None, "differ in length: a has 2, b has 1"),
+        ([], [], 0, "outside"),
+        ([f"a{number}=1,2,3,4,5,6,7,8,9,10" for number in range(6)], [], None, "more than"),
+    ],
+)
+def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | None, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        from_options(grid, zipped, seeds)
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/", ""])
+def test_shards_refused(text: str) -> None:
+    with pytest.raises(ScenarioError, match="--shard"):
+        Shard.parse(text)
+
+
+def test_shards_divide_the_points() -> None:
+    numbers = list(range(10))
+    parts = [Shard(i, 3).of(numbers) for i in (1, 2, 3)]  # type: ignore[arg-type]
+    assert sorted(number for part in parts for number in part) == numbers
+
+
+def test_a_bad_value_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ScenarioError, match="--set codec=fp17"):
+        points_of(QUICKSTART, from_options(["codec=fp16,fp17"], [], None), "simulate")
