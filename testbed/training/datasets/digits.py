@@ -13,7 +13,7 @@ import torch
 
 from testbed.errors import CapabilityError
 from testbed.training.datasets.base import Dataset
-from testbed.training.options import Digits
+from testbed.training.options.datasets import Digits
 from testbed.training.seeds import numpy_stream
 
 FILE = Path("datasets", "data", "digits.csv.gz")
@@ -25,7 +25,7 @@ CLASSES = 10
 def load_digits(options: Digits, seed: int) -> Dataset:
     """A seeded share is held out for testing."""
     rows = np.loadtxt(_shipped_file(), delimiter=",", dtype=np.float32)
-    images = torch.from_numpy(rows[:, :-1] / np.float32(GREY_LEVELS)).reshape(-1, 1, SIDE, SIDE)
+    images = (torch.from_numpy(rows[:, :-1]) / GREY_LEVELS).reshape(-1, 1, SIDE, SIDE)
     labels = torch.from_numpy(rows[:, -1].astype(np.int64))
     order = torch.from_numpy(numpy_stream(seed, "hold out").permutation(len(labels)))
     held_out = round(len(labels) * options.test_share)
