@@ -236,6 +236,10 @@ class Emulation:
             if code is not None and not (child.module == "emulation.replay" and code == 0):
                 raise RunFailed(f"{child.module} ended with {code} in mid-run; the emulated links no longer hold")
 
+    def follows_trace(self, link: str) -> bool:
+        """Whether a trace, jitter or outages of the Plan change a link."""
+        return any(timeline["link"] == link for timeline in timelines_of(self.plan))
+
     def counters(self) -> dict[str, LinkCounters]:
         """Counters of every WAN link by name, since it was made."""
         assert self.shaper is not None, "the network is not up"

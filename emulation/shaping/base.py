@@ -105,6 +105,18 @@ class Shaper:
         (self._down.discard if up else self._down.add)(link)
         self._set_path(link, self._current[link])
 
+    def path_of(self, link: str) -> Path:
+        """Delay, loss and the like now; with netem, as this shaper last set them."""
+        spec = self.specs[link]
+        if spec.method == "netem":
+            return self._current[link]
+        cells = self._table.row(spec.row)
+        loss = cells[Column.LOSS_PPB] / PARTS_PER_BILLION
+        return replace(self._current[link], delay_s=cells[Column.DELAY_NS] / 1e9, loss=loss)
+
+    def is_up(self, link: str) -> bool:
+        return link not in self._down
+
     def _set_path(self, link: str, path: Path) -> None:
         spec = self.specs[link]
         self._current[link] = path

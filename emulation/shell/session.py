@@ -1,0 +1,178 @@
+"""What the shell can do, without its words: look at nodes and links, measure, change links, run programs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import statistics
+import subprocess
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulation.bulk import Transfer, transfer
+from emulation.measure import measure
+from emulation.ping import Pair, ping
+from testbed.errors import RunFailed, ScenarioError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emulation.network import Emulation
+    from emulation.shaping.base import Shaper
+
+_MS_BIND = 4096
+_HOSTS = Path("/run/testbed/hosts")
+
+
+@dataclass(frozen=True, slots=True)
+class Echoes:
+    """What came back of ``sent`` echoes."""
+
+    name: str
+    sent: int
+    rtts_s: tuple[float, ...]
+
+    def __str__(self) -> str:
+        if not self.rtts_s:
+            return f"{self.name}: none of {self.sent} answered"
+        low, middle, high = min(self.rtts_s), statistics.median(self.rtts_s), max(self.rtts_s)
+        return (
+            f"{self.name}: {len(self.rtts_s)} of {self.sent} answered, round trip"
+            f" {low * 1e3:.2f} / {middle * 1e3:.2f} / {high * 1e3:.2f} ms (least / median / most)"
+        )
+
+
+class Session:
+    """Over a network that is up."""
+
+    def __init__(self, network: Emulation) -> None:
+        self.network = network
+        self._background: list[tuple[str, subprocess.Popen[Any]]] = []
+
+    @property
+    def shaper(self) -> Shaper:
+        assert self.network.shaper is not None
+        return self.network.shaper
+
+    def node(self, name: str) -> str:
+        """``name`` if it is a node's. ``ScenarioError`` with the names that there are."""
+        if name not in self.network.layout.hosts:
+            raise ScenarioError(f"no node '{name}'; nodes: {', '.join(self.network.layout.hosts)}")
+        return name
+
+    def links(self, text: str) -> list[str]:
+        """``a>b``, or both directions of ``a<>b``."""
+        a, _, b = text.partition("<>")
+        found = [f"{a}>{b}", f"{b}>{a}"] if b else [text]
+        for name in found:
+            if name not in self.shaper.specs:
+                raise ScenarioError(f"no link '{name}'; links: {', '.join(self.shaper.specs)}")
+        return found
+
+    # -- measuring ------------------------------------------------------------------------------------------------
+
+    def ping(self, source: str, target: str, count: int = 5) -> Echoes:
+        """Echoes from a node to another, a tenth of a second apart."""
+        pair = self._pair(source, target)
+        ping([pair], count, 0.1, self._patience_s())
+        return Echoes(pair.name, count, tuple(pair.rtts_s))
+
+    def ping_all(self) -> list[Echoes]:
+        """One echo from each node to each other node."""
+        nodes = list(self.network.layout.hosts)
+        pairs = [self._pair(a, b) for a in nodes for b in nodes if a != b]
+        ping(pairs, 1, min(1.0, 0.002 * len(pairs)), self._patience_s())
+        return [Echoes(pair.name, 1, tuple(pair.rtts_s)) for pair in pairs]
+
+    def _pair(self, source: str, target: str) -> Pair:
+        namespace = self.network.namespace_path(self.node(source))
+        return Pair(f"{source} to {target}", namespace, self.network.address(self.node(target)))
+
+    def _patience_s(self) -> float:
+        links = self.network.plan.network.links
+        return 1.0 + 2 * sum(sorted((link.delay_s for link in links), reverse=True)[:4])
+
+    def goodput_bps(self, source: str, target: str, seconds: float) -> float:
+        """What TCP carries from a node to another, with the Plan's number of parallel streams."""
+        paths = self.network.namespace_path(self.node(source)), self.network.namespace_path(self.node(target))
+        streams = self.network.plan.transport.parallel_streams
+        flows = [Transfer("", *paths, self.network.address(target)) for _ in range(streams)]
+        transfer(flows, seconds)
+        return sum(flow.goodput_bps(seconds / 4) for flow in flows)
+
+    def measure(self) -> list[str]:
+        """As before a run; a line each."""
+        rows: list[str] = []
+
+        def record(kind: str, **fields: Any) -> None:
+            if kind == "measured":
+                ok = "ok" if fields["ok"] else "OUTSIDE its tolerance"
+                unit, factor = ("ms", 1e3) if fields["what"] == "rtt" else ("Mbit/s", 1e-6)
+                seen = "nothing" if fields["measured"] is None else f"{fields['measured'] * factor:.2f} {unit}"
+                rows.append(
+                    f"{fields['link']}: {fields['what']} {seen}, planned {fields['planned'] * factor:.2f}, {ok}"
+                )
+
+        measure(self.network, record, 10.0)
+        return rows
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def run(self, node: str, argv: Sequence[str]) -> int:
+        """Run a program in a node to its end, with our terminal; its exit status, 128 + n after signal n."""
+        with _interrupts_are_its_own():
+            process = self._start(node, argv)
+            code = process.wait()
+        return code if code >= 0 else 128 - code
+
+    def start(self, node: str, argv: Sequence[str]) -> int:
+        """Start a program in a node beside us; ``wait`` waits for it. Returns its number, from 1 on."""
+        name = f"{node}: {' '.join(argv)}"
+        self._background.append((name, self._start(node, argv, stdin=subprocess.DEVNULL)))
+        return len(self._background)
+
+    def wait(self) -> list[tuple[str, int]]:
+        """Wait for all that ``start`` has started; their names and exit statuses."""
+        ended = [(name, process.wait()) for name, process in self._background]
+        self._background.clear()
+        return ended
+
+    def end(self) -> None:
+        """End what still runs."""
+        for _, process in self._background:
+            process.kill()
+        self.wait()
+
+    def _start(self, node: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        if not argv:
+            raise ScenarioError("no command given")
+        try:
+            return self.network.exec(self.node(node), argv, env=_environment(), **popen)
+        except OSError as error:
+            raise RunFailed(f"{argv[0]}: {error.strerror}") from error
+
+
+def _environment() -> dict[str, str]:
+    # PyTorch's back ends look for an interface by the machine's host name, which is no address of the node
+    return {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0", **os.environ}
+
+
+@contextmanager
+def _interrupts_are_its_own() -> Iterator[None]:
+    """Ctrl-C reaches the program by the terminal; we only wait for it."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def write_hosts(network: Emulation) -> None:
+    """Names for programs: ``worker0.tokyo`` is node ``tokyo/worker0``. /etc/hosts is ours alone, in the sandbox."""
+    lines = [f"{port.ip} {'.'.join(reversed(name.split('/')))}" for name, port in network.layout.hosts.items()]
+    _HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
+    ctypes.CDLL(None).mount(str(_HOSTS).encode(), b"/etc/hosts", None, _MS_BIND, None)

@@ -1,0 +1,119 @@
+"""`testbed shell`: looks, changes, and lets unmodified programs see the configured links."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.emulation.inside import ROOT
+
+pytestmark = pytest.mark.emulation
+
+SCENARIO = """
+version: 1
+name: shell
+seed: 1
+topology:
+  data_centers:
+    - {name: a, central: true, workers: 1}
+    - {name: b, workers: 1}
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 20 ms}]
+training: {model: cnn, data: digits, iterations: 1}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO)
+    return file
+
+
+def shell(scenario: Path, *arguments: str, script: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "testbed.cli.main", "shell", str(scenario), *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        argv, input=script, capture_output=True, text=True, timeout=90, check=False, cwd=scenario.parent,
+        env=environment,
+    )  # fmt: skip
+
+
+def medians_ms(output: str) -> list[float]:
+    return [float(found) for found in re.findall(r"round trip [\d.]+ / ([\d.]+) / ", output)]
+
+
+def test_a_script_looks_and_changes(scenario: Path) -> None:
+    done = shell(
+        scenario,
+        script="""
+        nodes
+        pingall
+        ping a/worker0 b/worker0
+        delay a<>b 50 ms
+        ping a/worker0 b/worker0
+        rate a>b 4 Mbit/s
+        iperf a/worker0 b/worker0 3
+        links
+        down b>a
+        ping a/worker0 b/worker0 2
+        up b>a
+        ping a/worker0 b/worker0 2
+        meters 0.5
+        exit
+        """,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "30 of 30 pairs answered" in done.stdout
+    first, second, third = medians_ms(done.stdout)
+    assert (
+        first == pytest.approx(40, abs=3) and second == pytest.approx(100, abs=4) and third == pytest.approx(100, abs=4)
+    )
+    goodput = re.search(r"([\d.]+) Mbit/s of payload", done.stdout)
+    assert goodput and float(goodput[1]) == pytest.approx(4 * 1448 / 1514, rel=0.05)
+    assert "none of 2 answered" in done.stdout
+    assert re.search(r"a>b +up +4 Mbit/s +50.00 ms", done.stdout)
+    assert "queue kB" in done.stdout
+
+
+def test_a_scripts_mistakes_are_named_and_counted(scenario: Path) -> None:
+    done = shell(scenario, script="rate a>c 5 Mbit/s\nrate a>b 5\nping x a/worker0\nfrobnicate\n")
+    assert done.returncode == 1
+    for words in ("no link 'a>c'; links: ", "unit", "no node 'x'; nodes: a/worker0", "no command 'frobnicate'"):
+        assert words in done.stdout, done.stdout
+
+
+def test_one_command_in_a_node(scenario: Path) -> None:
+    done = shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "hostname -I; cat; exit 7", script="passed on")
+    assert done.returncode == 7
+    assert done.stdout.split() == ["10.2.0.1", "passed", "on"]
+    assert shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert "no node 'b/worker9'" in shell(scenario, "--in", "b/worker9", "--", "true").stderr
+    assert "no such-command" not in shell(scenario, "--in", "b/worker0", "--", "no-such-command").stdout
+
+
+def test_iperf3_sees_the_link(scenario: Path) -> None:
+    done = shell(
+        scenario,
+        script="run b/worker0 iperf3 -s -1 -J --logfile server.json &\nrun a/worker0 sleep 0.5\n"
+        "run a/worker0 iperf3 -c worker0.b -t 5\nwait\n",
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    seen = json.loads((scenario.parent / "server.json").read_text())["end"]["sum_received"]
+    assert seen["bits_per_second"] == pytest.approx(10e6 * 1448 / 1514, rel=0.04)
+
+
+def test_plain_ddp_sees_the_link(scenario: Path) -> None:
+    python = f"{sys.executable} {ROOT}/tests/emulation/ddp_script.py"
+    done = shell(scenario, script=f"run b/worker0 {python} 1 worker0.a &\nrun a/worker0 {python} 0 worker0.a\nwait\n")
+    assert done.returncode == 0, done.stderr + done.stdout
+    steps = [float(found) for found in re.findall(r"^step ([\d.]+)", done.stdout, re.MULTILINE)]
+    # two nodes: each sends the whole gradient once, half of it to be summed and half of the sum
+    transfer_s = 4 * (250 * 1000 + 1000) * 8 / (10e6 * 1448 / 1514)
+    assert len(steps) == 4
+    assert all(transfer_s < step < transfer_s + 0.8 for step in steps[1:]), steps
