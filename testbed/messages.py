@@ -44,6 +44,10 @@ class Kind(StrEnum):
     RELEASE = "release"  # scheduler → node: everybody has
     DONE = "done"  # node → scheduler: I have finished
     COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
+    ASK = "ask"  # member of an overlay → its root: I am ready to send this chunk
+    TELL = "tell"  # root → member: send it to that node
+    MERGE = "merge"  # member → member or root: contributions of several members to a chunk
+    SPREAD = "spread"  # root or member → member: the values of a chunk, to be passed on
     GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 

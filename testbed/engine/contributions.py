@@ -11,9 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One member's push: the tensor, what came with it, and when it was here."""
+    """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here."""
 
-    tensor: Tensor
+    tensor: Tensor | None
     notes: dict[str, Any]
     arrived_s: float
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.inbox import Inbox
+from testbed.engine.checkpoint import codec_state, load_codec_state
+from testbed.engine.inbox import Mail
 from testbed.messages import Kind, Message
 from testbed.policy.shard.slices import Slice
 from testbed.world import Future, World
@@ -50,20 +51,29 @@ class Value:
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
 PriorityOf = Callable[[int], int]
+Declared = Callable[[str, dict[int, int]], None]
 Send = Callable[[str, Message], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How pushes get to a server. ``declared`` is told which wire keys, of how many elements, live on which server."""
+
+    send: Send
+    declared: Declared | None = None
 
 
 class KVStore:
     """One child's view of the servers above it."""
 
     def __init__(
-        self, world: World, inbox: Inbox, servers: tuple[str, ...], codec: Codec, slicer: Slicer, priority: PriorityOf,
-        send: Send | None = None,
+        self, world: World, inbox: Mail, servers: tuple[str, ...], codec: Codec, slicer: Slicer, priority: PriorityOf,
+        way: Way | None = None,
     ) -> None:  # fmt: skip
-        """``send`` takes the place of the world's own for pushes, where the order axis sends them in its own way."""
+        """``way``: how pushes go, where order or overlay send them in their own way."""
         self._world, self._servers, self._codec = world, servers, codec
         self._slicer, self._priority = slicer, priority
-        self._send = send or world.send
+        self._way = way or Way(world.send)
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._sizes: dict[int, int] = {}
@@ -79,6 +89,8 @@ class KVStore:
             mine = [piece for piece in slices if piece.server == index]
             keys = torch.tensor([piece.wire_key for piece in mine], dtype=torch.int64)
             sizes_ = torch.tensor([piece.stop - piece.start for piece in mine], dtype=torch.int64)
+            if self._way.declared is not None:
+                self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
             await self._world.send(server, Message(Kind.DECLARE, parts=(keys, sizes_)))
 
     async def init(self, key: int, tensor: Tensor) -> None:
@@ -104,7 +116,7 @@ class KVStore:
         for piece in self._slices[key]:
             parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
             message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
-            await self._send(self._servers[piece.server], message)
+            await self._way.send(self._servers[piece.server], message)
 
     async def value(self, key: int, round_: int) -> Value:
         """The answer to this child's push of (key, round)."""
@@ -119,6 +131,14 @@ class KVStore:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
         return [(await self.value(key, PULL_ROUND)).tensor for key in keys]
+
+    def state(self) -> dict[str, Any]:
+        """What its codec remembers; between two rounds there is nothing else."""
+        return codec_state(self._codec)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        load_codec_state(self._codec, state)
 
     def _expect(self, wire_key: int, round_: int) -> None:
         assert (wire_key, round_) not in self._pending, f"key {wire_key}, round {round_} is already on its way"

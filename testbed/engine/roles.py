@@ -9,13 +9,15 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 from testbed.engine import dgt, technique
+from testbed.engine.checkpoint import Keeper
+from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvstore import KVStore
+from testbed.engine.kvstore import KVStore, Way
 from testbed.engine.learner import make_learner
 from testbed.engine.membership import Membership
-from testbed.engine.overlay.wiring import Overlay
+from testbed.engine.overlay.wiring import Above, Overlay
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.server import Server
@@ -23,23 +25,28 @@ from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard import SHARDS
+from testbed.policy.sync.ssp import Ssp
 from testbed.training.learner import values_sha256
 from testbed.world import Role, World
 
 
-def make_role(plan: Plan, node: NodePlan) -> Role:
-    """The coroutine function that plays ``node``; what it needs before the clock starts (data, model) is made here."""
+def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
+    """The coroutine function that plays ``node``; what it needs before the clock starts (data, model) is made here.
+
+    ``files``: where checkpoints go and come from, for runs that have any.
+    """
     if node.role == "scheduler":
-        return Scheduler(plan)
+        return Scheduler(plan, files)
     if node.role == "worker":
-        return _WORKERS.get(plan.technique.paradigm.kind, _worker)(plan, node)
-    return _server(plan, node)
+        other = _WORKERS.get(plan.technique.paradigm.kind)
+        return other(plan, node) if other else _worker(plan, node, files)
+    return _server(plan, node, files)
 
 
 _WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
-def _worker(plan: Plan, node: NodePlan) -> Role:
+def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = make_learner(plan, node)
     work = technique.local_work(plan, node, learner)
     reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
@@ -54,6 +61,7 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
         worker = Worker(plan, node, store, learner, work, reports)
         if technique.order(plan).overlaps:
             worker = PipelinedWorker(plan, node, store, learner, work)
+        worker.keeper = Keeper(world, membership, plan, files)
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
@@ -62,7 +70,7 @@ def _worker(plan: Plan, node: NodePlan) -> Role:
     return run
 
 
-def _server(plan: Plan, node: NodePlan) -> Role:
+def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     async def run(world: World) -> None:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
@@ -75,6 +83,12 @@ def _server(plan: Plan, node: NodePlan) -> Role:
             make_codec = dgt.assembled(make_codec)
         mail = below.mail if below else inbox
         server = Server(world, blocks or mail, policy, make_codec, upstream, below.send if below else None)
+        keeper = Keeper(world, membership, plan, files)
+        if keeper.resumed:
+            server.load_state(keeper.state)
+            if isinstance(policy, Ssp):
+                policy.begin_at(keeper.first_round)
+        keeper.serve(server.state)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         await membership.ended()
@@ -107,9 +121,15 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
         make_codec(),
         lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
         order.priority,
-        above.send if above else dgt.sending(plan, node, world, inbox),
-        above.declared if above else None,
+        _way(plan, node, world, inbox, above),
     )
+
+
+def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: Above | None) -> Way | None:
+    if above is not None:
+        return Way(above.send, above.declared)
+    send = dgt.sending(plan, node, world, inbox)
+    return None if send is None else Way(send)
 
 
 def _codec_maker(plan: Plan, server: str) -> Callable[[], Codec]:

@@ -5,15 +5,16 @@ A local server and a global server are this same role with another upstream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
 from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Mail
-from testbed.engine.kvstore import PULL_ROUND, Advice, Value
+from testbed.engine.kvstore import PULL_ROUND, Advice, Send, Value
 from testbed.engine.upstream import Total, Upstream
 from testbed.messages import Kind, Message
 from testbed.policy.events import Answer, Combine, Effect, Push, Report, SyncPolicy
@@ -35,14 +36,18 @@ class Server:
         policy: SyncPolicy,
         codec: CodecMaker,
         upstream: Upstream,
+        send: Send | None = None,
     ) -> None:
+        """``send`` takes the place of the world's own for values, where an overlay passes them on."""
         self._world, self._policy, self._upstream = world, policy, upstream
+        self._send = send or world.send
         self._make_codec = codec
         self._codecs: dict[str, Codec] = {}  # one per child: a codec may have memory
         self._sizes: dict[int, int] = {}
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
         self._ending = False
+        self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
         self._priorities: dict[int, int] = {}  # of keys, as their pushes came; answers go back with the same
         inbox.on(Kind.DECLARE, self._on_declare)
@@ -54,12 +59,28 @@ class Server:
         """Current values in the order of keys."""
         return [self._values[key].tensor for key in sorted(self._values)]
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, between two rounds: nothing is held then, and everybody has been answered."""
+        state: dict[str, Any] = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
+        state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
+        for member, codec in self._codecs.items():
+            state |= under(f"codec/{member}", codec_state(codec))
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``, before any message has come; members then declare their keys, and go on."""
+        self._ending = bool(state["ending"])
+        self._upstream.load_state(below("upstream", state))
+        self._values = {int(key): Value(tensor) for key, tensor in below("value", state).items()}
+        self._resumed = below("codec", state)
+
     # ---- first values -------------------------------------------------------------------------------------------
 
     def _on_declare(self, message: Message) -> None:
         keys, counts = message.parts
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         self._codecs[message.sender] = self._make_codec()
+        load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes = sizes
             self._world.spawn(self._upstream.declare(sizes), "declare keys")
@@ -86,13 +107,14 @@ class Server:
         for member in members:
             self._codecs[member].begin(key, value)
             self._upstream.handed_out(key, value, member)
-            await self._world.send(member, Message(Kind.VALUE, key, PULL_ROUND, parts=(value,)))
+            await self._send(member, Message(Kind.VALUE, key, PULL_ROUND, parts=(value,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
-        tensor = self._codecs[member].decode(key, message.parts, self._sizes[key])
+        # without parts, it is in the sum that came in another member's name
+        tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
         self._priorities[key] = message.priority
         self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s))
         reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
@@ -109,11 +131,16 @@ class Server:
 
     async def _combine(self, effect: Combine) -> None:
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
-        tensors = [contribution.tensor for contribution in taken]
+        tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         work = Work("sum", effect.round, size_bytes=sum(tensor.nbytes for tensor in tensors))
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         total = Total(
-            effect.key, effect.round, tensor, effect.members, merged_notes(taken), self._priorities[effect.key]
+            effect.key,
+            effect.round,
+            tensor,
+            effect.members,
+            merged_notes([each.notes for each in taken]),
+            self._priorities[effect.key],
         )
         if effect.up:
             self._values[effect.key] = await self._upstream.apply(total)
@@ -133,9 +160,7 @@ class Server:
             advice = Advice(self._ending, waited_s, steps)
             parts = self._codecs[member].encode_value(key, value.tensor)
             self._upstream.handed_out(key, value.tensor, member)
-            await self._world.send(
-                member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key])
-            )
+            await self._send(member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key]))
 
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:
@@ -148,13 +173,13 @@ def sum_in_order(tensors: list[Tensor]) -> Tensor:
     return total
 
 
-def merged_notes(contributions: list[Contribution]) -> dict[str, Any]:
+def merged_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the pushes said, together."""
     notes: dict[str, Any] = {}
-    if any(each.notes.get("last") for each in contributions):
+    if any(each.get("last") for each in all_notes):
         notes["last"] = True
-    losses = [each.notes["loss"] for each in contributions if "loss" in each.notes]
+    losses = [each["loss"] for each in all_notes if "loss" in each]
     if losses:
         notes["loss"] = sum(losses) / len(losses)
-    reports = {worker: report for each in contributions for worker, report in each.notes.get("reports", {}).items()}
+    reports = {worker: report for each in all_notes for worker, report in each.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})

@@ -69,6 +69,18 @@ def _serverless(scenario: Scenario) -> bool:
     return bool(scenario.paradigm.trait("tiers") == 0)
 
 
+def _not_kept(scenario: Scenario) -> list[str]:
+    """The axes whose value has a memory that checkpoints do not hold."""
+    codecs, overlays = scenario.codec, scenario.overlay
+    reasons = {
+        "paradigm": scenario.paradigm.trait("tiers") is None,
+        "codec": any(codec.kind not in ("none", "fp16") for codec in (codecs.tier1, codecs.tier2)),
+        "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
+        "order": scenario.order.kind == "dgt" or scenario.order.options().get("overlap") == "layers",
+    }
+    return [axis for axis, has_memory in reasons.items() if has_memory]
+
+
 REFUSED: tuple[Refused, ...] = (
     Refused(
         ("sync",),
@@ -134,6 +146,42 @@ REFUSED: tuple[Refused, ...] = (
         "'overlap: layers' begins the next forward pass layer by layer, with values that come down ready to use; "
         "here workers update their own model, all of it at once",
         "write 'overlap: none'; slices and priorities work all the same",
+    ),
+    *(
+        Refused(
+            ("overlay", tier),
+            lambda scenario, tier=tier: (  # type: ignore[misc]
+                getattr(scenario.overlay, tier).kind != "star"
+                and getattr(scenario.sync, tier).kind in ("tap", "ssp", "mixedsync")
+            ),
+            "contributions are merged on their way, and here each is applied by itself, as it comes",
+            "write 'star', or an algorithm that waits for all, such as 'sync: fsa'",
+        )
+        for tier in ("tier1", "tier2")
+    ),
+    *(
+        Refused(
+            ("overlay", tier),
+            lambda scenario, tier=tier: (  # type: ignore[misc]
+                getattr(scenario.overlay, tier).options().get("merge") == "sum"
+                and getattr(scenario.codec, tier).kind not in ("none", "fp16")
+            ),
+            "'merge: sum' adds up on the way, and sums of what this codec makes cannot be sent in it",
+            "write 'merge: exact', or 'codec: fp16' or 'none'",
+        )
+        for tier in ("tier1", "tier2")
+    ),
+    Refused(
+        ("overlay", "tier2"),
+        lambda scenario: scenario.order.kind == "dgt" and scenario.overlay.tier2.kind != "star",
+        "DGT's blocks go straight to the global servers, some of them unreliably; nobody can merge them on the way",
+        "write 'overlay: {tier1: …, tier2: star}'",
+    ),
+    Refused(
+        ("checkpoint", "every"),
+        lambda scenario: scenario.checkpoint.every > 0 and bool(_not_kept(scenario)),
+        "the memory of this technique (residuals, measured rates, half a round) is not in a checkpoint yet",
+        "write 'every: 0', or codec: none or fp16, overlay: star, order without overlap or dgt, paradigm: hips or ps",
     ),
     Refused(
         ("training", "target_accuracy"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from testbed.policy.overlay.star import Star
+from typing import Any
 
-OVERLAYS = {"star": Star}
+from testbed.policy.overlay.star import Star
+from testbed.policy.overlay.tree import Tree
+from testbed.policy.overlay.tsengine import TsEngine
+
+OVERLAYS: dict[str, type[Any]] = {"star": Star, "tree": Tree, "tsengine": TsEngine}

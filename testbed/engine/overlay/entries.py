@@ -1,0 +1,64 @@
+"""What travels in one message between nodes of an overlay: several tensors of several keys, and for whom they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.engine.server import merged_notes, sum_in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The encoded contribution of ``members`` (ranks) to ``key``, added up; or the value of ``key``, for all."""
+
+    members: tuple[int, ...]
+    key: int
+    parts: tuple[Tensor, ...]
+    notes: dict[str, Any]
+
+
+def pack(entries: Sequence[Entry]) -> tuple[list[Any], tuple[Tensor, ...]]:
+    """Meta data and one flat tensor per dtype: a message carries few parts, whatever the number of entries."""
+    flats: dict[torch.dtype, list[Tensor]] = {}
+    meta: list[Any] = []
+    for entry in entries:
+        layout = []
+        for part in entry.parts:
+            assert part.dim() == 1, "codecs make flat parts"
+            flats.setdefault(part.dtype, []).append(part)
+            layout.append([list(flats).index(part.dtype), part.numel()])
+        meta.append([list(entry.members), entry.key, layout, entry.notes])
+    return meta, tuple(flat[0] if len(flat) == 1 else torch.cat(flat) for flat in flats.values())
+
+
+def unpack(meta: Sequence[Any], flats: Sequence[Tensor]) -> list[Entry]:
+    """Inverse of ``pack``; parts share the memory of ``flats``."""
+    positions = [0] * len(flats)
+    entries = []
+    for members, key, layout, notes in meta:
+        parts = []
+        for dtype, size in layout:
+            parts.append(flats[dtype][positions[dtype] : positions[dtype] + size])
+            positions[dtype] += size
+        entries.append(Entry(tuple(members), key, tuple(parts), dict(notes)))
+    return entries
+
+
+def added_up(entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int]) -> list[Entry]:
+    """One entry per key: the sum, in the order of the first member of each; decoded and encoded without memory."""
+    sums = []
+    for key, size in sizes.items():
+        mine = sorted((entry for entry in entries if entry.key == key), key=lambda entry: entry.members[0])
+        if len(mine) == 1:
+            sums += mine
+            continue
+        total = sum_in_order([codec.decode(key, entry.parts, size) for entry in mine])
+        members = tuple(sorted(member for entry in mine for member in entry.members))
+        sums.append(Entry(members, key, codec.encode(key, total), merged_notes([entry.notes for entry in mine])))
+    return sums

@@ -1,0 +1,125 @@
+"""The root of an overlay: hands what arrives to its ``Server`` as pushes, and sends the server's answers as one.
+
+It also keeps the policy, where transfers are told one by one: words go to and fro between each node and the server
+that it would talk to anyway, and every server looks after its own keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from testbed.engine.kvstore import PULL_ROUND
+from testbed.engine.overlay.entries import Entry, pack, unpack
+from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Tapped, bytes_per_s
+from testbed.messages import Kind, Message
+from testbed.policy.overlay.events import Transfer
+from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.tsengine import TsEngine
+from testbed.world import World
+
+
+@dataclass(slots=True)
+class _Answers:
+    """The server's answers to one chunk's round: a value per key, and how long each member's contribution lay."""
+
+    waits_s: list[float]
+    values: dict[int, Message] = field(default_factory=dict)
+    count: int = 0
+
+
+class Root:
+    """``guide``: a fixed tree, or the policy that tells each transfer."""
+
+    def __init__(
+        self, world: World, mail: OverlayMail, server: Tapped, group: Group, guide: Parents | TsEngine
+    ) -> None:
+        self._world, self._server, self._group, self._guide = world, server, group, guide
+        self._ranks = {member: rank for rank, member in enumerate(group.members)}
+        self._chunks = Chunks()
+        self._answers: dict[tuple[int, int], _Answers] = {}
+        self._spreads: dict[int, Message] = {}
+        mail.on(Kind.MERGE, group.root, self._on_merge)
+        mail.on(Kind.ASK, group.root, self._on_ask)
+
+    def on_declare(self, message: Message) -> None:
+        """A child has declared its keys; all declare the same."""
+        if not self._chunks.by_name:
+            keys, counts = message.parts
+            self._chunks.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)), self._group.chunk_bytes)
+
+    # ---- up -----------------------------------------------------------------------------------------------------
+
+    def _on_merge(self, message: Message) -> None:
+        for entry in unpack(message.meta["entries"], message.parts):
+            self._contribute(entry, message)
+        if isinstance(self._guide, TsEngine):
+            arrived = Transfer(True, message.key, message.round, message.sender, self._group.root)
+            self._guide.arrived(arrived, bytes_per_s(message, self._world.now()))
+            self._begin(self._guide.ready(True, message.key, message.round, self._group.root))
+
+    def _contribute(self, entry: Entry, message: Message) -> None:
+        """One push per member; of a sum the first member's carries it, and those of the others are empty."""
+        parts, notes = entry.parts, entry.notes
+        for member in entry.members:
+            push = Message(Kind.PUSH, entry.key, message.round, notes, parts, message.priority)
+            push.sender = self._group.members[member]
+            self._server.deliver(push)
+            parts, notes = (), {}
+
+    # ---- down ---------------------------------------------------------------------------------------------------
+
+    async def send(self, to: str, message: Message) -> None:
+        """What the server sends: answers to a round are gathered, first values go their own way."""
+        if message.round == PULL_ROUND:
+            await self._world.send(to, message)
+            return
+        chunk = self._chunks.of_key[message.key]
+        where = (chunk.name, message.round)
+        answers = self._answers.setdefault(where, _Answers([0.0] * len(self._group.members)))
+        rank = self._ranks[to]
+        answers.waits_s[rank] = max(answers.waits_s[rank], message.meta.pop("waited_s", 0.0))
+        answers.values.setdefault(message.key, message)
+        answers.count += 1
+        if answers.count == len(chunk.sizes) * len(self._group.members):
+            self._spread(*where, self._answers.pop(where))
+
+    def _spread(self, chunk: int, round_: int, answers: _Answers) -> None:
+        values = [answers.values[key] for key in sorted(answers.values)]
+        meta, parts = pack([Entry((), value.key, value.parts, value.meta) for value in values])
+        about = {"root": self._group.root, "entries": meta} | (
+            {"waits": answers.waits_s} if any(answers.waits_s) else {}
+        )
+        priority = max(value.priority for value in values)
+        self._spreads[chunk] = Message(Kind.SPREAD, chunk, round_, about, parts, priority)
+        if isinstance(self._guide, TsEngine):
+            self._begin(self._guide.ready(False, chunk, round_, self._group.root))
+            return
+        for child in self._guide.children(-1):
+            self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
+
+    async def _send_down(self, chunk: int, to: str) -> None:
+        held = self._spreads[chunk]
+        await self._world.send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+
+    # ---- words with members -------------------------------------------------------------------------------------
+
+    def _on_ask(self, message: Message) -> None:
+        assert isinstance(self._guide, TsEngine), "nobody asks in a fixed tree"
+        up, source = message.meta["up"], message.meta.get("source")
+        if source:
+            arrived = Transfer(up, message.key, message.round, source, message.sender)
+            self._guide.arrived(arrived, message.meta["speed"])
+        self._begin(self._guide.ready(up, message.key, message.round, message.sender))
+
+    def _begin(self, transfers: Iterable[Transfer]) -> None:
+        for transfer in transfers:
+            if transfer.source == self._group.root:
+                self._world.spawn(self._send_down(transfer.chunk, transfer.target), "send values")
+            else:
+                self._world.spawn(self._tell(transfer), "tell")
+
+    async def _tell(self, transfer: Transfer) -> None:
+        about = {"root": self._group.root, "up": transfer.up, "to": transfer.target}
+        message = Message(Kind.TELL, transfer.chunk, transfer.round, about, priority=CONTROL_PRIORITY)
+        await self._world.send(transfer.source, message)

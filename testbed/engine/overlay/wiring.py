@@ -1,0 +1,103 @@
+"""Puts the overlay's parts beside a node's KVStore and Server, from the Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from testbed.codec.base import Codec
+from testbed.engine import technique
+from testbed.engine.inbox import Mail
+from testbed.engine.kvstore import Send
+from testbed.engine.overlay.group import Group, OverlayMail, Tapped
+from testbed.engine.overlay.member import Member
+from testbed.engine.overlay.root import Root
+from testbed.messages import Kind, Message
+from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.tsengine import TsEngine
+from testbed.training.seeds import seed_for
+from testbed.world import World
+
+
+class Above:
+    """A child's side, towards all of its servers."""
+
+    def __init__(self, world: World, mail: Mail, members: Mapping[str, Callable[[Tapped], Member]]) -> None:
+        self.mail = Tapped(mail)
+        self._members = {server: make(self.mail) for server, make in members.items()}
+
+    async def send(self, server: str, message: Message) -> None:
+        """A push, to be merged on its way."""
+        await self._members[server].push(message)
+
+    def declared(self, server: str, sizes: dict[int, int]) -> None:
+        """These wire keys live on ``server``."""
+        self._members[server].declare(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A server's side, towards its children: where its mail comes from, and where its answers go."""
+
+    mail: Tapped
+    send: Send
+
+
+class Overlay:
+    """One node's relays. A node that takes part in no overlay has neither ``above`` nor ``below``."""
+
+    def __init__(self, plan: Plan, node: NodePlan, world: World, mail: Mail) -> None:
+        self._plan, self._world, self._mail = plan, world, OverlayMail(mail)
+        self._inbox, self._node = mail, node
+
+    def above(self, make_codec: Callable[[], Codec]) -> Above | None:
+        """Towards this node's servers, if it contributes to them through an overlay."""
+        if not self._node.parents or _choice(self._plan, self._node.parents[0]).kind == "star":
+            return None
+        groups = [_group(self._plan, parent) for parent in self._node.parents]
+        if self._node.name not in groups[0].members:
+            return None
+        return Above(
+            self._world,
+            self._inbox,
+            {group.root: self._maker(group, make_codec) for group in groups},
+        )
+
+    def _maker(self, group: Group, make_codec: Callable[[], Codec]) -> Callable[[Tapped], Member]:
+        guide = _guide(self._plan, group)
+        tree = guide if isinstance(guide, Parents) else None
+        return lambda store: Member(self._world, self._mail, store, group, make_codec(), tree)
+
+    def below(self) -> Below | None:
+        """Towards this server's children, if they contribute through an overlay."""
+        if _choice(self._plan, self._node.name).kind == "star":
+            return None
+        group = _group(self._plan, self._node.name)
+        mail = Tapped(self._inbox)
+        root = Root(self._world, self._mail, mail, group, _guide(self._plan, group))
+        mail.before(Kind.DECLARE, root.on_declare)
+        return Below(mail, root.send)
+
+
+def _choice(plan: Plan, server: str) -> Choice:
+    """The overlay between ``server`` and its children."""
+    return plan.technique.overlay_tier1 if plan.node(server).role == "server" else plan.technique.overlay_tier2
+
+
+def _group(plan: Plan, root: str) -> Group:
+    options = _choice(plan, root).options
+    members = technique.contributors(plan, plan.node(root))
+    return Group(root, members, options["chunk"], options["merge"] == "sum")
+
+
+def _guide(plan: Plan, group: Group) -> Parents | TsEngine:
+    choice = _choice(plan, group.root)
+    kind = OVERLAYS[choice.kind]
+    options = kind.Options(**choice.options)
+    if kind.coordinated:
+        engine: TsEngine = kind(group.root, group.members, options, seed_for(plan.seed, "overlay", group.root))
+        return engine
+    tree: Parents = kind(len(group.members), options).tree
+    return tree

@@ -1,0 +1,55 @@
+"""What an overlay policy decides, as plain data: which node sends what to whom.
+
+A *group* is one server, the root, and the children that contribute to its rounds, the members. Keys travel in
+*chunks*, which are named by their first key. Up: what members contribute to a round, merged on the way. Down: the
+values after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CHUNK = {
+    "help": "keys of one server travel together up to this size (as float32); a larger key is a chunk of its own",
+    "unit": "bytes",
+}
+CHUNK_BYTES = 4_000_000
+MERGE = {
+    "help": "sum: nodes add up what they pass on, so a server takes in few sums, and rounding depends on the tree; "
+    "exact: contributions travel on one by one, and the sum has the bits that a star gives",
+    "choices": ("sum", "exact"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """``source`` is to send ``chunk`` of ``round`` to ``target``."""
+
+    up: bool
+    chunk: int
+    round: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Keys that travel together: wire key to elements, in order."""
+
+    name: int
+    sizes: Mapping[int, int] = field(hash=False)
+
+
+def chunks_of(sizes: Mapping[int, int], limit_bytes: int) -> list[Chunk]:
+    """Consecutive keys of one server, up to ``limit_bytes`` each. Every node of a group finds the same."""
+    chunks: list[dict[int, int]] = []
+    room = 0
+    for key in sorted(sizes):
+        size_bytes = 4 * sizes[key]
+        if not chunks or size_bytes > room:
+            chunks.append({})
+            room = limit_bytes
+        chunks[-1][key] = sizes[key]
+        room -= size_bytes
+    return [Chunk(next(iter(chunk)), chunk) for chunk in chunks]

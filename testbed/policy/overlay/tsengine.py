@@ -1,0 +1,181 @@
+"""TSEngine: who sends to whom is decided transfer by transfer, by the throughput that was measured.
+
+Zhou et al., TSEngine: enabling communication scheduling for distributed machine learning over WAN, IEEE TNSM 18(4),
+2021, and its code in GeoMX. Nobody sends before it is told.
+
+Values (down): whoever holds them asks for a receiver. With probability min(known / unserved, max_greed) it is the
+unserved node with the highest measured throughput from here; otherwise one that is not measured is drawn, or any if
+all are. A receiver becomes a holder, so the tree grows at both ends.
+
+Contributions (up): nodes that are ready queue up, the root among them. The first two are paired: to the root if it is
+one of them; else along the faster direction. The receiver merges and queues up again. Every node so takes in one
+transfer of a chunk at a time, and merges happen elsewhere while the root is busy. Of several chunks ``ports`` may be on
+their way to or from one node at a time: while one is asked for, others keep its link busy. ``pairing: fastest`` looks
+at all pairs that are ready, not only at the first: it takes the best measured one.
+
+Unlike in GeoMX throughput is bytes over wall time, it expires, the greed is a fraction and applies, several chunks
+are under way at once, and there may be several servers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from testbed.policy.overlay.chance import Stream
+from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, Transfer
+from testbed.policy.overlay.throughput import Throughput
+
+
+class TsEngine:
+    """Kept by the root of a group. Names, chunks and rounds are all it knows."""
+
+    coordinated = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """See the module's docstring."""
+
+        max_greed: float = field(
+            default=0.9, metadata={"help": "the most often that the best known receiver is taken", "min": 0, "max": 1}
+        )
+        expiry: int = field(
+            default=5, metadata={"help": "rounds after which a measurement is forgotten", "min": 0, "max": 10**6}
+        )
+        pairing: str = field(
+            default="first",
+            metadata={
+                "help": "first: the first two in the queue, as published; fastest: the best measured pair in it",
+                "choices": ("first", "fastest"),
+            },
+        )
+        ports: int = field(
+            default=3, metadata={"help": "transfers that a node takes in, or sends, at a time", "min": 1, "max": 1000}
+        )
+        chunk: int = field(default=CHUNK_BYTES, metadata=CHUNK)
+        merge: str = field(default="sum", metadata=MERGE)
+
+    def __init__(self, root: str, members: tuple[str, ...], options: Options, seed: int) -> None:
+        self._root, self._members, self._options = root, members, options
+        self._stream = Stream(seed)
+        self.throughput = Throughput(options.expiry)
+        self._gathers: dict[tuple[int, int], _Gather] = {}
+        self._spreads: dict[tuple[int, int], _Spread] = {}
+        self._sending: Counter[str] = Counter()
+        self._taking: Counter[str] = Counter()
+
+    def ready(self, up: bool, chunk: int, round_: int, node: str) -> list[Transfer]:
+        """Up: ``node`` has all that it can have of (chunk, round) by now. Down: it holds the values."""
+        where = (chunk, round_)
+        if up:
+            if where not in self._gathers:
+                self._gathers[where] = _Gather([self._root], dict.fromkeys(self._members, 1) | {self._root: 0})
+            gather = self._gathers[where]
+            if node not in gather.queue:
+                gather.queue.append(node)
+            if gather.weights[self._root] == len(self._members):
+                del self._gathers[where]
+        elif node == self._root:
+            self._spreads[where] = _Spread([node], list(self._members))
+        elif where in self._spreads:
+            self._spreads[where].holders.append(node)
+        return self._match()
+
+    def arrived(self, transfer: Transfer, bytes_per_s: float) -> None:
+        """A transfer has ended; its target says so before it is ``ready`` again."""
+        self._sending[transfer.source] -= 1
+        self._taking[transfer.target] -= 1
+        self.throughput.add(transfer.source, transfer.target, bytes_per_s, transfer.round)
+        if not transfer.up and (spread := self._spreads.get((transfer.chunk, transfer.round))):
+            spread.holders.append(transfer.source)
+        if transfer.up:
+            weights = self._gathers[transfer.chunk, transfer.round].weights
+            weights[transfer.target] += weights.pop(transfer.source)
+
+    # ---- choices ------------------------------------------------------------------------------------------------
+
+    def _match(self) -> list[Transfer]:
+        """All transfers that can begin now."""
+        begun: list[Transfer] = []
+        for where, spread in list(self._spreads.items()):
+            begun += self._grow(where, spread)
+            if not spread.unserved:
+                del self._spreads[where]
+        for where, gather in self._gathers.items():
+            while (pair := self._pair(where[1], gather)) is not None:
+                begun.append(self._begin(Transfer(True, *where, *pair)))
+                gather.queue = [node for node in gather.queue if node not in pair]
+        return begun
+
+    def _begin(self, transfer: Transfer) -> Transfer:
+        self._sending[transfer.source] += 1
+        self._taking[transfer.target] += 1
+        return transfer
+
+    def _grow(self, where: tuple[int, int], spread: _Spread) -> list[Transfer]:
+        begun, waiting = [], []
+        for holder in spread.holders:
+            free = [node for node in spread.unserved if self._taking[node] < self._options.ports]
+            if not free or self._sending[holder] >= self._options.ports:
+                waiting.append(holder)
+                continue
+            receiver = self._receiver(holder, free, where[1])
+            spread.unserved.remove(receiver)
+            begun.append(self._begin(Transfer(False, *where, holder, receiver)))
+        spread.holders = waiting
+        return begun
+
+    def _receiver(self, holder: str, unserved: list[str], round_: int) -> str:
+        known = {node: rate for node in unserved if (rate := self.throughput.get(holder, node, round_)) is not None}
+        greed = min(len(known) / len(unserved), self._options.max_greed)
+        if known and self._stream.share() < greed:
+            return max(known, key=lambda node: known[node])
+        unknown = [node for node in unserved if node not in known] or unserved
+        return unknown[self._stream.below(len(unknown))]
+
+    def _pair(self, round_: int, gather: _Gather) -> tuple[str, str] | None:
+        """Sender and receiver out of the queue, or ``None``."""
+        if self._options.pairing == "fastest":
+            return self._fastest(round_, gather.queue)
+        pairs = (self._directed(pair, round_) for pair in combinations(gather.queue, 2))
+        return next((pair for pair in pairs if self._can(*pair)), None)
+
+    def _directed(self, pair: tuple[str, str], round_: int) -> tuple[str, str]:
+        """To the root, or along the way that is known to be faster; if neither is, from the later to the earlier."""
+        first, second = pair
+        if self._root in pair:
+            return (second, first) if first == self._root else pair
+        there, back = (self.throughput.get(*way, round_) or 0.0 for way in (pair, (second, first)))
+        return pair if there > back else (second, first)
+
+    def _fastest(self, round_: int, queue: list[str]) -> tuple[str, str] | None:
+        """The best pair by measurement, or now and then one that nobody has measured."""
+        pairs = [(a, b) for a in queue for b in queue if a not in (b, self._root) and self._can(a, b)]
+        if not pairs:
+            return None
+        rates = {pair: self.throughput.get(*pair, round_) for pair in pairs}
+        unknown = [pair for pair in pairs if rates[pair] is None]
+        if unknown and self._stream.share() >= self._options.max_greed:
+            return unknown[self._stream.below(len(unknown))]
+        return max(pairs, key=lambda pair: rates[pair] or 0.0)
+
+    def _can(self, source: str, target: str) -> bool:
+        ports = self._options.ports
+        return self._sending[source] < ports and self._taking[target] < ports
+
+
+@dataclass(slots=True)
+class _Gather:
+    """A chunk's round on its way up: who is ready, in order, and how many contributions each node holds."""
+
+    queue: list[str]
+    weights: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Spread:
+    """A chunk's round on its way down: who holds it and is free, and who has not been served."""
+
+    holders: list[str]
+    unserved: list[str]
