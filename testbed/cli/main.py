@@ -9,10 +9,26 @@ import sys
 from collections.abc import Sequence
 
 from testbed import __version__
-from testbed.cli import clean, compare, doctor, export, new, plan, report, run, schema, shell, show, sweep, validate
+from testbed.cli import (
+    clean,
+    compare,
+    doctor,
+    export,
+    new,
+    plan,
+    report,
+    run,
+    schema,
+    shell,
+    show,
+    sweep,
+    topology,
+    trace,
+    validate,
+)
 from testbed.errors import TestbedError
 
-VERBS = (run, sweep, shell, validate, plan, show, compare, report, export, doctor, clean, schema, new)
+VERBS = (run, sweep, shell, validate, plan, show, compare, report, export, doctor, clean, topology, trace, schema, new)
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
 EXIT_CODES = """\

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
 from testbed.scenario.load import resolved
+from testbed.scenario.network import Topology
 from testbed.scenario.schema import Scenario
 
 
 def resolved_yaml(scenario: Scenario) -> str:
     """The scenario with overrides applied, defaults filled in and trace files read; loads to an equal scenario."""
+    return _dump(resolved(scenario))
+
+
+def topology_yaml(topology: Topology) -> str:
+    """A topology written out, in the form that ``use`` reads; loads to an equal topology."""
+    return _dump(resolved(topology))
+
+
+def _dump(value: Any) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 120
     stream = io.StringIO()
-    yaml.dump(resolved(scenario), stream)
+    yaml.dump(value, stream)
     return stream.getvalue()
 
 

@@ -1,0 +1,154 @@
+"""Show a network: its data centres and links as tables, a picture, JSON or YAML. Without a name, list what there is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.plan.model import LinkPlan, NetworkPlan
+    from testbed.scenario.look_up import Network
+
+HELP = "show a network by name or file: tables, picture, JSON"
+LINKS_SHOWN = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", nargs="?", metavar="NAME|FILE",
+                        help="a built-in, a generator, a .yaml, .graphml, .gml or .xml file or scenario")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                        help="as beside 'use', or an option of a generator: --set scale=10")  # fmt: skip
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
+    parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if arguments.network is None:
+        return _list(arguments.json)
+    from testbed.plan.network import build_network
+    from testbed.scenario.look_up import network
+
+    found = network(arguments.network, arguments.overrides)
+    plan = build_network(found.topology, "simulate")
+    if arguments.json:
+        print(json.dumps(_as_json(found, plan)))
+    else:
+        _print(found, plan)
+    if arguments.picture:
+        _draw(found, plan, arguments.picture)
+    if arguments.yaml:
+        _write(found, arguments.yaml)
+    if not arguments.json:
+        for path in (arguments.picture, arguments.yaml):
+            if path:
+                print(f"written: {path}")
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    from testbed.cli import look
+    from testbed.scenario.look_up import network
+    from topologies.generators import GENERATORS
+    from topologies.library import BUILT_IN
+
+    found = [network(name) for name in BUILT_IN]
+    kinds = {kind: (options.__doc__ or "").splitlines()[0] for kind, options in GENERATORS.items()}
+    if as_json:
+        built_in = {entry.name: _title(entry) for entry in found}
+        print(json.dumps({"kind": "topologies", "built_in": built_in, "generators": kinds}))
+        return 0
+    shown = look.table("built-in topologies", "name", ">data centres", ">links", "what it is")
+    for entry in found:
+        shown.add_row(entry.name, str(len(entry.topology.data_centers)), str(len(entry.topology.links)), _title(entry))
+    made = look.table("generators", "name", "what it makes")
+    for kind, about in kinds.items():
+        made.add_row(kind, about)
+    look.console().print(shown, made)
+    return 0
+
+
+def _title(found: Network) -> str:
+    return (found.topology.about and found.topology.about.title) or ""
+
+
+def _print(found: Network, plan: NetworkPlan) -> None:
+    from testbed.cli import look
+    from testbed.units import format_duration, format_rate
+
+    about, topology = found.topology.about, found.topology
+    console = look.console()
+    sites = look.table(f"{found.name}: {_title(found)}" if _title(found) else found.name,
+                       "data centre", ">workers", ">LAN", ">LAN delay", "place")  # fmt: skip
+    for site, planned in zip(topology.data_centers, plan.sites, strict=True):
+        place = topology.coordinates.get(site.name)
+        sites.add_row(site.name + (" (central)" if site.central else ""), str(site.workers),
+                      format_rate(planned.lan_rate_bps), format_duration(planned.lan_delay_s),
+                      f"{place[0]:g}, {place[1]:g}" if place else look.NONE)  # fmt: skip
+    console.print(sites)
+    if plan.routers:
+        console.print(f"routers: {', '.join(plan.routers)}", markup=False)
+    console.print(_links(plan))
+    if about is not None:
+        lines = (("source", about.source), ("licence", about.licence), *(("note", note) for note in about.notes),
+                 *(("mended", note) for note in about.mended))  # fmt: skip
+        for key, text in lines:
+            if text:
+                console.print(f"{key}: {text}", markup=False)
+    if topology.scale != 1:
+        console.print(f"scale: all rates above are divided by {topology.scale:g}; delays are not")
+
+
+def _links(plan: NetworkPlan) -> Any:
+    from testbed.cli import look
+    from testbed.units import format_duration, format_rate, format_share, format_size
+
+    title = (
+        f"links (the first {LINKS_SHOWN} of {len(plan.links)} directions)" if len(plan.links) > LINKS_SHOWN else "links"
+    )
+    shown = look.table(title, "link", ">rate", ">one-way delay", ">round trip", ">queue", ">loss", "traces")
+    delays = {link.name: link.delay_s for link in plan.links}
+    for link in plan.links[:LINKS_SHOWN]:
+        back = delays.get(f"{link.target}>{link.source}")
+        trip = format_duration(float(f"{link.delay_s + back:.6g}")) if back is not None else look.NONE
+        shown.add_row(link.name, format_rate(float(f"{link.rate_bps:.6g}")), format_duration(link.delay_s), trip,
+                      format_size(link.queue_bytes), format_share(link.loss), _traces(link))  # fmt: skip
+    return shown
+
+
+def _traces(link: LinkPlan) -> str:
+    named = (("rate", link.rate_trace), ("delay", link.delay_trace), ("loss", link.loss_trace))
+    return ", ".join(f"{what}: {len(series.values)} steps" for what, series in named if series) or "-"
+
+
+def _as_json(found: Network, plan: NetworkPlan) -> dict[str, Any]:
+    from testbed.scenario.load import resolved
+
+    written = resolved(found.topology)
+    links = [
+        {"link": link.name, "rate_bps": link.rate_bps, "delay_s": link.delay_s, "queue_bytes": link.queue_bytes,
+         "loss": link.loss}
+        for link in plan.links
+    ]  # fmt: skip
+    return {"kind": "topology", "name": found.name, "about": written.get("about", {}), "scale": found.topology.scale,
+            "data_centers": written["data_centers"], "routers": list(plan.routers), "links": links,
+            "coordinates": found.topology.coordinates, "routes": plan.routes}  # fmt: skip
+
+
+def _draw(found: Network, plan: NetworkPlan, path: Path) -> None:
+    from analysis.figures.topology import draw
+    from testbed.cli.pictures import save
+
+    graph = found.graph.copy()
+    for link in plan.links:
+        graph.edges[link.source, link.target].update(rate_bps=link.rate_bps, delay_s=link.delay_s)
+    scale = f"rates divided by {found.topology.scale:g}" if found.topology.scale != 1 else ""
+    save(draw(graph, found.name, "; ".join(filter(None, (_title(found), scale)))), path)
+
+
+def _write(found: Network, path: Path) -> None:
+    from testbed.cli.pictures import write
+    from testbed.scenario.write import topology_yaml
+
+    write(path, topology_yaml(found.topology))

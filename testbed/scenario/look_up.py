@@ -1,0 +1,91 @@
+"""A network outside a scenario: a built-in, a generator, a graph file, a topology file, or the one of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ValidationError
+
+from testbed.errors import ScenarioError
+from testbed.scenario import overrides as override_language
+from testbed.scenario.axes import Section
+from testbed.scenario.document import Mapping, Node, Scalar, Where, parse, plain
+from testbed.scenario.graphs import graph_of, topology_of
+from testbed.scenario.load import load
+from testbed.scenario.network import Topology
+from testbed.scenario.problems import lines_of, problems_of
+from testbed.scenario.suggest import suggestion
+from testbed.scenario.use import TOPOLOGY
+from topologies.generators import BUILDERS, GENERATORS
+from topologies.graph import Graph
+from topologies.library import BUILT_IN
+from topologies.traces.model import TextFile
+
+
+class _Holder(Section):
+    """What a topology is read in, as in a scenario."""
+
+    topology: Annotated[Topology, TOPOLOGY]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology written out, and its annotated graph (rates as they stand, before ``scale``)."""
+
+    name: str
+    topology: Topology
+    graph: Graph[str]
+
+
+def network(name: str, overrides: Sequence[str] = ()) -> Network:
+    """By name or path. ``overrides`` are ``key=value``, of what a scenario may write beside ``use``.
+
+    For a generator they are its options. Raises ``ScenarioError``.
+    """
+    path = Path(name)
+    if name in GENERATORS:
+        overrides = [f"generator.{override}" for override in overrides]
+        root: Node = _mapping({"generator": _mapping({"kind": Scalar(name, Where(name))}, name)}, name)
+        return _made(name, _read(root, overrides, path.parent))
+    if name not in BUILT_IN and not path.suffix:
+        hint = suggestion(name, [*BUILT_IN, *GENERATORS]) or f"built-in: {', '.join(BUILT_IN)}"
+        raise ScenarioError(f"'{name}' is no built-in topology, generator or file ({hint})")
+    if path.suffix.lower() in (".yaml", ".yml") and _is_scenario(path):
+        return _made(path.stem, load(path, overrides).topology)
+    used = name if name in BUILT_IN else path.name
+    root = _mapping({"use": Scalar(used, Where(name))}, name)
+    return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, path.parent))
+
+
+def _made(name: str, topology: Topology) -> Network:
+    if topology.generator is None:
+        return Network(name, topology, graph_of(topology))
+    graph = BUILDERS[topology.generator.kind](topology.generator.made())
+    changes = {"lan": topology.lan, "scale": topology.scale, "speed": topology.speed}
+    return Network(name, topology_of(graph).model_copy(update=changes), graph)
+
+
+def _mapping(entries: dict[str, Node], source: str) -> Mapping:
+    return Mapping(Where(source), entries, dict.fromkeys(entries, Where(source)))
+
+
+def _is_scenario(path: Path) -> bool:
+    root = parse(TextFile.read(path).text, str(path))
+    return isinstance(root, Mapping) and "topology" in root.entries
+
+
+def _read(root: Node, overrides: Sequence[str], folder: Path) -> Topology:
+    mistakes = override_language.apply(root, overrides, {})
+    source = root.where.source
+    holder = _mapping({"topology": root}, source)
+    context: dict[str, Any] = {"folder": folder}
+    try:
+        read = _Holder.model_validate(plain(holder), context=context)
+    except ValidationError as error:
+        raise ScenarioError(mistakes + lines_of(problems_of(error, holder, _Holder))) from None
+    if mistakes:
+        raise ScenarioError(mistakes)
+    return read.topology
