@@ -147,7 +147,8 @@ def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rate", "busy", "word"), [
-    (19e6, 1.0, None), (12e6, 1.0, "reached 60% of its configured rate"), (12e6, 0.0, None), (23e6, 0.0, "carried 115%"),
+    (19e6, 1.0, None), (12e6, 1.0, "reached 60% of its configured rate"), (12e6, 0.0, None),
+    (23e6, 0.0, "carried 115%"),
     (6e6, 0.3, None),  # a third of the time at full speed: a burst, not a slow link
 ])  # fmt: skip
 def test_achieved_against_configured(tmp_path: Path, rate: float, busy: float, word: str | None) -> None:
