@@ -1,8 +1,8 @@
 """Which node is where: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the scheduler.
-With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global servers; with none
-(``allreduce``, ``gossip``) there are only workers and the scheduler. A central data centre without training workers gets
+With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global ones; with none
+(``allreduce``, ``gossip``) only workers and the scheduler. A central data centre without training workers gets
 one that only initialises the model (GeoMX's master worker). Ranks count within a role, in data-centre order.
 """
 
