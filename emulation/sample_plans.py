@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from testbed.plan.model import (
@@ -81,3 +82,17 @@ def with_link(base: Plan, name: str, **values: Any) -> Plan:
     """``base`` with one directed link changed."""
     changed = tuple(replace(link, **values) if link.name == name else link for link in base.network.links)
     return replace(base, network=replace(base.network, links=changed))
+
+
+def ring(sites: int, workers: int) -> Plan:
+    """``sites`` data centres in a ring; paths go the shorter way round."""
+    names = [f"dc{number}" for number in range(sites)]
+    pairs: dict[tuple[str, str], dict[str, Any]] = {(a, b): {} for a, b in pairwise([*names, names[0]])}
+    routes = {}
+    for a in range(sites):
+        for b in range(sites):
+            step = 1 if (b - a) % sites <= sites // 2 else -1
+            hops = [names[(a + step * hop) % sites] for hop in range((step * (b - a)) % sites + 1)]
+            if a != b:
+                routes[f"{names[a]}>{names[b]}"] = tuple(f"{x}>{y}" for x, y in pairwise(hops))
+    return plan(pairs, sites=sites, workers=workers, routes=routes)
