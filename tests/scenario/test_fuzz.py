@@ -105,6 +105,9 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("paradigm=allreduce", "codec=bisparse"),
         ("paradigm=gossip", "order=p3"),
         ("paradigm=gossip", "overlay=tsengine"),
+        ("overlay={tier1: tree, tier2: tree}", "sync=tap"),
+        ("overlay={tier1: tree, tier2: tree}", "codec=twobit"),
+        ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
     ]
     messages = []
     for overrides in examples:
