@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from testbed.messages import Message
+from testbed.plan.pace import Pacer
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class World(Protocol):
     """Clock, messages, computation and records of one node."""
 
     node: str
+    pacer: Pacer  # of this node's steps; a checkpoint keeps how many it has had
 
     def now(self) -> float:
         """Seconds since the run's start; the same clock on every node; never goes back."""

@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default: a new one below runs/")
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
+    parser.add_argument("--resume", type=Path, metavar="RUN",
+                        help="go on from the newest whole checkpoint of RUN, in a run directory of its own")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
 
 
@@ -46,15 +48,32 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
+    _check_resume(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
+    if arguments.resume is not None:
+        from testbed.run.resume import take_over
+
+        take_over(arguments.resume, run.path)
     outcome = _train(arguments, plan, run)
     interrupts.deaf = True
     _finish(run, plan, outcome, begin_s, interrupts)
     _show(run, outcome, arguments.json)
     return 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
+
+
+def _check_resume(arguments: argparse.Namespace) -> None:
+    """Before anything is made: there is a checkpoint, and it would not be written over."""
+    from testbed.errors import ScenarioError
+    from testbed.run import resume
+
+    if arguments.resume is None:
+        return
+    resume.find(arguments.resume)
+    if arguments.out is not None and arguments.out.resolve() == arguments.resume.resolve():
+        raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:

@@ -6,8 +6,11 @@ depends on the mathematics and not on how fast a score was computed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from testbed.training.learner import State
 from testbed.training.trainer import Learner, Score
 from testbed.world import Future, World
 
@@ -44,6 +47,24 @@ class Evaluation:
             await self._collect()
             self._take(round_)
         await self._collect()
+
+    async def state(self) -> State:
+        """What a checkpoint keeps: whether the target has been reached, and a score that is not due yet."""
+        state: State = {"reached": int(self._reached)}
+        if self._snapshot is not None:
+            score = await self._world.wait(self._snapshot.score, "evaluation")
+            state["round"] = self._snapshot.round
+            if score is not None:
+                state |= {"accuracy": score.accuracy, "loss": score.loss}
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``. The snapshot counts as taken when the resumed run began."""
+        self._reached = bool(state["reached"])
+        if "round" in state:
+            score: Future[Score | None] = self._world.future()
+            score.set_result(Score(state["accuracy"], state["loss"]) if "accuracy" in state else None)
+            self._snapshot = _Snapshot(int(state["round"]), self._world.now(), score)
 
     def _take(self, round_: int) -> None:
         values = self._learner.values()

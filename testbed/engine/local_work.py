@@ -6,13 +6,14 @@ DiLoCo). The optimizer of the former runs on the global server, or, if the scena
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from testbed.policy.events import Contribution
-from testbed.training.learner import Learner, StepResult
+from testbed.training.learner import Learner, State, StepResult
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Work, World
 
@@ -40,6 +41,11 @@ class LocalWork(Protocol):
     def take(self, values: list[Tensor]) -> None:
         """The values of all keys after the round."""
 
+    def state(self) -> State:
+        """All that the next round depends on; the learner's own state is not in it."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
+
 
 class OneGradient:
     """Push the gradient of one step; what comes back are the new values."""
@@ -60,6 +66,12 @@ class OneGradient:
     def take(self, values: list[Tensor]) -> None:
         self._learner.load(values)
 
+    def state(self) -> State:
+        return {"steps": self.steps}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])
+
 
 class OwnUpdate(OneGradient):
     """Push the gradient; what comes back is the sum over ``workers`` gradients, for this worker's own optimizer."""
@@ -75,6 +87,13 @@ class OwnUpdate(OneGradient):
     def begin(self, values: list[Tensor]) -> None:
         self._optimizer.load(values)
         self._learner.load(values)
+
+    def state(self) -> State:
+        return {"steps": self.steps, **self._optimizer.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])
+        self._optimizer.load_state(state)
 
 
 class LocalSteps:
@@ -111,6 +130,13 @@ class LocalSteps:
 
     def begin(self, values: list[Tensor]) -> None:
         self.take(values)
+
+    def state(self) -> State:
+        return {"steps": self.steps, **self._optimizer.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])
+        self._optimizer.load_state(state)
 
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from testbed.engine.inbox import Inbox
 from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
 from testbed.world import Future, World
 
 END = "end"
+CHECKPOINT = "checkpoint/"  # barriers of workers after a round that is to be kept, and of all who have kept it
+SAVED = "saved/"
 
 
 class Membership:
@@ -19,7 +24,8 @@ class Membership:
         self._scheduler = scheduler.name
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
-        self._barriers: dict[str, Future[None]] = {}
+        self._barriers: dict[str, Future[dict[str, Any]]] = {}
+        self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
         inbox.on(Kind.READY, lambda message: self._ready.set_result(None))
         inbox.on(Kind.RELEASE, self._on_release)
 
@@ -28,11 +34,14 @@ class Membership:
         await self._world.send(self._scheduler, Message(Kind.REGISTER))
         await self._world.wait(self._ready, "everybody to register", self._timeouts.rendezvous_s)
 
-    async def barrier(self, name: str, size: int) -> None:
-        """Returns when ``size`` nodes have reached the barrier of this name."""
+    async def barrier(self, name: str, size: int, deadline_s: float | None = None, **said: str) -> dict[str, Any]:
+        """Returns when ``size`` nodes have reached the barrier of this name, with what the scheduler says then."""
         self._barriers[name] = self._world.future()
-        await self._world.send(self._scheduler, Message(Kind.BARRIER, meta={"name": name, "size": size}))
-        await self._world.wait(self._barriers[name], f"barrier {name!r}", self._timeouts.rendezvous_s)
+        await self._world.send(self._scheduler, Message(Kind.BARRIER, meta={"name": name, "size": size, **said}))
+        deadline_s = self._timeouts.rendezvous_s if deadline_s is None else deadline_s
+        released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
+        del self._barriers[name]
+        return released
 
     async def finish(self) -> None:
         """A worker has done its work; returns when all have."""
@@ -47,5 +56,8 @@ class Membership:
         if message.meta["name"] == END:
             self._ended.set_result(None)
             self._inbox.close()
+        elif message.meta["name"] in self._barriers:
+            self._barriers[message.meta["name"]].set_result(message.meta)
         else:
-            self._barriers[message.meta["name"]].set_result(None)
+            assert self.on_checkpoint is not None, f"released from {message.meta['name']!r}, which nobody waits at"
+            self.on_checkpoint(int(message.meta["name"].removeprefix(CHECKPOINT)))

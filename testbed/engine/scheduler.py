@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from testbed.engine.membership import END
+from testbed.engine.checkpoint import commit
+from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
 from testbed.world import World
@@ -13,7 +15,12 @@ from testbed.world import World
 class Scheduler:
     """One per run, in the central data centre."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, files: CheckpointFiles | None = None) -> None:
+        self._files = files
+        self._servers = tuple(node.name for node in plan.nodes if node.role in ("server", "global_server"))
+        self._finished = False  # a worker that trains has
+        self._training = {node.name for node in plan.with_role("worker") if node.trains}
+        self._digests: dict[str, str] = {}
         self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler")
         self._unfinished = {node.name for node in plan.with_role("worker")}
         self._timeouts = plan.timeouts
@@ -26,6 +33,8 @@ class Scheduler:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
             if message.kind is Kind.DONE:
                 self._unfinished.discard(message.sender)
+                self._finished = self._finished or message.sender in self._training
+                await self._skip_checkpoints(world)
             else:
                 assert message.kind is Kind.BARRIER, f"the scheduler cannot handle {message.kind}"
                 await self._on_barrier(world, message)
@@ -45,8 +54,22 @@ class Scheduler:
         name = message.meta["name"]
         arrived = self._arrived.setdefault(name, [])
         arrived.append(message.sender)
+        self._digests[message.sender] = message.meta.get("sha256", "")
         if len(arrived) == message.meta["size"]:
-            await _tell(world, self._arrived.pop(name), Kind.RELEASE, name)
+            if name.startswith(SAVED):
+                assert self._files is not None
+                round_, digests = int(name.removeprefix(SAVED)), {node: self._digests[node] for node in arrived}
+                await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
+            others = self._servers if name.startswith(CHECKPOINT) else ()
+            await _tell(world, (*self._arrived.pop(name), *others), Kind.RELEASE, name)
+        else:
+            await self._skip_checkpoints(world)
+
+    async def _skip_checkpoints(self, world: World) -> None:
+        """Where one has finished (its target was reached) there is nothing to keep: the others need not wait for it."""
+        for name in [name for name in self._arrived if name.startswith(CHECKPOINT) and self._finished]:
+            for node in self._arrived.pop(name):
+                await world.send(node, Message(Kind.RELEASE, meta={"name": name, "skipped": True}))
 
 
 async def _tell(world: World, nodes: Collection[str], kind: Kind, name: str) -> None:

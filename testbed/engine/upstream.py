@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from testbed.engine.checkpoint import below, under
 from testbed.engine.kvstore import Advice, KVStore, Value
+from testbed.training.learner import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
 
@@ -38,6 +40,11 @@ class Upstream(Protocol):
 
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         """``member`` is being sent ``value``: what it computes next, it computes there."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, between two rounds."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
 class ParentServers:
@@ -82,6 +89,13 @@ class ParentServers:
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         pass
 
+    def state(self) -> dict[str, Any]:
+        return {str(key): round_ for key, round_ in self._next_round.items()} | under("codec", self._store.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._next_round = {int(key): int(round_) for key, round_ in state.items() if "/" not in key}
+        self._store.load_state(below("codec", state))
+
 
 class TopKey(Protocol):
     """One key at the top tier: its value, and what a combined contribution does to it."""
@@ -90,6 +104,8 @@ class TopKey(Protocol):
 
     def step(self, total: Tensor, member: str | None = None) -> None: ...
     def pulled(self, member: str, value: Tensor) -> None: ...
+    def state(self) -> State: ...
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Assigned:
@@ -103,6 +119,12 @@ class Assigned:
 
     def pulled(self, member: str, value: Tensor) -> None:
         pass
+
+    def state(self) -> State:
+        return {"value": self.value}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.value = state["value"].clone()
 
 
 class Top:
@@ -149,6 +171,24 @@ class Top:
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         self._seen[key, member] = self._versions[key]
         self._keys[key].pulled(member, value)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
+        state |= {f"seen/{key}/{member}": version for (key, member), version in self._seen.items()}
+        for key, content in self._keys.items():
+            state |= under(f"key/{key}", content.state())
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._versions = {int(key): int(version) for key, version in below("version", state).items()}
+        for name, version in below("seen", state).items():
+            key, member = name.split("/", 1)
+            self._seen[int(key), member] = int(version)
+        for number in self._versions:
+            content = below(f"key/{number}", state)
+            self._keys[number] = self._make_key(content["value"])
+            self._keys[number].load_state(content)
+            self._first_value(number).set_result(None)
 
     def _first_value(self, key: int) -> Future[None]:
         return self._initialised.setdefault(key, self._world.future())

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+from typing import Any
+
+from testbed.engine.checkpoint import Keeper, as_text, below, under
 from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.kvstore import KVStore, Value, merged
 from testbed.engine.local_work import LocalWork, Outcome
 from testbed.engine.membership import Membership
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.learner import Learner
+from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
 
@@ -16,7 +21,7 @@ class Worker:
     """One worker of one data centre. ``reports``: whether it tells its servers how long it takes."""
 
     def __init__(
-        self, plan: Plan, node: NodePlan, store: KVStore, learner: Learner, work: LocalWork, reports: bool
+        self, plan: Plan, node: NodePlan, store: KVStore, learner: SegmentedLearner, work: LocalWork, reports: bool
     ) -> None:
         self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
         self._reports = reports
@@ -26,10 +31,14 @@ class Worker:
         self._is_evaluator = node.name == training[0].name
         self._tells_loss = tells_loss(plan)
         self._notes: dict[str, object] = {}
+        self.keeper: Keeper | None = None
 
     async def run(self, world: World, membership: Membership, first_steps: int) -> int:
         """Train to the end. Returns the number of rounds done."""
-        await self._agree_on_first_values()
+        if self.keeper and self.keeper.resumed:
+            first_steps = await self._resume(world, self.keeper, first_steps)
+        else:
+            await self._agree_on_first_values()
         rounds = 0
         if self._node.trains:
             await membership.barrier("train", self._training_workers)
@@ -45,14 +54,37 @@ class Worker:
                 await self._store.init(key, value)
         self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
 
+    async def _resume(self, world: World, keeper: Keeper, first_steps: int) -> int:
+        """Go on where the checkpoint was made; returns the local steps of the next round."""
+        await self._store.declare(self._learner.sizes)
+        if not self._node.trains:
+            return first_steps
+        state = keeper.state
+        self._learner.load_state(below("learner", state))
+        self._work.load_state(below("work", state))
+        self._store.load_state(below("store", state))
+        self._notes = json.loads(str(state["notes"]))
+        world.pacer.skip_to(float(state["paced"]))
+        return int(state["steps"])
+
+    async def _state(self, world: World, steps: int, evaluation: Evaluation | None) -> dict[str, Any]:
+        state: dict[str, Any] = {"steps": steps, "notes": as_text(self._notes), "paced": world.pacer.steps_done}
+        state |= under("learner", self._learner.state()) | under("work", self._work.state())
+        state |= under("store", self._store.state())
+        return state | (under("evaluation", await evaluation.state()) if evaluation else {})
+
     async def _train(self, world: World, steps: int) -> int:
-        evaluation = self._begin_training(world)
-        for round_ in range(self._plan.training.iterations):
+        evaluation, keeper = self._begin_training(world), self.keeper
+        first = keeper.first_round if keeper else 0
+        round_ = first - 1
+        for round_ in range(first, self._plan.training.iterations):
             values = await self._round(world, round_, steps, evaluation)
             advice = merged([value.advice for value in values])
             steps = advice.steps.get(self._node.name, steps)
             if advice.last:
                 break
+            if keeper and keeper.due(round_):
+                await keeper.save(round_, partial(self._state, world, steps, evaluation))
         if evaluation:
             await evaluation.finish(round_)
         return round_ + 1
@@ -62,7 +94,10 @@ class Worker:
         if not self._is_evaluator:
             return None
         world.record("train", iterations=training.iterations, workers=self._training_workers)
-        return Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
+        evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
+        if self.keeper and self.keeper.resumed:
+            evaluation.load_state(below("evaluation", self.keeper.state))
+        return evaluation
 
     async def _round(self, world: World, round_: int, steps: int, evaluation: Evaluation | None) -> list[Value]:
         started_s = world.now()

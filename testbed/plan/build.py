@@ -26,6 +26,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=back_end, nodes=nodes, network=network,
         transport=_transport(scenario), training=training, technique=_technique(scenario),
+        checkpoint_every=scenario.checkpoint.every,
         timeouts=derive(scenario, network, nodes, training.model),
         warnings=warnings_for(scenario, back_end, network, nodes), background=build_background(scenario, network),
     )  # fmt: skip

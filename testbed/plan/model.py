@@ -236,6 +236,7 @@ class Plan:
     technique: TechniquePlan
     timeouts: Timeouts
     warnings: tuple[str, ...] = ()
+    checkpoint_every: int = 0  # rounds between two checkpoints; 0: none
     background: tuple[BackgroundPlan, ...] = ()
 
     def node(self, name: str) -> NodePlan:

@@ -4,6 +4,7 @@
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
     plan.json        what the back end executes      result.json          the answer; see testbed.results.summary
     manifest.json    versions, machine, seeds        fidelity.json        how far the answer can be trusted
+    checkpoints/     to go on from, if the scenario asks for them
     status.json      state and owner                 summary.txt  figure.png  log  host.log
 
 ``status`` goes pending → running → done | degraded | failed | interrupted. A running one whose owner is dead is a
@@ -28,7 +29,7 @@ from testbed.results import atomic, owner
 from testbed.results.owner import Owner
 
 FINISHED = ("done", "degraded", "failed", "interrupted")
-_ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
+_ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
             "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def _prepare(plan: Plan) -> None:
 
 def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
     from testbed.engine.roles import make_role
+    from testbed.run.resume import checkpoint_files
     from testbed.realtime.fleet import Fleet, Launch
 
     epoch_ns = time.monotonic_ns()
@@ -68,7 +70,7 @@ def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
         tell(line)
 
     launch = Launch(
-        make_role=make_role,
+        make_role=partial(make_role, files=checkpoint_files(plan, directory, tell)),
         event_directory=directory / "events",
         enter=lambda node: network.enter(node.name),
         epoch_ns=epoch_ns,

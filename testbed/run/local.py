@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> 
     """Run all nodes to their end. Raises the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
+    from testbed.run.resume import checkpoint_files
     from testbed.engine.roles import make_role
     from testbed.realtime.fleet import Fleet, Launch
 
     warm_up(plan)
-    Fleet(plan, Launch(make_role=make_role, event_directory=directory / "events")).run(tell)
+    files = checkpoint_files(plan, directory, tell)
+    launch = Launch(make_role=partial(make_role, files=files), event_directory=directory / "events")
+    Fleet(plan, launch).run(tell)

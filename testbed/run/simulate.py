@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> 
     import torch
 
     from testbed.engine.roles import make_role
+    from testbed.run.resume import checkpoint_files
     from testbed.simulation.run import simulate
 
     torch.set_num_threads(1)
-    exits = simulate(plan, make_role, directory, tell)
+    files = checkpoint_files(plan, directory, tell)
+    exits = simulate(plan, partial(make_role, files=files), directory, tell)
     for end in exits.values():
         if end.error is not None:
             raise end.error

@@ -98,6 +98,13 @@ class TimeoutChanges(Section):
     """The longest wait for all nodes to appear."""
 
 
+class Checkpoints(Section):
+    """What is kept for `testbed run … --resume RUN`: all that the next round depends on, at every node."""
+
+    every: Annotated[int, integer(0, 10_000_000)] = 0
+    """Rounds between two checkpoints; 0: none. Workers wait for each other there, whatever the synchronisation."""
+
+
 class Scenario(Section):
     """One experiment: network, job, and one technique per axis."""
 
@@ -121,6 +128,8 @@ class Scenario(Section):
     """Deadlines."""
     background: tuple[Background, ...] = ()
     """Others' traffic on the WAN."""
+    checkpoint: Checkpoints = Checkpoints()
+    """What is kept to be resumed."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")

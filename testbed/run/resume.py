@@ -1,0 +1,49 @@
+"""Where a run keeps its checkpoints, and how one run goes on where another was ended."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import ScenarioError
+from testbed.plan.model import Plan
+
+if TYPE_CHECKING:
+    from testbed.engine.checkpoint_files import CheckpointFiles
+
+FOLDER = "checkpoints"
+
+
+def checkpoint_files(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> CheckpointFiles | None:
+    """For a run that keeps checkpoints, or finds some in its directory, which it then goes on from."""
+    from testbed.engine.checkpoint_files import CheckpointFiles
+
+    folder = directory / FOLDER
+    if not plan.checkpoint_every and not folder.is_dir():
+        return None
+    files = CheckpointFiles(folder, plan)
+    for reason in files.skipped:
+        tell({"kind": "warning", "t": 0.0, "node": "checkpoints", "message": f"not used: {reason}"})
+    if files.skipped and files.resumed is None:
+        raise ScenarioError(f"{folder}: no checkpoint is whole: {'; '.join(files.skipped)}")
+    if files.resumed is not None:
+        tell({"kind": "stage", "name": f"resuming after round {files.resumed.round}"})
+    return files
+
+
+def take_over(before: Path, directory: Path) -> None:
+    """Lay the checkpoints of the run ``before`` into the new run ``directory``. Raises ``ScenarioError``."""
+    for path in find(before):
+        shutil.copytree(path, directory / FOLDER / path.name)
+
+
+def find(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first. Raises ``ScenarioError`` if it has none."""
+    found = sorted((run / FOLDER).glob("ckpt-*"))
+    if not found:
+        raise ScenarioError(
+            f"{run}: holds no checkpoint; runs keep them if the scenario says 'checkpoint: {{every: 10}}'"
+        )
+    return found

@@ -1,0 +1,190 @@
+"""Killed at any moment and resumed, a run ends with the bits of one that was never disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.roles import make_role
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario.load import load
+from testbed.simulation.run import simulate
+from tests.engine.runs import THREE_SITES
+
+JOB = ("training.model={kind: mlp, hidden: 8}", "training.iterations=13", "training.evaluate_every=4",
+       "device.variation=30 %", "checkpoint.every=3")  # fmt: skip
+AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
+TECHNIQUES = {
+    "fsa": ("optimizer={kind: adam, learning_rate: 0.01}",),
+    "fsa-at-workers": (AT_WORKER,),
+    "ps": ("paradigm=ps", "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9}"),
+    "hfa": ("sync={kind: hfa, k1: 2, k2: 2}", AT_WORKER),
+    "diloco": ("sync={kind: diloco, h: 2}", AT_WORKER),
+    "esync": ("sync={kind: esync, fixed_steps: 2}", AT_WORKER),
+    "p3": ("order={kind: p3, slice: 2 KiB, overlap: none}", "optimizer={kind: adam, learning_rate: 0.01}"),
+    "fp16": ("codec=fp16", "optimizer={kind: adam, learning_rate: 0.01}"),
+    "two-servers": ("data_centers[hub].global_servers=2", "shard={kind: multigps}"),
+    "no-central-worker": ("data_centers[hub].workers=0", "optimizer={kind: adam, learning_rate: 0.01}"),
+}
+
+
+def plan_of(*overrides: str) -> Plan:
+    return build_plan(load(THREE_SITES, (*JOB, *overrides)), "simulate")
+
+
+def run(plan: Plan, directory: Path, on_progress: Any = lambda line: None) -> tuple[set[str], CheckpointFiles]:
+    """Simulate in ``directory``, from what checkpoints it holds; hashes of all nodes that hold parameters."""
+    torch.set_num_threads(1)
+    files = CheckpointFiles(directory / "checkpoints", plan)
+    for path in (directory / "events").glob("*"):
+        path.unlink()
+    exits = simulate(plan, partial(make_role, files=files), directory, on_progress)
+    assert not [end.error for end in exits.values() if end.error is not None], exits
+    return {event["parameters_sha256"] for event in events(directory, "final") if "parameters_sha256" in event}, files
+
+
+def events(directory: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [line for path in (directory / "events").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event["kind"] == kind]
+
+
+def run_and_be_killed(plan: Plan, directory: Path, after_writes: int) -> None:
+    """In a process of its own, which kills itself with SIGKILL in the middle of writing a checkpoint's file."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _die_at_write(after_writes)
+            run(plan, directory)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
+def _die_at_write(count: int) -> None:
+    left = [count]
+    whole = CheckpointFiles.write
+
+    def write(self: CheckpointFiles, round_: int, node: str, state: Any) -> str:
+        left[0] -= 1
+        if left[0] < 0:
+            self._temporary(round_).mkdir(parents=True, exist_ok=True)
+            (self._temporary(round_) / "torn.pt").write_bytes(b"half of")
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(10)
+        return whole(self, round_, node, state)
+
+    CheckpointFiles.write = write  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_killed_and_resumed_is_undisturbed(technique: str, tmp_path: Path) -> None:
+    plan = plan_of(*TECHNIQUES[technique])
+    undisturbed, _ = run(plan, tmp_path / "whole")
+    savers = len([node for node in plan.nodes if node.role != "scheduler" and (node.role != "worker" or node.trains)])
+    cut = random.Random(technique).randrange(savers + 1, 4 * savers)
+    run_and_be_killed(plan, tmp_path / "killed", cut)
+    resumed, files = run(plan, tmp_path / "killed")
+    assert files.resumed is not None
+    assert files.resumed.round == 3 * (cut // savers) - 1
+    assert resumed == undisturbed
+
+
+def test_ten_random_cuts_of_one_run(tmp_path: Path) -> None:
+    """Each time from where the last was killed: as often as needed, to the same bits."""
+    plan = plan_of(*TECHNIQUES["hfa"], "training.iterations=40", "checkpoint.every=1")
+    undisturbed, _ = run(plan, tmp_path / "whole")
+    chance = random.Random(4)
+    for _ in range(10):
+        run_and_be_killed(plan, tmp_path / "killed", chance.randrange(9, 24))
+    resumed, files = run(plan, tmp_path / "killed")
+    assert files.resumed is not None
+    assert files.resumed.round >= 9
+    assert resumed == undisturbed
+
+
+def test_checkpoints_do_not_change_what_is_computed(tmp_path: Path) -> None:
+    with_them, files = run(plan_of(*TECHNIQUES["diloco"]), tmp_path / "a")
+    without, _ = run(plan_of(*TECHNIQUES["diloco"], "checkpoint.every=0"), tmp_path / "b")
+    assert with_them == without
+    kept = sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir())
+    assert kept == ["ckpt-000009", "ckpt-000012"]
+    assert files.resumed is None
+
+
+@pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
+def test_asynchronous_runs_are_cut_where_nothing_is_on_its_way(sync: str, tmp_path: Path) -> None:
+    """Which update comes first then depends on time, so there is no one hash; but no gradient is lost by the cut."""
+    plan = plan_of(f"sync={sync}", "optimizer={kind: dcasgd, learning_rate: 0.05}", "data_centers[west].device.speed=0.3")
+    whole, _ = run(plan, tmp_path / "whole")
+    versions = max(event["version"] for event in events(tmp_path / "whole", "update"))
+    run_and_be_killed(plan, tmp_path / "killed", 20)
+    _, files = run(plan, tmp_path / "killed")
+    assert files.resumed is not None
+    assert max(event["version"] for event in events(tmp_path / "killed", "update")) == versions
+
+
+def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp_path: Path) -> None:
+    plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.iterations=60",
+                   "optimizer={kind: sgd, learning_rate: 0.1}", "data_centers[east].device.speed=0.2",
+                   "checkpoint.every=5")  # fmt: skip
+    run(plan, tmp_path)
+    assert max(event["round"] for event in events(tmp_path, "round")) < 59
+
+
+def test_a_damaged_checkpoint_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    plan = plan_of(*TECHNIQUES["fsa"])
+    undisturbed, _ = run(plan, tmp_path)
+    newest = tmp_path / "checkpoints" / "ckpt-000012" / "east.worker1.pt"
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    resumed, files = run(plan, tmp_path)
+    assert files.resumed is not None
+    assert files.resumed.round == 8
+    assert "ckpt-000012: east.worker1.pt is not what was written" in files.skipped[0]
+    assert resumed == undisturbed
+
+
+def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
+    run(plan_of(*TECHNIQUES["fsa"]), tmp_path)
+    with pytest.raises(ScenarioError, match="belongs to another job"):
+        CheckpointFiles(tmp_path / "checkpoints", plan_of(*TECHNIQUES["fsa"], "seed=2"))
+    longer = plan_of(*TECHNIQUES["fsa"], "training.iterations=20")
+    assert CheckpointFiles(tmp_path / "checkpoints", longer).resumed is not None
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, tries = CheckpointFiles.write, []
+
+    def write(self: CheckpointFiles, round_: int, node: str, state: Any) -> str:
+        tries.append(node)
+        if round_ == 5 and node == "west/server0":
+            raise OSError(28, "No space left on device")
+        return whole(self, round_, node, state)
+
+    monkeypatch.setattr(CheckpointFiles, "write", write)
+    run(plan_of(*TECHNIQUES["fsa"], "training.iterations=9"), tmp_path)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["ckpt-000003"]
+    (warning,) = events(tmp_path, "warning")
+    assert "No space left" in warning["message"]
+
+
+def test_what_has_a_memory_of_its_own_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="the memory of this technique"):
+        plan_of("codec={tier1: none, tier2: {kind: bisparse, ratio: 1 %}}")
