@@ -14,7 +14,6 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.checkpoint import codec_state, load_codec_state
-from testbed.engine.checkpoint import codec_state, load_codec_state
 from testbed.engine.inbox import Mail
 from testbed.messages import Kind, Message
 from testbed.policy.shard.slices import Slice
@@ -132,14 +131,6 @@ class KVStore:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
         return [(await self.value(key, PULL_ROUND)).tensor for key in keys]
-
-    def state(self) -> dict[str, Any]:
-        """What its codec remembers; between two rounds there is nothing else."""
-        return codec_state(self._codec)
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        load_codec_state(self._codec, state)
 
     def state(self) -> dict[str, Any]:
         """What its codec remembers; between two rounds there is nothing else."""

@@ -13,8 +13,6 @@ from testbed.engine.checkpoint import Keeper
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
-from testbed.engine.checkpoint import Keeper
-from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore, Way
 from testbed.engine.learner import make_learner
@@ -27,7 +25,6 @@ from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard import SHARDS
-from testbed.policy.sync.ssp import Ssp
 from testbed.policy.sync.ssp import Ssp
 from testbed.training.learner import values_sha256
 from testbed.world import Role, World
@@ -65,7 +62,6 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if technique.order(plan).overlaps:
             worker = PipelinedWorker(plan, node, store, learner, work)
         worker.keeper = Keeper(world, membership, plan, files)
-        worker.keeper = Keeper(world, membership, plan, files)
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
@@ -87,12 +83,6 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             make_codec = dgt.assembled(make_codec)
         mail = below.mail if below else inbox
         server = Server(world, blocks or mail, policy, make_codec, upstream, below.send if below else None)
-        keeper = Keeper(world, membership, plan, files)
-        if keeper.resumed:
-            server.load_state(keeper.state)
-            if isinstance(policy, Ssp):
-                policy.begin_at(keeper.first_round)
-        keeper.serve(server.state)
         keeper = Keeper(world, membership, plan, files)
         if keeper.resumed:
             server.load_state(keeper.state)

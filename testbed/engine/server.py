@@ -12,7 +12,6 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
-from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
 from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import PULL_ROUND, Advice, Send, Value
@@ -75,28 +74,12 @@ class Server:
         self._values = {int(key): Value(tensor) for key, tensor in below("value", state).items()}
         self._resumed = below("codec", state)
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, between two rounds: nothing is held then, and everybody has been answered."""
-        state: dict[str, Any] = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
-        state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
-        for member, codec in self._codecs.items():
-            state |= under(f"codec/{member}", codec_state(codec))
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``, before any message has come; members then declare their keys, and go on."""
-        self._ending = bool(state["ending"])
-        self._upstream.load_state(below("upstream", state))
-        self._values = {int(key): Value(tensor) for key, tensor in below("value", state).items()}
-        self._resumed = below("codec", state)
-
     # ---- first values -------------------------------------------------------------------------------------------
 
     def _on_declare(self, message: Message) -> None:
         keys, counts = message.parts
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         self._codecs[message.sender] = self._make_codec()
-        load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes = sizes

@@ -56,8 +56,8 @@ def _prepare(plan: Plan) -> None:
 
 def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
     from testbed.engine.roles import make_role
-    from testbed.run.resume import checkpoint_files
     from testbed.realtime.fleet import Fleet, Launch
+    from testbed.run.resume import checkpoint_files
 
     epoch_ns = time.monotonic_ns()
     network.start_monitor(epoch_ns / 1e9)

@@ -14,9 +14,9 @@ def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> 
     """Run all nodes to their end. Raises the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.run.resume import checkpoint_files
     from testbed.engine.roles import make_role
     from testbed.realtime.fleet import Fleet, Launch
+    from testbed.run.resume import checkpoint_files
 
     warm_up(plan)
     files = checkpoint_files(plan, directory, tell)

@@ -81,18 +81,6 @@ def _not_kept(scenario: Scenario) -> list[str]:
     return [axis for axis, has_memory in reasons.items() if has_memory]
 
 
-def _not_kept(scenario: Scenario) -> list[str]:
-    """The axes whose value has a memory that checkpoints do not hold."""
-    codecs, overlays = scenario.codec, scenario.overlay
-    reasons = {
-        "paradigm": scenario.paradigm.trait("tiers") is None,
-        "codec": any(codec.kind not in ("none", "fp16") for codec in (codecs.tier1, codecs.tier2)),
-        "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
-        "order": scenario.order.kind == "dgt" or scenario.order.options().get("overlap") == "layers",
-    }
-    return [axis for axis, has_memory in reasons.items() if has_memory]
-
-
 REFUSED: tuple[Refused, ...] = (
     Refused(
         ("sync",),
@@ -188,12 +176,6 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.order.kind == "dgt" and scenario.overlay.tier2.kind != "star",
         "DGT's blocks go straight to the global servers, some of them unreliably; nobody can merge them on the way",
         "write 'overlay: {tier1: …, tier2: star}'",
-    ),
-    Refused(
-        ("checkpoint", "every"),
-        lambda scenario: scenario.checkpoint.every > 0 and bool(_not_kept(scenario)),
-        "the memory of this technique (residuals, measured rates, half a round) is not in a checkpoint yet",
-        "write 'every: 0', or codec: none or fp16, overlay: star, order without overlap or dgt, paradigm: hips or ps",
     ),
     Refused(
         ("checkpoint", "every"),
