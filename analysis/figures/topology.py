@@ -73,15 +73,21 @@ def draw(graph: nx.DiGraph[str], title: str, subtitle: str = "") -> Figure:
         figure = Figure(figsize=(_WIDTH_IN, _height(graph) if mapped else 6.0), layout="constrained")
         axes = figure.subplots()
         (_map if mapped else _layout)(axes, graph, links, norm)
-        texts = {link.text.replace("\n", ", ") for link in links}
-        if len(texts) == 1:
-            subtitle = f"{subtitle}{'; ' if subtitle else ''}every link: {texts.pop()}"
+        subtitle = "; ".join(filter(None, (subtitle, _in_common(links))))
         _legend(axes, graph)
         if len(set(rates)) > 1:
             _colorbar(figure, axes, norm, rates)
         axes.set_title(f"{subtitle}", fontsize=8.5, fontweight="normal", color=panels.MUTED)
         figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold")
         return figure
+
+
+def _in_common(links: list[LinkLook]) -> str:
+    """What all links have in common, and their labels therefore need not say."""
+    texts = {link.text for link in links}
+    rates = {text.split("\n")[0] for text in texts}
+    same = texts if len(texts) == 1 else rates if len(rates) == 1 and len(links) > LABELLED_LINKS else set()
+    return f"every link: {same.pop()}".replace("\n", ", ") if same else ""
 
 
 def _norm(rates: Sequence[float]) -> Normalize:
@@ -250,9 +256,16 @@ def _vertices(axes: Axes, graph: nx.DiGraph[str], places: dict[str, Place]) -> N
         axes.plot(x, y, marker="s" if router else "o", markersize=4.5 if router else 7, color=color, zorder=5,
                   markeredgecolor="white", markeredgewidth=0.9)  # fmt: skip
         if len(graph) <= LABELLED_VERTICES:
-            axes.annotate(name, (x, y), (0, 6.5), textcoords="offset points", ha="center", va="bottom", zorder=6,
+            up = all("latitude" in entry for _, entry in graph.nodes(data=True)) or not _below_all(graph, name, places)
+            axes.annotate(name, (x, y), (0, 6.5 if up else -6.5), textcoords="offset points", zorder=6,
+                          ha="center", va="bottom" if up else "top",
                           fontsize=7 if router else 8.5, color=color, path_effects=_HALO,
                           fontweight="normal" if router else "bold")  # fmt: skip
+
+
+def _below_all(graph: nx.DiGraph[str], name: str, places: dict[str, Place]) -> bool:
+    """Whether all links of a vertex go up, so that there is room below it."""
+    return all(places[other][1] > places[name][1] for other in graph[name])
 
 
 def _legend(axes: Axes, graph: nx.DiGraph[str]) -> None:

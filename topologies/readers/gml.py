@@ -12,6 +12,7 @@ from topologies.readers.raw import RawEdge, RawGraph, RawVertex
 from topologies.traces.model import TextFile
 
 _TOKEN = re.compile(r'\s*(?:(#[^\n]*)|(\[)|(\])|"([^"]*)"|([^\s\[\]"]+))')
+_VALUE = re.compile(r"[-+.0-9].*|nan|inf|none|true|false", re.IGNORECASE)
 MAX_TOKENS = 2_000_000
 MAX_DEPTH = 20
 
@@ -103,4 +104,7 @@ class _Reader:
         token = next(self._tokens, None)
         if token is None or token[0] == "]":
             self._file.refuse(line, f"'{key[:30]}' has no value", "GML is 'key value' and 'key [ … ]'")
+        if token[0] == "word" and not _VALUE.fullmatch(token[1]):
+            cure = "texts stand in quotes; GML is 'key value' and 'key [ … ]'"
+            self._file.refuse(line, f"'{key[:30]}' has no value, or one without quotes: {token[1][:30]}", cure)
         return self._list(Entries(token[2]), depth + 1) if token[0] == "[" else token[1]

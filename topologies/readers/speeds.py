@@ -13,7 +13,7 @@ _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _LABEL = re.compile(
     r"([0-9]+(?:\.[0-9]+)?)(?:\s*-\s*[0-9.]+)?\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b", re.IGNORECASE
 )
-_SDH = re.compile(r"\b(OC|STM)-?\s?(\d{1,4})\b", re.IGNORECASE)
+_SDH = re.compile(r"\b(OC|STM)-?\s?(\d{1,4})(?!\d)", re.IGNORECASE)
 _SDH_MBIT = {"oc": 51.84, "stm": 155.52}
 SLOWEST_BPS = 9600.0  # nothing slower is in the Zoo: such a number is in another unit
 FASTEST_BPS = 1e14

@@ -1,0 +1,113 @@
+"""Graph files that cannot be taken: each refusal names the file, the line where there is one, and the cure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.errors import ScenarioError
+from tests.topologies.zoo import FIRST_LINE, GML, SNDLIB, TRIANGLE, edge, graphml, vertex
+from topologies.readers import GraphReading, parse_graph
+from topologies.traces.model import TextFile
+
+TWO = (vertex("0"), vertex("1"))
+EDGE = FIRST_LINE + 2  # the line of an edge after two vertices
+
+MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
+    # what is wrong, file, text, how it is read, what is said (after the file's name), the cure
+    ("ending", "t.json", "{}", {}, ": '.json' is no ending of a topology file", ".graphml"),
+    ("a web page", "t.graphml", "<html><body>404<br></body></html>", {}, ":1: not valid XML: mismatched tag",
+     "web page"),
+    ("cut off", "t.graphml", graphml(*TRIANGLE)[:-30], {}, f":{FIRST_LINE + 5}: not valid XML", "complete"),
+    ("entities", "t.graphml", '<!DOCTYPE x [<!ENTITY a "b">]>\n<graphml/>', {}, ":1: has a document type", "remove"),
+    ("SNDlib named .graphml", "t.graphml", SNDLIB, {}, ":2: not GraphML: the root is <network>", "<graphml>"),
+    ("no graph", "t.graphml", "<graphml>\n</graphml>", {}, ":1: not GraphML: there is no <graph>", "<graph>"),
+    ("empty graph", "t.graphml", graphml(), {}, ": has no vertices", "complete"),
+    ("an undeclared key", "t.graphml", graphml('<node id="0"><data key="d99">1</data></node>\n'), {},
+     f":{FIRST_LINE}: no <key> has the id 'd99'", "declare it"),
+    ("a node without id", "t.graphml", graphml("<node/>\n"), {}, f":{FIRST_LINE}: <node> has no id", "write <node id="),
+    ("an edge without target", "t.graphml", graphml(*TWO, '<edge source="0"/>\n'), {},
+     f":{EDGE}: <edge> has no target", "write"),
+    ("an id twice", "t.graphml", graphml(vertex("0"), vertex("1"), vertex("0")), {},
+     f":{EDGE}: node id '0' is used twice (also line {FIRST_LINE})", "another id"),
+    ("an edge to nowhere", "t.graphml", graphml(*TWO, edge("0", "5", raw="1e9")), {},
+     f":{EDGE}: no node has the id '5'", "add"),
+    ("no links", "t.graphml", graphml(*TWO), {}, ": its 2 vertices have no links", "complete"),
+    ("only other networks", "t.graphml", graphml(vertex("0", internal="0")), {},
+     f":{FIRST_LINE}: all vertices belong to other networks", "'external: true'"),
+    # the Topology Zoo's defects
+    ("no rate", "t.graphml", graphml(*TWO, edge("0", "1")), {},
+     f":{EDGE}: the link from 'london' to 'paris' has no rate", "rate:"),
+    ("no rates", "t.graphml", graphml(*TWO, vertex("2"), edge("0", "1"), edge("1", "2")), {},
+     f":{EDGE + 1}: the link from 'london' to 'paris' (and 1 others) has no rate", "'rate: 1 Gbit/s'"),
+    ("no coordinates", "t.graphml", graphml(vertex("0", place=(None, None)), vertex("1"), edge("0", "1",
+     raw="1e9")), {},
+     f":{EDGE}: the link from 'london' to 'paris' has no delay, as an end has no coordinates", "'delay: 5 ms'"),
+    ("rate 0", "t.graphml", graphml(*TWO, edge("0", "1", raw="0.0")), {}, f":{EDGE}: LinkSpeedRaw '0.0' is no rate",
+     "remove it"),
+    ("rate below 0", "t.graphml", graphml(*TWO, edge("0", "1", raw="-1")), {},
+     f":{EDGE}: LinkSpeedRaw '-1' is no rate", "remove"),
+    ("words as rate", "t.graphml", graphml(*TWO, edge("0", "1", raw="fast")), {},
+     f":{EDGE}: LinkSpeedRaw 'fast' is", "remove"),
+    ("Mbit/s as bit/s", "t.graphml", graphml(*TWO, edge("0", "1", raw="155")), {},
+     f":{EDGE}: LinkSpeedRaw is 155, which would be 155 bit/s: another unit?", "'rate_unit: Mbit/s'"),
+    ("kbit/s against the label", "t.graphml", graphml(*TWO, edge("0", "1", raw="10000000", text="10 Gbps")), {},
+     f":{EDGE}: LinkSpeedRaw is 1e+07 bit/s, but the link is labelled 1e+10 bit/s", "'rate_unit'"),
+    ("bit/s read as Gbit/s", "t.graphml", graphml(*TWO, edge("0", "1", raw="1e9")), {"rate_unit": "Gbit/s"},
+     f":{EDGE}: a rate of 1e+18 bit/s is faster than any link", "'rate_unit'"),
+    ("exchanged coordinates", "t.graphml", graphml(vertex("0", place=(139.7, 35.7)), vertex("1"), edge("0", "1",
+     raw="1e9")), {},
+     f":{FIRST_LINE}: latitude 139.7, longitude 35.7: exchanged?", "exchange them"),
+    ("metres as degrees", "t.graphml", graphml(vertex("0", place=(5710000, 698000)), vertex("1"), edge("0", "1",
+     raw="1e9")), {},
+     f":{FIRST_LINE}: latitude 5.71e+06, longitude 698000 are no degrees", "[-90, 90]"),
+    ("degrees and minutes", "t.graphml", graphml(vertex("0", place=("51°30'", "0")), vertex("1"), edge("0", "1",
+     raw="1e9")), {},
+     f":{FIRST_LINE}: Latitude '51°30'' is no number", "decimal degrees"),
+    # GML
+    ("gml: no graph", "t.gml", 'Creator "x"\n', {}, ": there is no 'graph [ … ]'", "GML"),
+    ("gml: open list", "t.gml", GML[:-3], {}, ":1: the list that begins here is not closed", "add the missing ']'"),
+    ("gml: closed twice", "t.gml", GML + "]\n", {}, ":23: ']' closes nothing", "remove it"),
+    ("gml: open text", "t.gml", GML.replace('"Paris"', '"Paris'), {}, ":13: a text is not closed", "add the missing"),
+    ("gml: no value", "t.gml", GML.replace("target 1", "target"), {}, ":19: 'target' has no value, or one without",
+     "texts stand in quotes"),
+    ("gml: no id", "t.gml", GML.replace("    id 1\n", ""), {}, ":11: the node has no id", "write 'id 0'"),
+    ("gml: no source", "t.gml", GML.replace("    source 0\n", ""), {}, ":17: the edge has no source",
+     "write 'source 0'"),
+    ("gml: deep", "t.gml", "a [ " * 30, {}, ":1: lists are nested deeper", "GML"),
+    # SNDlib
+    ("sndlib: GraphML named .xml", "t.xml", graphml(*TRIANGLE), {}, ":1: not SNDlib's XML (the root is <graphml>)",
+     ".graphml"),
+    ("sndlib: no source", "t.xml", SNDLIB.replace("<source>CHINng</source>", ""), {}, ":12: <link> has no <source>",
+     "write"),
+    ("sndlib: capacity", "t.xml", SNDLIB.replace("9920.0", "9920,0"), {}, ":11: capacity '9920,0' is no number",
+     "9920.0"),
+    ("sndlib: pixels", "t.xml", SNDLIB.replace("geographical", "pixel"), {},
+     ":10: the link from 'atlang' to 'chinng'", "delay"),
+    ("sndlib: bit/s", "t.xml", SNDLIB, {"rate_unit": "bit/s"}, "", ""),
+    # what was asked of it
+    ("no such site", "t.graphml", graphml(*TRIANGLE), {"sites": ("rome",)}, ": no vertex is named 'rome'",
+     "london, paris"),
+    ("no such centre", "t.graphml", graphml(*TRIANGLE), {"central": "rome"}, ": central 'rome' is no data centre",
+     "london"),
+    ("no such unit", "t.graphml", graphml(*TRIANGLE), {"rate_unit": "Mbps"}, ": rate_unit 'Mbps' is not known",
+     "Mbit/s"),
+]  # fmt: skip
+CASES = [case for case in MALFORMED if case[4]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reading", "said", "cure"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_it_names_file_line_and_cure(name: str, text: str, reading: dict[str, Any], said: str, cure: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_graph(TextFile.of(name, text), GraphReading(**reading))
+    message = str(caught.value)
+    assert message.startswith(f"{name}{said}"), message
+    assert cure in message[len(f"{name}{said}") :], message
+    assert len(message.splitlines()) == 1
+
+
+def test_the_table_is_large_enough() -> None:
+    assert len(CASES) >= 35

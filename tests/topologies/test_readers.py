@@ -1,0 +1,133 @@
+"""Graph files: what is read, what is mended and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, edge, graphml, vertex
+from topologies.graph import Graph, data_centers, great_circle_km, routers
+from topologies.readers import GraphReading, parse_graph, read_graph
+from topologies.traces.model import TextFile
+
+
+def read(text: str, name: str = "t.graphml", **reading: Any) -> Graph[str]:
+    return parse_graph(TextFile.of(name, text), GraphReading(**reading))
+
+
+def notes(graph: Graph[str]) -> str:
+    return "\n".join(graph.graph["notes"])
+
+
+def test_graphml_of_the_topology_zoo() -> None:
+    graph = read(graphml(*TRIANGLE))
+    assert data_centers(graph) == ["london", "paris", "zurich"] and graph.graph["central"] == "paris"
+    assert graph.edges["london", "paris"]["rate_bps"] == graph.edges["paris", "london"]["rate_bps"] == 10e9
+    kilometres = great_circle_km((51.51, -0.13), (48.86, 2.35))
+    assert kilometres == pytest.approx(343, rel=0.01)
+    assert graph.edges["london", "paris"]["delay_s"] == pytest.approx(1.5 * kilometres / 199_861.6, abs=1e-6)
+    assert "great circle x 1.5 at 2/3" in notes(graph)
+
+
+def test_the_stretch_is_the_users() -> None:
+    near, far = (read(graphml(*TRIANGLE), stretch=factor).edges["london", "paris"]["delay_s"] for factor in (1.0, 2.0))
+    assert far == pytest.approx(2 * near, abs=2e-6)
+
+
+def test_gml() -> None:
+    graph = read(GML, "t.gml")
+    assert list(graph) == ["london", "paris"] and graph.edges["paris", "london"]["rate_bps"] == 1e9
+
+
+def test_sndlib() -> None:
+    graph = read(SNDLIB, "abilene.xml")
+    assert list(graph) == ["atlang", "chinng", "nycmng"]
+    assert graph.edges["atlang", "chinng"]["rate_bps"] == 9920e6, "Mbit/s, as nothing is said"
+    assert graph.edges["chinng", "nycmng"]["rate_bps"] == 2480e6
+    assert "1 links have no preinstalled capacity" in notes(graph)
+    assert read(SNDLIB, "a.xml", rate_unit="kbit/s").edges["atlang", "chinng"]["rate_bps"] == 9.92e6
+
+
+def test_sndlib_in_pixels_has_no_delays() -> None:
+    graph = read(SNDLIB.replace("geographical", "pixel"), "a.xml", delay_s=0.01)
+    assert graph.edges["atlang", "chinng"]["delay_s"] == 0.01 and "pixels" in notes(graph)
+    assert "xy" in graph.nodes["atlang"]
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"),
+    [
+        ({"raw": "10e9"}, 10e9), ({"speed": "2.5", "units": "G"}, 2.5e9), ({"text": "155 Mbps"}, 155e6),
+        ({"text": "10-20Gbps"}, 10e9), ({"text": "STM-16"}, 2488.32e6), ({"text": "OC-48c"}, 2488.32e6),
+        ({"text": "34M"}, 34e6), ({"text": "1 GB/s"}, 1e9), ({"speed": "10", "units": "T"}, 10e12),
+        ({}, 7e6), ({"text": "Dark Fibre"}, 7e6), ({"text": "2x10GE ring"}, 7e6), ({"raw": "None"}, 7e6),
+    ],
+)  # fmt: skip
+def test_rates_come_from_where_they_can(said: dict[str, str], rate: float) -> None:
+    graph = read(graphml(vertex("0"), vertex("1"), edge("0", "1", **said)), rate_bps=7e6)
+    assert graph.edges["london", "paris"]["rate_bps"] == pytest.approx(rate)
+
+
+def test_missing_rates_and_delays_are_the_users_and_counted() -> None:
+    graph = read(graphml(vertex("0", place=(None, None)), vertex("1"), edge("0", "1")), rate_bps=5e6, delay_s=0.02)
+    assert (graph.edges["paris", "london"]["rate_bps"], graph.edges["paris", "london"]["delay_s"]) == (5e6, 0.02)
+    assert "2 of 2 directions have the default rate" in notes(graph)
+    assert "2 of 2 directions have the default delay" in notes(graph)
+
+
+def test_repeated_and_missing_labels() -> None:
+    parts = (
+        vertex("0"),
+        vertex("1", "London"),
+        vertex("2", "None"),
+        vertex("9", "???"),
+        edge("0", "1"),
+        edge("1", "2"),
+    )
+    graph = read(graphml(*parts, edge("2", "9")), rate_bps=1e9)
+    assert list(graph) == ["london", "london-2", "n2", "n9"]
+    assert "1 labels are used more than once" in notes(graph)
+
+
+def test_parallel_links_add_up_and_loops_go() -> None:
+    graph = read(graphml(*TRIANGLE, edge("1", "0", raw="1e9"), edge("2", "2", raw="1e9")))
+    assert graph.edges["paris", "london"]["rate_bps"] == 11e9
+    assert "parallel links" in notes(graph) and "1 links from a vertex to itself" in notes(graph)
+
+
+def test_other_networks_are_left_out_unless_wanted() -> None:
+    text = graphml(*TRIANGLE, vertex("7", internal="0"), edge("7", "0", raw="1e9"))
+    assert "city-7" not in read(text) and "1 vertices of other networks" in notes(read(text))
+    assert "city-7" in read(text, external=True)
+
+
+def test_what_is_not_connected_is_left_out() -> None:
+    graph = read(graphml(*TRIANGLE, vertex("7"), vertex("8")))
+    assert len(
+        graph
+    ) == 3 and "2 vertices are not connected with the largest part and were left out: city-7, city-8" in notes(graph)
+
+
+def test_directed_by_mistake() -> None:
+    graph = read(graphml(*TRIANGLE).replace('edgedefault="undirected"', 'edgedefault="directed"'))
+    assert graph.has_edge("paris", "london") and "3 links have no way back" in notes(graph)
+
+
+def test_chosen_sites_and_central() -> None:
+    graph = read(graphml(*TRIANGLE), sites=("zurich", "london"), central="london", workers=5)
+    assert routers(graph) == ["paris"] and graph.graph["central"] == "london" and graph.nodes["zurich"]["workers"] == 5
+
+
+def test_defaults_of_keys_count() -> None:
+    text = graphml(vertex("0"), vertex("1"), edge("0", "1")).replace(
+        '<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d37" />',
+        '<key attr.name="LinkSpeedRaw" for="edge" id="d37"><default>3e9</default></key>',
+    )
+    assert read(text).edges["london", "paris"]["rate_bps"] == 3e9
+
+
+def test_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "t.gml").write_text(GML)
+    assert len(read_graph(tmp_path / "t.gml")) == 2

@@ -1,0 +1,210 @@
+"""Every format read to numbers worked out by hand, changes, conversion there and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import ScenarioError
+from topologies.library import LIBRARY, library_path
+from topologies.shipped import RECIPES, shipped
+from topologies.traces import FORMATS, Reading, Trace, parse_trace, read_network_traces, read_trace
+from topologies.traces.change import looped, resampled, scaled, shifted, sped_up, steps_of, summary
+from topologies.traces.write import to_text
+
+
+def bits(trace: Trace) -> float:
+    """What passes through the link in one lap."""
+    return math.fsum(duration * value for duration, value in steps_of(trace))
+
+
+def test_our_csv_with_units_and_comments() -> None:
+    text = "# measured by somebody\ntime_s, rate_kbit_s\n0,800\n\n2.5,400\n"
+    trace = parse_trace(text, "t.csv")
+    assert (trace.times_s, trace.values, trace.format) == ((0.0, 2.5), (8e5, 4e5), "csv")
+    assert trace.period_s == math.inf and trace.length_s == 5.0
+
+
+def test_one_csv_for_many_links_and_quantities(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("t_s,src,dst,rate_mbit_s,rtt_ms,loss\n0,a,b,5,80,0.01\n0,b,a,6,90,0\n10,a,b,4,100,0.02\n")
+    read = read_network_traces(path).traces
+    assert read["a", "b", "rate"].values == (5e6, 4e6)
+    assert read["a", "b", "delay"].values == (0.04, 0.05), "half of the round trip"
+    assert read["a", "b", "loss"].times_s == (0.0, 10.0)
+    assert read["b", "a", "rate"].values == (6e6,)
+    assert read_trace(path, Reading(source="b", target="a")).values == (6e6,)
+
+
+def test_mahimahi_counts_packets() -> None:
+    """12 Mbit/s is one packet of 1500 bytes each ms (mahimahi's own traces/12mbps)."""
+    trace = parse_trace("".join(f"{ms}\n" for ms in range(1, 1001)), "12mbps")
+    assert trace.format == "mahimahi" and trace.period_s == 1.0
+    assert set(trace.values) == {12e6} and len(trace.values) == 10
+    twice = parse_trace("1\n1\n2\n2\n4\n4\n", "t", Reading(step_s=0.002))
+    assert twice.values == (24e6, 12e6), "4 packets in the first 2 ms, 2 in the next"
+
+
+def test_mahimahi_alone_and_outages() -> None:
+    assert parse_trace("1\n", "t").values == (12e6,)
+    quiet = parse_trace("100\n300\n", "t")
+    assert quiet.values == (120e3, 1000.0, 120e3), "12000 bits in 0.1 s; an outage is 1 kbit/s"
+    assert any("1 of 3 steps are below 1 kbit/s" in note for note in quiet.notes)
+
+
+def test_pensieve_rates_hold_until_their_time() -> None:
+    """env.py of Pensieve: the rate of line i counts from the time of line i - 1 to that of line i."""
+    trace = parse_trace("10.0 1.0\n12.0 2.0\n15.0\t3.5\n", "t")
+    assert (trace.times_s, trace.values, trace.period_s) == ((0.0, 2.0), (2e6, 3.5e6), 5.0)
+
+
+def test_units_that_are_said_are_believed() -> None:
+    assert parse_trace("0 2400\n1 2600\n", "t", Reading(unit="kbit/s")).values == (2.6e6,)
+    assert parse_trace("0 2400\n1 2600\n", "t", Reading(unit="Mbit/s")).values == (2.6e9,)
+    assert parse_trace("0 2\n2000 2\n", "t", Reading(time_unit="ms")).length_s == 2.0
+
+
+def test_fcc() -> None:
+    trace = parse_trace("500000\n250000\n", "t", Reading(format="fcc"))
+    assert (trace.times_s, trace.values, trace.period_s) == ((0.0, 5.0), (4e6, 2e6), 10.0)
+    assert parse_trace("500000\n250000\n", "t").format == "fcc", "falling numbers are no Mahimahi times"
+
+
+def test_fcc_raw_picks_one_unit() -> None:
+    rows = "".join(
+        f'{unit},2016-06-01 0{i}:00:05,"http://t",1.2.3.4,2,9,{600000 + unit}\n' for unit in (7, 8) for i in (1, 2)
+    )
+    header = "unit_id,dtime,target,address,fetch_time,bytes_total,bytes_sec\n"
+    trace = parse_trace(header + rows, "t", Reading(source="8"))
+    assert trace.values == (600008 * 8.0,) * 2 and trace.times_s == (0.0, 5.0)
+    assert parse_trace(rows, "t", Reading(source="7")).format == "fcc-raw", "without the header as well"
+
+
+def test_hsdpa() -> None:
+    """The last two columns: bytes, and the ms that they took."""
+    text = "1289406399 549893 59.85 10.78 53600 800\n1289406400 551050 59.85 10.78 95260 1157\n"
+    trace = parse_trace(text, "bus.log")
+    assert trace.format == "hsdpa"
+    assert trace.values == pytest.approx((53600 * 8 / 0.8, 95260 * 8 / 1.157))
+    assert trace.times_s == (0.0, 0.8) and trace.length_s == 1.957
+
+
+def test_iperf3_rate_delay_and_loss() -> None:
+    def interval(rate: float, seconds: float, **more: object) -> dict[str, object]:
+        sums = {"seconds": seconds, "bytes": int(rate * seconds / 8), "bits_per_second": rate, **more}
+        return {"streams": [{"rtt": 80_000}, {"rtt": 90_000}], "sum": sums}
+
+    first = interval(9e6, 0.5, lost_percent=2.0)
+    omitted = {"sum": {"seconds": 1, "bytes": 1, "bits_per_second": 8, "omitted": True}}
+    text = json.dumps({"intervals": [omitted, first, interval(8e6, 1.0, lost_percent=0)]})
+    assert parse_trace(text, "t").times_s == (0.0, 0.5)
+    assert parse_trace(text, "t").values == (9e6, 8e6)
+    assert parse_trace(text, "t", Reading(what="delay")).values == pytest.approx((0.0425, 0.0425))
+    assert parse_trace(text, "t", Reading(what="loss")).values == (0.02, 0.0)
+
+
+def test_skyplane_is_a_constant() -> None:
+    text = "src_region,src_tier,dst_region,dst_tier,throughput_sent,success\n" + "".join(
+        f"aws:a,P,gcp:b,P,{rate},{ok}\n" for rate, ok in ((3e9, True), (5e9, True), (4e9, True), (1e9, False))
+    )
+    trace = parse_trace(text, "t", Reading(source="aws:a", target="gcp:b"))
+    assert trace.values == (4e9,) and trace.format == "skyplane"
+    latency = "src_region,dst_region,min_rtt,avg_rtt\na,b,80,90.5\n"
+    assert parse_trace(latency, "t", Reading(what="delay", source="a", target="b")).values == pytest.approx((0.04525,))
+
+
+def test_the_assumed_format_is_said_and_can_be_overruled() -> None:
+    assert parse_trace("1\n2\n", "t").notes[0].startswith("read as mahimahi (detected)")
+    assert parse_trace("1000\n2000\n", "t", Reading(format="fcc")).notes[0].startswith("read as fcc (given)")
+
+
+def test_what_starts_again() -> None:
+    assert {name for name, entry in FORMATS.items() if entry.loops} == {
+        "mahimahi",
+        "pensieve",
+        "fcc",
+        "fcc-raw",
+        "hsdpa",
+    }
+
+
+SQUARE = Trace((0.0, 2.0, 3.0), (8e6, 2e6, 4e6), "rate", 6.0, 6.0)
+
+
+def test_changes() -> None:
+    assert scaled(SQUARE, 0.5).values == (4e6, 1e6, 2e6)
+    assert sped_up(SQUARE, 2.0) == Trace((0.0, 1.0, 1.5), (8e6, 2e6, 4e6), "rate", 3.0, 3.0)
+    assert looped(SQUARE, False).period_s == math.inf
+    assert shifted(SQUARE, 2.5) == Trace((0.0, 0.5, 3.5, 5.5), (2e6, 4e6, 8e6, 2e6), "rate", 6.0, 6.0)
+    assert shifted(SQUARE, 8.5).times_s == shifted(SQUARE, 2.5).times_s, "a lap later it is the same"
+    assert shifted(looped(SQUARE, False), 2.5) == Trace((0.0, 0.5), (2e6, 4e6), "rate", math.inf, 3.5)
+    with pytest.raises(ScenarioError, match="offset 7 s is beyond the trace's 6 s"):
+        shifted(looped(SQUARE, False), 7.0)
+
+
+def test_resampling_is_a_mean_over_time() -> None:
+    assert resampled(SQUARE, 3.0).values == pytest.approx((6e6, 4e6))
+    assert resampled(SQUARE, 4.0).values == pytest.approx((22e6 / 4, 4e6)), "the last step is shorter"
+    with pytest.raises(ScenarioError, match="allowed 1 to"):
+        resampled(SQUARE, 1e-5)
+
+
+RATES = st.lists(st.tuples(st.integers(1, 40), st.integers(100, 90_000)), min_size=1, max_size=20)
+
+
+@given(RATES, st.integers(1, 50))
+def test_resampling_keeps_what_passes(steps: list[tuple[int, int]], step: int) -> None:
+    times = [sum(length for length, _ in steps[:index]) / 10 for index in range(len(steps))]
+    trace = Trace(
+        tuple(times), tuple(float(rate * 1000) for _, rate in steps), "rate", math.inf, sum(s for s, _ in steps) / 10
+    )
+    assert bits(resampled(trace, step / 10)) == pytest.approx(bits(trace), rel=1e-9)
+
+
+@given(RATES)
+def test_mahimahi_and_back_loses_no_packet(steps: list[tuple[int, int]]) -> None:
+    """Rates come back as the mean of their bins, but for what is left of a packet at the end."""
+    length = sum(s for s, _ in steps) / 10
+    times = [sum(s for s, _ in steps[:index]) / 10 for index in range(len(steps))]
+    trace = Trace(tuple(times), tuple(float(rate * 1000) for _, rate in steps), "rate", math.inf, length)
+    text = to_text(trace, "mahimahi") if bits(trace) > 12_000 * 1.5 else ""
+    assert abs(text.count("\n") * 12_000 - bits(trace)) <= 12_000 or not text
+
+
+@pytest.mark.parametrize("kind", ["csv", "pensieve"])
+def test_conversion_and_back(kind: str) -> None:
+    back = parse_trace(to_text(SQUARE, kind), "t", Reading(format=kind))
+    assert (back.times_s, back.values) == (SQUARE.times_s, SQUARE.values)
+
+
+def test_conversion_to_fcc_takes_means_of_5_s() -> None:
+    assert to_text(SQUARE, "fcc") == "650000\n500000\n"  # (2*8 + 2 + 2*4) / 5 = 5.2 Mbit/s; then 4 Mbit/s
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(ScenarioError, match="holds rates only"):
+        to_text(Trace((0.0,), (0.1,), "delay", math.inf, 1.0), "mahimahi")
+    with pytest.raises(ScenarioError, match="not one packet"):
+        to_text(Trace((0.0,), (1000.0,), "rate", math.inf, 1.0), "mahimahi")
+
+
+def test_summary() -> None:
+    told = summary(SQUARE)
+    assert told.mean == pytest.approx(30e6 / 6) and (told.least, told.most) == (2e6, 8e6)
+    assert (told.median, told.p95, told.p5) == (4e6, 8e6, 2e6)
+    assert told.deviation == pytest.approx(math.sqrt((2 * 9 + 9 + 3 * 1) / 6) * 1e6)
+
+
+def test_the_library_is_what_its_recipes_make() -> None:
+    """Every shipped trace is synthetic, says so, and can be made again."""
+    assert set(LIBRARY) == set(RECIPES)
+    for name in LIBRARY:
+        text = library_path(name).read_text()
+        assert text == shipped(name)
+        assert text.startswith("# SYNTHETIC: ") and "Licence: CC0" in text
+        assert len(read_trace(library_path(name), Reading(what=RECIPES[name].what)).values) > 1
