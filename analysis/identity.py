@@ -36,7 +36,17 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "ssp": Identity("SSP", "#5C6BC0", "d"),
     "diloco": Identity("DiLoCo", "#8D6E63", "H"),
     "allreduce": Identity("All-reduce", "#455A64", "8"),
-    "gossip": Identity("Gossip", "#9E9D24", "1"),
+    "gossip": Identity("Gossip", "#9E9D24", "*"),
+    "tap": Identity("TAP", "#D55E00", "^", "--"),
+    "dcasgd": Identity("DC-ASGD", "#7A5195", "s", "--"),
+    "ps": Identity("Flat PS", "#000000", "s"),
+    "tree": Identity("Tree", "#56B4E9", "<", "--"),
+    "twobit": Identity("2-bit", "#E69F00", "X", "--"),
+    "dgc": Identity("DGC", "#CC79A7", "P", "--"),
+    "topk": Identity("Top-k", "#0072B2", "v", "--"),
+    "mstopk": Identity("MSTopK", "#56B4E9", "D", "--"),
+    "randomk": Identity("Random-k", "#666666", "x", ":"),
+    "none": Identity("dense", "#000000", "o"),
 }
 
 BACK_ENDS: dict[str, Identity] = {
@@ -76,6 +86,11 @@ def technique(name: str) -> Identity:
     known = TECHNIQUES.get(first, Identity(first, "#333333"))
     labels = [known.label, *(TECHNIQUES[other].label if other in TECHNIQUES else other for other in others)]
     return Identity(" + ".join(labels), known.color, known.marker, known.line)
+
+
+def look_of(name: str, label: str | None = None) -> Identity:
+    """The identity of one technique, under another label where a paper calls it so. ``KeyError`` if it has none."""
+    return replace(TECHNIQUES[name], label=label) if label else TECHNIQUES[name]
 
 
 def rank(name: str) -> int:

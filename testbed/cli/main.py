@@ -14,6 +14,7 @@ from testbed.cli import (
     compare,
     doctor,
     export,
+    figure,
     new,
     plan,
     report,
@@ -28,7 +29,10 @@ from testbed.cli import (
 )
 from testbed.errors import TestbedError
 
-VERBS = (run, sweep, shell, validate, plan, show, compare, report, export, doctor, clean, topology, trace, schema, new)
+VERBS = (
+    run, sweep, shell, validate, plan, show, compare, report, figure, export, doctor, clean, topology, trace, schema,
+    new,
+)  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
 EXIT_CODES = """\

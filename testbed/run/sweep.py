@@ -120,7 +120,8 @@ def _row(point: Point, path: Path) -> dict[str, Any]:
 def as_csv(rows: list[dict[str, Any]]) -> str:
     """The rows as CSV; floats with all their digits."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()

@@ -1,0 +1,73 @@
+"""What the figures from papers share: lines with intervals over seeds, axes with units, the published overlay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from analysis.figures import panels
+from analysis.figures.papers.base import Published
+from analysis.identity import Identity
+from analysis.metrics import mean_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity) -> None:
+    """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds."""
+    means = [
+        (float(at), mean_of(group[y].dropna().tolist())) for at, group in rows.groupby(x) if group[y].notna().any()
+    ]
+    if not means:
+        return
+    xs, ys = [at for at, _ in means], [mean.value for _, mean in means]
+    axes.plot(xs, ys, color=look.color, marker=look.marker, linestyle=look.line, label=look.label,
+              markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+    if all(mean.count > 1 for _, mean in means):
+        low = [mean.value - mean.half_width for _, mean in means]
+        high = [mean.value + mean.half_width for _, mean in means]
+        axes.fill_between(xs, low, high, color=look.color, alpha=0.13, linewidth=0)
+
+
+def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: dict[str, Identity]) -> None:
+    """One bar per variant: mean and interval over seeds."""
+    for place, (variant, look) in enumerate(looks.items()):
+        values = rows.loc[rows["variant"] == variant, y].dropna().tolist()
+        if not values:
+            continue
+        mean = mean_of(values)
+        error = mean.half_width if mean.count > 1 else None
+        axes.bar(place, mean.value, width=0.68, color=look.color, yerr=error, ecolor="#20242C", capsize=2.5)
+        axes.annotate(
+            f"{mean.value:.3g}", (place, mean.value), (0, 3), textcoords="offset points", ha="center", fontsize=7.5
+        )
+    axes.set_xticks(range(len(looks)), [look.label for look in looks.values()])
+    axes.grid(axis="x", visible=False)
+
+
+def note(axes: Axes, shown: Sequence[Published], text: str) -> None:
+    """Published numbers as words under the axes, with their source."""
+    if shown:
+        axes.text(0.0, -0.32, text, transform=axes.transAxes, fontsize=6.8, color=panels.MUTED, va="top")
+
+
+def horizontal(axes: Axes, y: float, label: str) -> None:
+    """A published value that has no place on the x axis."""
+    axes.axhline(y, color=panels.MUTED, linestyle=(0, (1, 1.6)), linewidth=1.0)
+    where: Any = ("axes fraction", "data")
+    style: Any = {"textcoords": "offset points", "fontsize": 6.8, "color": panels.MUTED}
+    axes.annotate(label, (0.02, y), (0, 2), xycoords=where, **style)
+
+
+def log_rate(axes: Axes, label: str = "rate of every WAN link (Mbit/s)") -> None:
+    axes.set_xscale("log")
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def accuracy(axes: Axes, **limits: Any) -> None:
+    panels.accuracy_axis(axes, None)
+    axes.set_ylim(**{"bottom": 0, "top": 1.02, **limits})
