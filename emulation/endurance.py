@@ -36,6 +36,7 @@ class Report:
     bring_up_s: list[float] = field(default_factory=list)
     gone_s: list[float] = field(default_factory=list)
     descriptors: tuple[int, int] = (0, 0)
+    namespaces: tuple[int, int] = (0, 0)  # network namespaces that the whole machine's kernel holds, dead ones too
     kernel_mb: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
@@ -43,7 +44,8 @@ class Report:
         return (
             f"{self.starts} starts, {self.killed} killed; up in {statistics.median(up):.2f} s (median), {up[-1]:.2f} s"
             f" (most); gone after {gone[-1] * 1e3:.0f} ms at most; descriptors {self.descriptors[0]} ->"
-            f" {self.descriptors[1]}; kernel memory {self.kernel_mb[0]:.0f} -> {self.kernel_mb[1]:.0f} MB;"
+            f" {self.descriptors[1]}; namespaces {self.namespaces[0]} ->"
+            f" {self.namespaces[1]}; kernel memory {self.kernel_mb[0]:.0f} -> {self.kernel_mb[1]:.0f} MB;"
             f" left over: {', '.join(self.leftovers) or 'nothing'}"
         )
 
@@ -53,6 +55,7 @@ def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> 
     random, report = Random(seed), Report()
     doomed = set(random.sample(range(starts), kills))
     report.descriptors = (_descriptors(), 0)
+    report.namespaces = (_namespaces(), 0)
     report.kernel_mb = (_kernel_mb(), 0.0)
     for number in range(starts):
         before = _interfaces()
@@ -68,6 +71,7 @@ def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> 
         if after != before:
             report.leftovers.append(f"start {number}: {set(after.splitlines()) ^ set(before.splitlines())}")
     report.descriptors = (report.descriptors[0], _descriptors())
+    report.namespaces = (report.namespaces[0], _namespaces())
     report.kernel_mb = (report.kernel_mb[0], _kernel_mb())
     return report
 
@@ -125,9 +129,18 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def _namespaces() -> int:
+    """Network namespaces in the kernel's allocator; 0 where only root may look."""
+    time.sleep(1.0)  # they are freed by a worker of the kernel
+    try:
+        lines = Path("/proc/slabinfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("net_namespace ")), 0)
+
+
 def _kernel_mb() -> float:
-    """What the kernel keeps for itself and cannot give back: namespaces that leak would show here."""
-    time.sleep(1.0)  # namespaces are freed by a worker of the kernel
+    """What the kernel keeps for itself and cannot give back, of the whole machine."""
     values = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(float(values[name].split()[0]) for name in ("SUnreclaim", "KernelStack", "Percpu")) / 1024
 

@@ -81,9 +81,9 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def leftovers(directory: Path = DIRECTORY) -> list[Leftover]:
+def leftovers(directory: Path | None = None) -> list[Leftover]:
     """What dead runs have left, last made first. The things of runs that still live are never listed."""
-    found = []
+    directory, found = directory or DIRECTORY, []
     for journal in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
         entries = _read(journal)
         if entries and ProcessId(**entries[0]).alive():
@@ -97,7 +97,7 @@ def leftovers(directory: Path = DIRECTORY) -> list[Leftover]:
     return found
 
 
-def clean(directory: Path = DIRECTORY) -> list[Leftover]:
+def clean(directory: Path | None = None) -> list[Leftover]:
     """Remove every leftover and return what was removed."""
     removed = leftovers(directory)
     for leftover in removed:

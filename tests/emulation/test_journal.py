@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from emulation.journal import Journal, ProcessId, clean, leftovers
+from testbed.cli import main as command
 from tests.emulation.inside import ROOT
 
 CODE = """
@@ -59,6 +63,26 @@ def test_a_reused_process_id_is_not_the_owner(tmp_path: Path) -> None:
 def test_a_torn_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "1-1.jsonl").write_text('{"pid": 1, "start_ticks": -1, "boot": "x"}\n{"path": "/no/such')
     assert [leftover.kind for leftover in clean(tmp_path)] == ["journal"]
+
+
+def test_the_command_lists_first_and_removes_by_exact_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, beside = tmp_path / "left", tmp_path / "left-not"
+    left.mkdir()
+    beside.mkdir()
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    entries = [{"pid": 1, "start_ticks": -1, "boot": "x"}, {"path": str(left)}]
+    (journals / "1-1.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    monkeypatch.setattr("emulation.journal.DIRECTORY", journals)
+    assert command.main(["clean", str(tmp_path), "--dry-run"]) == 0
+    assert f"path {left}" in capsys.readouterr().out and left.exists()
+    assert command.main(["clean", str(tmp_path)]) == 0
+    assert f"removed path {left}" in capsys.readouterr().out
+    assert not left.exists() and beside.exists()
+    assert command.main(["clean", str(tmp_path)]) == 0
+    assert "nothing to clean" in capsys.readouterr().out
 
 
 def _state(pid: int) -> str:

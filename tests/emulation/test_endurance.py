@@ -1,0 +1,42 @@
+"""Nothing stays after many starts and stops, some of them by SIGKILL; and networks come up in time."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from emulation.endurance import Report, endure
+
+pytestmark = pytest.mark.emulation
+
+
+def check(report: Report) -> None:
+    assert not report.leftovers
+    assert report.descriptors[1] <= report.descriptors[0]
+    assert max(report.gone_s) < 2.0
+
+
+def test_a_few_starts_and_stops_leave_nothing() -> None:
+    report = endure(starts=4, kills=2, sites=4, workers=3, seed=3)
+    check(report)
+    assert (report.starts, report.killed, len(report.bring_up_s)) == (4, 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_starts_and_stops_leave_nothing() -> None:
+    report = endure(starts=100, kills=10, sites=4, workers=3)
+    check(report)
+    assert len(report.bring_up_s) == 90
+    before, after = report.namespaces
+    assert after - before < 500, "the kernel keeps something of every network (20 namespaces each)"
+
+
+@pytest.mark.parametrize(("workers", "limit_s"), [(3, 2.0), (15, 8.0)])
+def test_networks_come_up_in_time(workers: int, limit_s: float) -> None:
+    """Twelve and sixty hosts. The machine may be busy: the best of three, and more time the more it has to do."""
+    report = endure(starts=3, kills=0, sites=4, workers=workers)
+    check(report)
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert min(report.bring_up_s) < limit_s * busy, report.bring_up_s

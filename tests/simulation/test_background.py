@@ -1,0 +1,69 @@
+"""Outages and background datagrams in virtual time: what they leave to a flow that wants everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emulation.sample_plans import plan, with_link
+from testbed.plan.model import BackgroundPlan, Plan, Series
+from testbed.simulation.background import start_background
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.monitor import Links
+from testbed.simulation.paths import Paths
+
+
+class NoLog:
+    """Stands for the event log."""
+
+    def write(self, kind: str, t: float, **fields: Any) -> None:
+        pass
+
+
+def time_to_send(settings: Plan, size_bits: float) -> float:
+    """When a flow from dc0 to dc1 ends that begins at 0 and takes all that there is."""
+    clock, ended = Clock(), []
+    paths = Paths(settings, 1.0)
+    network = FlowNetwork(clock, paths.capacities(), paths.longest)
+    links = Links(clock, network, paths, NoLog(), 0.5)  # type: ignore[arg-type]
+    links.start_traces()
+    start_background(settings, clock, links)
+    number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")
+    network.start(network.flow_class((number,)), size_bits / 8, lambda: ended.append(clock.now))
+    while not ended:
+        clock.step()
+    return ended[0]
+
+
+BASE = plan({("dc0", "dc1"): {"rate_bps": 10e6}})
+
+
+def traffic(**values: Any) -> BackgroundPlan:
+    return BackgroundPlan(**({"kind": "constant", "source": "dc0", "target": "dc1", "rate_bps": 6e6} | values))
+
+
+def test_datagrams_take_their_rate_while_they_last() -> None:
+    assert time_to_send(BASE, 20e6) == pytest.approx(2.0)
+    assert time_to_send(replace(BASE, background=(traffic(),)), 20e6) == pytest.approx(5.0)
+    some = replace(BASE, background=(traffic(start_s=0.5, stop_s=1.5),))
+    assert time_to_send(some, 20e6) == pytest.approx(2.6)  # 5 Mbit, then 4, then 11
+    assert time_to_send(replace(BASE, background=(traffic(source="dc1", target="dc0"),)), 20e6) == pytest.approx(2.0)
+
+
+def test_datagrams_that_fill_a_link_leave_little() -> None:
+    full = replace(BASE, background=(traffic(rate_bps=20e6, stop_s=10.0),))
+    assert time_to_send(full, 20e6) == pytest.approx(10 + (20e6 - 10 * 0.1e6) / 10e6)
+
+
+def test_an_outage_is_a_pause() -> None:
+    down = Series(times_s=(0.0, 1.0, 4.0), values=(1.0, 0.0, 1.0))
+    assert time_to_send(with_link(BASE, "dc0>dc1", state_trace=down), 20e6) == pytest.approx(5.0)
+
+
+def test_a_rate_trace_goes_on_under_datagrams_and_outages() -> None:
+    rates = Series(times_s=(0.0, 1.0), values=(10e6, 16e6))
+    settings = with_link(replace(BASE, background=(traffic(),)), "dc0>dc1", rate_trace=rates)
+    assert time_to_send(settings, 24e6) == pytest.approx(3.0)  # 4 Mbit, then 10 a second
