@@ -1,0 +1,142 @@
+"""Overlays in the engine: the results of a star, by other ways; several keys, several servers, each tier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.end_to_end.runs import run_scenario
+from tests.engine.runs import THREE_SITES, Simulated, run
+
+NINE_SITES = Path(__file__).parent / "nine_sites.yaml"
+TWO_SERVERS = "topology.data_centers[0].global_servers=2"
+SGD = "optimizer={kind: sgd, learning_rate: 0.1}"
+
+
+def transfers(result: Simulated, message: str, round_: int) -> list[tuple[str, str, int]]:
+    """Who sent what to whom, in the order of arrival."""
+    events = [event for event in result.of_kind("transfer") if event["message"] == message]
+    return [(event["source"], event["target"], event["key"]) for event in events if event["round"] == round_]
+
+
+TIERS = ["{tier1: %s, tier2: star}", "{tier1: star, tier2: %s}", "{tier1: %s, tier2: %s}"]
+EXACT = [
+    "{kind: tree, merge: exact}",
+    "{kind: tree, merge: exact, degree: 1}",
+    "{kind: tsengine, merge: exact}",
+    "{kind: tsengine, merge: exact, chunk: 1 KB, ports: 1}",
+    "{kind: tsengine, merge: exact, pairing: fastest}",
+]
+
+
+@pytest.fixture(scope="module")
+def star(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    return run(tmp_path_factory.mktemp("star") / "run")
+
+
+@pytest.mark.parametrize("tiers", TIERS)
+@pytest.mark.parametrize("kind", EXACT)
+def test_exact_merging_gives_the_bits_of_a_star(tmp_path: Path, star: Simulated, kind: str, tiers: str) -> None:
+    """Row 53, 58."""
+    result = run(tmp_path, "overlay=" + tiers.replace("%s", kind), TWO_SERVERS, "shard=multigps")
+    assert result.hashes() == star.hashes()
+
+
+@pytest.mark.parametrize("order", ["order={kind: p3, slice: 8 KB}", "order={kind: fifo, overlap: layers}"])
+@pytest.mark.parametrize("kind", ["{kind: tsengine, merge: exact, chunk: 8 KB}", "{kind: tree, merge: exact, chunk: 1 bytes}"])
+def test_with_layers_and_slices_too(tmp_path: Path, star: Simulated, kind: str, order: str) -> None:
+    assert run(tmp_path, f"overlay={kind}", order, TWO_SERVERS).hashes() == star.hashes()
+
+
+@pytest.mark.parametrize("kind", ["tree", "tsengine"])
+@pytest.mark.parametrize("codec", ["none", "fp16"])
+def test_sums_differ_from_a_star_by_rounding_only(tmp_path: Path, kind: str, codec: str) -> None:
+    """|Δ| of a sum of n float32 in another order is at most (n − 1)·2^−24·Σ|g|, and of float16 on each hop 2^−11."""
+    one_round = ("training.iterations=1", "training.evaluate_every=1", SGD, f"codec={codec}")
+    plain = run(tmp_path / "star", *one_round, "codec=none").parameters("east/worker0")
+    merged = run(tmp_path / "merged", *one_round, f"overlay={kind}")
+    assert len(merged.hashes()) == 1
+    difference = (merged.parameters("east/worker0") - plain).abs().max()
+    assert difference <= (1e-6 if codec == "none" else 2e-3)
+
+
+@pytest.mark.parametrize("kind", ["tree", "tsengine"])
+def test_a_run_repeats_bit_for_bit_in_virtual_time(tmp_path: Path, kind: str) -> None:
+    first, second = (run(tmp_path / name, f"overlay={kind}") for name in "ab")
+    assert first.hashes() == second.hashes()
+    assert [e["t"] for e in first.of_kind("round")] == [e["t"] for e in second.of_kind("round")]
+
+
+@pytest.mark.parametrize("codec", ["twobit", "{kind: bisparse, bound: 100}", "{kind: mpq, bound: 1000}", "fp16"])
+def test_every_codec_travels_through_an_exact_overlay(tmp_path: Path, codec: str) -> None:
+    tier2 = f"codec={{tier1: none, tier2: {codec}}}"
+    star_ = run(tmp_path / "star", tier2)
+    other = run(tmp_path / "other", tier2, "overlay={tier1: star, tier2: {kind: tsengine, merge: exact}}")
+    assert torch.equal(other.parameters("west/worker0"), star_.parameters("west/worker0"))
+
+
+SYNC = ["{kind: hfa, k1: 2, k2: 2}", "{kind: diloco, h: 2}", "{kind: esync, fixed_steps: 2}", "{kind: esync}"]
+
+
+@pytest.mark.parametrize("sync", SYNC)
+def test_algorithms_with_local_steps(tmp_path: Path, sync: str) -> None:
+    overrides = (f"sync={sync}", "optimizer={kind: sgd, at: worker}")
+    star_ = run(tmp_path / "star", *overrides)
+    other = run(tmp_path / "other", *overrides, "overlay={kind: tsengine, merge: exact}")
+    assert len(other.hashes()) == 1
+    if "{kind: esync}" not in sync:  # its numbers of steps are measured, and transfers take another time
+        assert other.hashes() == star_.hashes()
+
+
+def test_each_member_gets_each_version_once_and_the_way_is_on_record(tmp_path: Path) -> None:
+    """Row 55: the forwarding tree of a round can be drawn from its transfers."""
+    result = run(tmp_path, "overlay={tier1: star, tier2: tsengine}", scenario=NINE_SITES)
+    servers = {f"h{number}/server0" for number in range(1, 10)}
+    for round_ in (0, 3):
+        spread = transfers(result, "spread", round_)
+        for key in {key for _, _, key in spread}:
+            holders = {"h1/global0"}
+            for source, target, _ in (each for each in spread if each[2] == key):
+                assert source in holders and target not in holders
+                holders.add(target)
+            assert holders == servers | {"h1/global0"}
+    assert any(source != "h1/global0" for source, _, _ in spread)
+
+
+def test_the_server_takes_in_one_transfer_at_a_time_with_one_port(tmp_path: Path) -> None:
+    """Row 54."""
+    result = run(tmp_path, "overlay={tier1: star, tier2: {kind: tsengine, ports: 1}}", scenario=NINE_SITES)
+    merges = [e for e in result.of_kind("transfer", "h1/global0") if e["message"] == "merge"]
+    assert len(merges) > 10
+    assert all(after["t0"] >= before["t"] - 1e-6 for before, after in zip(merges, merges[1:], strict=False))
+    per_round = Counter((event["round"], event["key"]) for event in merges)
+    assert min(per_round.values()) < 9  # the rest was merged elsewhere
+
+
+def test_tsengine_is_faster_than_a_balanced_tree_and_that_than_a_star(tmp_path: Path) -> None:
+    """Nine nodes, unequal links."""
+    times = {}
+    for kind in ("star", "tree", "tsengine"):
+        result = run(tmp_path / kind, f"overlay={{tier1: star, tier2: {kind}}}", scenario=NINE_SITES)
+        times[kind] = result.round_s("h9/worker0", skip=5)
+    assert times["tsengine"] < times["tree"] < times["star"]
+    assert times["star"] / times["tsengine"] > 1.5
+
+
+@pytest.mark.parametrize("kind", ["tree", "{kind: tsengine, merge: exact}"])
+def test_real_processes(tmp_path: Path, kind: str) -> None:
+    """A tree fixes the order of sums, exact merging keeps that of a star: the same bits in every world."""
+    overrides = (f"overlay={kind}", TWO_SERVERS, "device.step_time=20 ms", "order={kind: p3, slice: 20 KB}")
+    real = run_scenario(tmp_path / "local", "local", *overrides, scenario=THREE_SITES)
+    assert real.outcome.status == "done", real.outcome.message
+    assert real.hashes("worker") == run(tmp_path / "simulated", *overrides).hashes()
+    assert [event for event in real.events if event["kind"] == "transfer" and event["message"] == "spread"]
+
+
+def test_real_processes_that_sum_on_the_way(tmp_path: Path) -> None:
+    real = run_scenario(tmp_path / "local", "local", "overlay=tsengine", "device.step_time=20 ms", scenario=THREE_SITES)
+    assert real.outcome.status == "done", real.outcome.message
+    assert len(real.hashes("worker")) == 1

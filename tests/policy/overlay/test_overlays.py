@@ -1,0 +1,212 @@
+"""Overlay policies as pure decisions: driven by a clock of their own, whatever the throughputs are."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.policy.overlay.chance import Stream
+from testbed.policy.overlay.events import Transfer, chunks_of
+from testbed.policy.overlay.throughput import Throughput
+from testbed.policy.overlay.tree import Parents, Tree
+from testbed.policy.overlay.tsengine import TsEngine
+
+ROOT = "root"
+Rate = Callable[[str, str, int], float]
+
+
+class Drive:
+    """Rounds of some chunks through a policy; a transfer takes 1 / rate(source, target, round)."""
+
+    def __init__(self, members: int, rate: Rate, chunks: int = 1, **options: object) -> None:
+        self.members = tuple(f"m{number}" for number in range(members))
+        self.policy = TsEngine(ROOT, self.members, TsEngine.Options(**options), seed=7)  # type: ignore[arg-type]
+        self.rate, self.chunks = rate, chunks
+        self.now = 0.0
+        self.done: list[Transfer] = []
+        self.under_way: Counter[tuple[str, str]] = Counter()
+        self.most: Counter[str] = Counter()
+        self._events: list[tuple[float, int, Transfer]] = []
+        self._count = itertools.count()
+
+    def round(self, round_: int, up: bool, order: list[int] | None = None) -> list[Transfer]:
+        """All of one direction of one round; returns the transfers in the order of their ends."""
+        self.done = []
+        for chunk in range(self.chunks):
+            ready = [self.members[i] for i in order or range(len(self.members))] if up else [ROOT]
+            for node in ready:
+                self._begin(self.policy.ready(up, chunk, round_, node))
+        while self._events:
+            self.now, _, transfer = heapq.heappop(self._events)
+            self.under_way["in", transfer.target] -= 1
+            self.under_way["out", transfer.source] -= 1
+            self.done.append(transfer)
+            self.policy.arrived(transfer, self.rate(transfer.source, transfer.target, round_))
+            self._begin(self.policy.ready(up, transfer.chunk, round_, transfer.target))
+        return self.done
+
+    def _begin(self, transfers: list[Transfer]) -> None:
+        for transfer in transfers:
+            for port in (("in", transfer.target), ("out", transfer.source)):
+                self.under_way[port] += 1
+                self.most[port[1]] = max(self.most[port[1]], self.under_way[port])
+            end = self.now + 1 / self.rate(transfer.source, transfer.target, transfer.round)
+            heapq.heappush(self._events, (end, next(self._count), transfer))
+
+
+def random_rates(seed: int) -> Rate:
+    def rate(source: str, target: str, round_: int) -> float:
+        text = f"{seed} {source} {target} {round_ // 3}"
+        return 1 + Stream(int.from_bytes(text.encode(), "big")).share() * 20
+
+    return rate
+
+
+CASES = {"members": st.integers(1, 12), "chunks": st.integers(1, 4), "ports": st.integers(1, 3)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(**CASES, seed=st.integers(0, 99), pairing=st.sampled_from(["first", "fastest"]), data=st.data())
+def test_every_contribution_reaches_the_root_once(
+    members: int, chunks: int, ports: int, seed: int, pairing: str, data: st.DataObject
+) -> None:
+    """Row 53, 54: any order of arrival; nobody takes in more than its ports allow."""
+    drive = Drive(members, random_rates(seed), chunks, ports=ports, pairing=pairing)
+    for round_ in range(3):
+        order = data.draw(st.permutations(range(members)))
+        done = drive.round(round_, up=True, order=order)
+        for chunk in range(chunks):
+            held = {member: {member} for member in drive.members} | {ROOT: set()}
+            for transfer in done:
+                if transfer.chunk == chunk:
+                    moved = held.pop(transfer.source)
+                    assert not moved & held[transfer.target]
+                    held[transfer.target] |= moved
+            assert held == {ROOT: set(drive.members)}
+    assert max(drive.most.values()) <= ports
+
+
+@settings(max_examples=60, deadline=None)
+@given(**CASES, seed=st.integers(0, 99), greed=st.floats(0, 1))
+def test_everybody_gets_every_version_once_from_somebody_who_has_it(
+    members: int, chunks: int, ports: int, seed: int, greed: float
+) -> None:
+    """Row 55."""
+    drive = Drive(members, random_rates(seed), chunks, ports=ports, max_greed=greed)
+    for round_ in range(3):
+        done = drive.round(round_, up=False)
+        for chunk in range(chunks):
+            holders = {ROOT}
+            for transfer in [each for each in done if each.chunk == chunk]:
+                assert transfer.source in holders and transfer.target not in holders
+                holders.add(transfer.target)
+            assert holders == {ROOT, *drive.members}
+    assert max(drive.most.values()) <= ports
+
+
+@pytest.mark.parametrize("members", [1, 3, 7, 15, 63])
+def test_equal_rates_take_the_logarithm_of_the_number_of_nodes(members: int) -> None:
+    """Closed form: ⌈log2(N + 1)⌉ transfers after each other, down."""
+    drive = Drive(members, lambda *_: 1.0)
+    drive.round(0, up=False)
+    assert drive.now == pytest.approx((members + 1 - 1).bit_length())
+
+
+def test_merges_happen_at_members_while_the_root_is_busy() -> None:
+    """Row 54, GeoMX' trace of three workers: the first goes to the server, the second pair merges."""
+    done = Drive(3, lambda source, target, _: 0.5 if source == "m0" else 1.0).round(0, up=True)
+    assert [(each.source, each.target) for each in done] == [("m2", "m1"), ("m0", ROOT), ("m1", ROOT)]
+
+
+def with_slow_link(source: str, target: str, round_: int) -> float:
+    return 0.02 if (source, target) == (ROOT, "m2") else 1.0
+
+
+def test_a_slow_link_is_used_less_once_it_is_known() -> None:
+    """Row 56."""
+    drive = Drive(6, with_slow_link, max_greed=0.9)
+    used = [any((t.source, t.target) == (ROOT, "m2") for t in drive.round(r, up=False)) for r in range(400)]
+    drawn = Drive(6, with_slow_link, max_greed=0.0, expiry=10**6)
+    by_chance = [any((t.source, t.target) == (ROOT, "m2") for t in drawn.round(r, up=False)) for r in range(400)]
+    assert sum(used) < 0.6 * sum(by_chance)
+
+
+def test_exploration_has_its_share_when_all_is_known() -> None:
+    """Row 56: one holder, everything measured: the best is taken with probability max_greed, or else drawn."""
+    best, total = 0, 3000
+    policy = TsEngine(ROOT, ("a", "b", "c", "d"), TsEngine.Options(max_greed=0.75, expiry=10**6), seed=3)
+    for node, rate in (("a", 1.0), ("b", 5.0), ("c", 2.0), ("d", 3.0)):
+        policy.throughput.add(ROOT, node, rate, 0)
+    for round_ in range(total):
+        (first, *_) = policy.ready(False, 0, round_, ROOT)
+        best += first.target == "b"
+        policy._spreads.clear()
+        policy._sending.clear()
+        policy._taking.clear()
+    assert best / total == pytest.approx(0.75 + 0.25 / 4, abs=0.03)
+
+
+def test_decisions_repeat_with_the_seed_and_differ_without() -> None:
+    runs = [Drive(8, random_rates(1), 2).round(0, up=False) for _ in range(2)]
+    assert runs[0] == runs[1]
+    other = Drive(8, random_rates(1), 2)
+    other.policy = TsEngine(ROOT, other.members, TsEngine.Options(), seed=8)
+    assert other.round(0, up=False) != runs[0]
+
+
+def test_measurements_expire() -> None:
+    """Row 57."""
+    throughput = Throughput(expiry=5)
+    assert throughput.get("a", "b", 0) is None
+    throughput.add("a", "b", 4.0, 3)
+    assert throughput.get("a", "b", 8) == 4.0
+    assert throughput.get("a", "b", 9) is None
+    assert throughput.get("b", "a", 4) is None
+
+
+def mean_time(drive: Drive, rounds: range) -> float:
+    begin = drive.now
+    for round_ in rounds:
+        drive.round(round_, up=False)
+    return (drive.now - begin) / len(rounds)
+
+
+def test_it_recovers_after_a_step_change_of_a_link() -> None:
+    """Links out of m0 are the only fast ones; then they are slow, and those out of m1 fast."""
+
+    def rate(source: str, target: str, round_: int) -> float:
+        return 10.0 if source == ("m0" if round_ < 30 else "m1") or target in ("m0", "m1") else 1.0
+
+    drive = Drive(9, rate, max_greed=0.9)
+    before = mean_time(drive, range(15, 30))
+    mean_time(drive, range(30, 36))
+    assert mean_time(drive, range(36, 51)) < 1.35 * before
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 40_000))
+def test_chunks_hold_every_key_once_and_keep_to_their_size(sizes: list[int], limit: int) -> None:
+    keys = {3 * index: size for index, size in enumerate(sizes)}
+    chunks = chunks_of(keys, limit)
+    assert [key for chunk in chunks for key in chunk.sizes] == sorted(keys)
+    for chunk in chunks:
+        assert chunk.name == min(chunk.sizes)
+        assert 4 * sum(chunk.sizes.values()) <= limit or len(chunk.sizes) == 1
+
+
+@given(st.integers(1, 60), st.integers(1, 6))
+def test_a_balanced_tree_reaches_everybody(members: int, degree: int) -> None:
+    tree = Tree(members, Tree.Options(degree=degree)).tree
+    assert sum(tree.size(child) for child in tree.children(-1)) == members
+    assert all(len(tree.children(node)) <= degree for node in range(-1, members))
+    assert tree.size(0) >= tree.size(members - 1) == 1
+
+
+def test_a_cycle_is_no_tree() -> None:
+    with pytest.raises(AssertionError):
+        Parents((1, 0))
