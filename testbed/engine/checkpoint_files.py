@@ -1,8 +1,8 @@
 """Checkpoints on disk: a directory per round, absent or whole, whatever happens while it is written.
 
 Every node writes its own file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files'
-SHA-256, gives the directory its name, and removes all but the newest two. Nothing is pickled: files are read as tensors and
-plain values only (``torch.load`` with ``weights_only``).
+SHA-256, gives the directory its name, and removes all but the newest two. Nothing is pickled: files are read as
+tensors and plain values only (``torch.load`` with ``weights_only``).
 """
 
 from __future__ import annotations

@@ -93,12 +93,12 @@ class KVStore:
                 self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
             await self._world.send(server, Message(Kind.DECLARE, parts=(keys, sizes_)))
 
-    async def init(self, key: int, tensor: Tensor) -> None:
-        """Give a key its first value, everywhere. Exactly one node of a run does this."""
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
+        """Give a key its first value, everywhere. Exactly one node of a run does this, and may name its optimizer."""
         for piece in self._slices[key]:
             part = tensor[piece.start : piece.stop]
             await self._world.send(
-                self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, parts=(part,))
+                self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,))
             )
 
     def push(

@@ -51,4 +51,6 @@ def _shape_only(plan: Plan) -> SegmentedLearner:
 
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
+    if plan.training.model.kind == "script":
+        return
     make_learner(plan, plan.with_role("worker")[0])

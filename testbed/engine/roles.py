@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
-from testbed.engine import dgt, technique
+from testbed.engine import dgt, script, technique
 from testbed.engine.checkpoint import Keeper
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
@@ -20,6 +21,7 @@ from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import Above, Overlay
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.scheduler import Scheduler
+from testbed.engine.script import ScriptWorker
 from testbed.engine.server import Server
 from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
@@ -38,6 +40,8 @@ def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) 
     if node.role == "scheduler":
         return Scheduler(plan, files)
     if node.role == "worker":
+        if plan.training.model.kind == "script":
+            return _script(plan, node)
         other = _WORKERS.get(plan.technique.paradigm.kind)
         return other(plan, node) if other else _worker(plan, node, files)
     return _server(plan, node, files)
@@ -66,6 +70,27 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
+
+    return run
+
+
+def _script(plan: Plan, node: NodePlan) -> Role:
+    path, job = Path(plan.training.model.options["file"]), technique.script_job(plan, node)
+
+    async def run(world: World) -> list[Tensor]:
+        world.record("start", role=node.role, data_center=node.data_center)
+        inbox = Inbox(world)
+        membership = Membership(world, inbox, plan)
+        store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
+        reading = world.spawn(inbox.run(), "inbox")
+        await membership.join()
+        worker = ScriptWorker(world, membership, store, job, plan.training.iterations)
+        await worker.run(script.start(path, job, plan.seed))
+        await membership.finish()
+        await reading
+        digest = values_sha256(worker.values)
+        world.record("final", role=node.role, iterations=worker.rounds, parameters_sha256=digest)
+        return worker.values
 
     return run
 

@@ -87,7 +87,7 @@ class Server:
         assert self._sizes == sizes, f"{message.sender} declares other keys than the children before it"
 
     def _on_init(self, message: Message) -> None:
-        self._world.spawn(self._upstream.init(message.key, message.parts[0]), f"init key {message.key}")
+        self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
 
     def _on_pull(self, message: Message) -> None:
         if message.key in self._values:

@@ -12,6 +12,7 @@ from torch import Tensor
 from testbed.engine.learner import samples_of
 from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
 from testbed.engine.upstream import Assigned, TopKey
+from testbed.kvstore import Job
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
@@ -122,9 +123,25 @@ def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
         kind, options = outer
         return lambda value: KeyOptimizer(kind, options, value)
     optimizer = plan.technique.optimizer
+    if plan.training.model.kind == "script":
+        return Assigned  # unless the script sets an optimizer
     if contribution_of(plan) is Contribution.MODEL or optimizer.options.get("at") == "worker":
         return Assigned
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
+
+
+def script_job(plan: Plan, node: NodePlan) -> Job:
+    """What a user's script is told."""
+    technique, workers = plan.technique, training_workers(plan)
+    return Job(
+        rank=[worker.name for worker in workers].index(node.name),
+        workers=len(workers),
+        iterations=plan.training.iterations,
+        contribution=str(contribution_of(plan)),
+        at_server=is_asynchronous(technique.sync_tier1) or is_asynchronous(technique.sync_tier2),
+        weight=worker_weight(plan, node),
+        local_steps=first_steps(plan),
+    )
 
 
 def _own_optimizer(optimizer: Choice, learner: Learner) -> ModelOptimizer:

@@ -32,7 +32,9 @@ class Upstream(Protocol):
     """Where combined contributions go and values come from."""
 
     async def declare(self, sizes: dict[int, int]) -> None: ...
-    async def init(self, key: int, tensor: Tensor) -> None: ...
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
+        """The key's first value; ``notes`` may name the optimizer that it is to have."""
+
     async def pull(self, key: int) -> Tensor: ...
 
     async def apply(self, total: Total) -> Value:
@@ -64,9 +66,9 @@ class ParentServers:
         await self._store.declare([sizes[key] for key in sorted(sizes)])
         self._declared.set_result(None)
 
-    async def init(self, key: int, tensor: Tensor) -> None:
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         await self._world.wait(self._declared, "the declaration of keys")
-        await self._store.init(key, tensor)
+        await self._store.init(key, tensor, notes)
 
     async def pull(self, key: int) -> Tensor:
         await self._world.wait(self._declared, "the declaration of keys")
@@ -144,9 +146,13 @@ class Top:
     async def declare(self, sizes: dict[int, int]) -> None:
         pass  # a key begins with its first value
 
-    async def init(self, key: int, tensor: Tensor) -> None:
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
-        self._keys[key] = self._make_key(tensor)
+        if "optimizer" in notes:
+            kind, options = notes["optimizer"]
+            self._keys[key] = KeyOptimizer(kind, options, tensor)
+        else:
+            self._keys[key] = self._make_key(tensor)
         self._versions[key] = 0
         self._first_value(key).set_result(None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.policy.collective import CODECS as ALL_REDUCE_CODECS
 from testbed.policy.collective import AllReduceOptions
@@ -69,6 +69,10 @@ def _serverless(scenario: Scenario) -> bool:
     return bool(scenario.paradigm.trait("tiers") == 0)
 
 
+def _sites(scenario: Scenario) -> tuple[Any, ...]:
+    return scenario.topology.data_centers
+
+
 def _not_kept(scenario: Scenario) -> list[str]:
     """The axes whose value has a memory that checkpoints do not hold."""
     codecs, overlays = scenario.codec, scenario.overlay
@@ -76,12 +80,30 @@ def _not_kept(scenario: Scenario) -> list[str]:
         "paradigm": scenario.paradigm.trait("tiers") is None,
         "codec": any(codec.kind not in ("none", "fp16") for codec in (codecs.tier1, codecs.tier2)),
         "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
+        "workload": scenario.training.model.kind == "script",
         "order": scenario.order.kind == "dgt" or scenario.order.options().get("overlap") == "layers",
     }
     return [axis for axis, has_memory in reasons.items() if has_memory]
 
 
 REFUSED: tuple[Refused, ...] = (
+    Refused(
+        ("workload",),
+        lambda scenario: (
+            scenario.training.model.kind == "script"
+            and (scenario.paradigm.trait("tiers") is None or any(not site.workers for site in _sites(scenario)))
+        ),
+        "a script trains on every worker, through the servers",
+        "write 'paradigm: hips' or 'ps', and give the central data centre workers",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: (
+            scenario.training.model.kind == "script" and scenario.order.options().get("overlap") == "layers"
+        ),
+        "'overlap: layers' cuts a step at its layers, and a script's step is the script's own",
+        "write 'overlap: none'; slices and priorities work all the same",
+    ),
     Refused(
         ("sync",),
         lambda scenario: _serverless(scenario) and {scenario.sync.tier1.kind, scenario.sync.tier2.kind} != {"fsa"},

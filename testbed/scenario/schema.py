@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import PrivateAttr, model_validator
+from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, model_validator
 
 from testbed.codec.options import CODECS
 from testbed.policy.order import ORDERS
@@ -20,9 +20,10 @@ from testbed.scenario.compatibility import PARADIGMS, technique_problems
 from testbed.scenario.devices import Device
 from testbed.scenario.document import Where
 from testbed.scenario.network import Topology
-from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, exactly, integer, one_of
+from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, TEXT, exactly, integer, is_null, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.scenario.use import TOPOLOGY
+from testbed.scenario.workload import with_script
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 
 BACK_ENDS = ("emulate", "simulate", "local")
@@ -98,6 +99,13 @@ class TimeoutChanges(Section):
     """The longest wait for all nodes to appear."""
 
 
+class Workload(Section):
+    """A user's own training code instead of a model and data by name."""
+
+    script: Annotated[str, TEXT]
+    """A Python file in or below the scenario's folder; see testbed/kvstore.py for what it may call."""
+
+
 class Checkpoints(Section):
     """What is kept for `testbed run … --resume RUN`: all that the next round depends on, at every node."""
 
@@ -128,6 +136,8 @@ class Scenario(Section):
     """Deadlines."""
     background: tuple[Background, ...] = ()
     """Others' traffic on the WAN."""
+    workload: Annotated[Workload | None, BeforeValidator(lambda value: None if is_null(value) else value)] = None
+    """Your own training code: {script: FILE}. Then 'training' needs only 'iterations'."""
     checkpoint: Checkpoints = Checkpoints()
     """What is kept to be resumed."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
@@ -146,6 +156,11 @@ class Scenario(Section):
     """Which key lives on which global server."""
 
     _places: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scripted(cls, data: Any, info: ValidationInfo) -> Any:
+        return with_script(data, info)
 
     @model_validator(mode="after")
     def _rules(self) -> Scenario:

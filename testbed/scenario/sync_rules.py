@@ -71,6 +71,8 @@ def _local_step_problems(scenario: Scenario) -> Iterator[Found]:
 
 
 def _optimizer_problems(scenario: Scenario, pushed: Contribution) -> Iterator[Found]:
+    if scenario.training.model.kind == "script":
+        return  # brings its own
     kind, at = scenario.optimizer.kind, scenario.optimizer.options().get("at")
     if pushed is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"

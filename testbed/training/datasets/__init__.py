@@ -28,6 +28,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "text": load_text,
     "teacher": load_teacher,
     "none": _no_data,
+    "script": _no_data,
 }
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, Teacher, Text
-from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Transformer
+from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, ScriptData, Teacher, Text
+from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, Lars, Nesterov, OptimizerOptions, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
@@ -20,6 +20,7 @@ MODELS: dict[str, type[Any]] = {
     "resnet": ResNet,
     "transformer": Transformer,
     "declared": Declared,
+    "script": Script,
 }
 DATASETS: dict[str, type[Any]] = {
     "digits": Digits,
@@ -29,6 +30,7 @@ DATASETS: dict[str, type[Any]] = {
     "text": Text,
     "teacher": Teacher,
     "none": NoData,
+    "script": ScriptData,
 }
 SPLITS: dict[str, type[Any]] = {
     "iid": Iid,

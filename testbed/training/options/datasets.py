@@ -84,3 +84,10 @@ class NoData:
     """No samples: for a declared model, which computes nothing."""
 
     gives: ClassVar[str] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptData:
+    """What a user's script brings itself."""
+
+    gives: ClassVar[str] = "script"

@@ -55,6 +55,15 @@ class Transformer:
 
 
 @dataclass(frozen=True, slots=True)
+class Script:
+    """A user's own training code (``workload: {script: FILE}``), which brings its model and its data."""
+
+    takes: ClassVar[str] = "script"
+    file: str = field(default="", metadata={"help": "the script, with its whole path", "path": "script"})
+    sha256: str = field(default="", metadata={"help": "of the script, as it was when the scenario was read"})
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared."""
 

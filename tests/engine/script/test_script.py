@@ -1,0 +1,194 @@
+"""A user's script as a worker: the same bits in both worlds, paced steps, errors that name the script's line."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.engine.roles import make_role
+from testbed.errors import RunFailed, ScenarioError
+from testbed.kvstore import GeoOptimizer, KVStore, connect
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario.load import load
+from testbed.simulation.run import simulate
+from testbed.training.learner import values_sha256
+from tests.engine.runs import run
+from tests.realtime.in_process import InProcess
+
+HEAD = """
+version: 1
+name: mine
+seed: 3
+workload: {script: mine.py}
+topology:
+  data_centers:
+    - {name: hub, central: true, workers: 1}
+    - {name: east, workers: 2}
+  links:
+    - {between: [hub, east], rate: 20 Mbit/s, delay: 5 ms}
+training: {iterations: 6, evaluate_every: 3}
+device: {step_time: 20 ms}
+"""
+LOOP = """
+import random, torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+model = torch.nn.Linear(4, 3)
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5), store)
+for step in range(6):
+    inputs = torch.randn(5, 4) + random.random()
+    loss = (model(inputs) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def scenario(folder: Path, script: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(script)
+    (folder / "mine.yaml").write_text(HEAD)
+    return folder / "mine.yaml"
+
+
+def sockets(path: Path, *overrides: str) -> dict[str, Any]:
+    plan = build_plan(load(path, overrides), "local")
+    return InProcess()({node.name: make_role(plan, node) for node in plan.nodes}, plan)
+
+
+SYNCS = ["fsa", "{kind: hfa, k1: 2, k2: 1}", "{kind: diloco, h: 3}", "{kind: esync, fixed_steps: 2}"]
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@pytest.mark.parametrize("sync", SYNCS)
+def test_two_lines_make_a_loop_geo_distributed(sync: str, paradigm: str, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "a", LOOP)
+    virtual = run(tmp_path / "run", f"sync={sync}", f"paradigm={paradigm}", scenario=path)
+    workers = {name: values_sha256(values) for name, values in virtual.results.items() if "worker" in name}
+    assert len(set(workers.values())) == 1
+    if paradigm == "hips":
+        real = sockets(path, f"sync={sync}")
+        assert {name: values_sha256(real[name]) for name in workers} == workers
+
+
+def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradients(tmp_path: Path) -> None:
+    script = LOOP.replace("torch.randn(5, 4) + random.random()", "torch.full((5, 4), 1.0 + store.rank)")
+    path = scenario(tmp_path / "a", script + "\nassert store.num_workers == 3\n")
+    values = run(tmp_path / "run", scenario=path).results["east/worker1"]
+    first = run(tmp_path / "first", scenario=scenario(tmp_path / "b", script.replace("range(6)", "range(0)")))
+    model = torch.nn.Linear(4, 3)
+    for parameter, value in zip(model.parameters(), first.results["hub/worker0"], strict=True):
+        parameter.data.copy_(value.view_as(parameter))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    for _ in range(6):
+        optimizer.zero_grad()
+        (sum((model(torch.full((5, 4), 1.0 + rank)) ** 2).mean() for rank in range(3)) / 3).backward()
+        optimizer.step()
+    expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+    assert torch.allclose(torch.cat(values), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
+def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "run", f"sync={sync}", scenario=scenario(tmp_path / "a", LOOP))
+    assert max(event["version"] for event in done.of_kind("update")) == (12 if sync == "mixedsync" else 18)
+
+
+def test_every_script_has_random_numbers_of_its_own_and_leaves_ours_alone(tmp_path: Path) -> None:
+    torch.manual_seed(9)
+    random.seed(9)
+    before = (torch.rand(1).item(), random.random())
+    torch.manual_seed(9)
+    random.seed(9)
+    threads = threading.active_count()
+    run(tmp_path / "run", scenario=scenario(tmp_path / "a", LOOP))
+    assert (torch.rand(1).item(), random.random()) == before
+    assert threading.active_count() == threads
+
+
+def test_a_step_takes_what_the_device_takes(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "data_centers[east].device.speed=0.1", scenario=scenario(tmp_path / "a", LOOP))
+    assert 0.2 < done.round_s("hub/worker0") < 0.3
+    steps = [event for event in done.of_kind("compute", "hub/worker0") if event["work"] == "step"]
+    assert [event["modelled_s"] for event in steps] == [pytest.approx(0.02)] * 6
+
+
+PUSHES = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+store.init("a", torch.full((2, 2), 7.0 + store.rank))
+store.init("b", torch.zeros(3))
+assert store.pull("a").tolist() == [[7, 7], [7, 7]]
+for round_ in range(6):
+    late = store.push("b", torch.full((3,), 10.0 ** store.rank), priority=1)
+    assert store.pushpull("a", torch.ones(2, 2)).tolist() == [[3, 3], [3, 3]]
+    assert late.wait().tolist() == [111.0] * 3
+    store.barrier()
+assert store.pull("b").tolist() == [111.0] * 3
+"""
+
+
+def test_without_an_optimizer_a_pull_is_the_sum_of_what_was_pushed(tmp_path: Path) -> None:
+    """Row 13 of GeoMX' observable behaviours, with keys by name, handles and barriers; in both worlds."""
+    path = scenario(tmp_path / "a", PUSHES)
+    run(tmp_path / "run", scenario=path)
+    sockets(path)
+
+
+@pytest.mark.parametrize("kind", ["virtual", "sockets"])
+def test_an_error_names_the_scripts_line(kind: str, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "a", LOOP.replace("    loss.backward()", "    raise ValueError('what now')"))
+    message = r"mine.py line 11: ValueError: what now"
+    if kind == "sockets":
+        with pytest.raises(RunFailed, match=message):
+            sockets(path)
+        return
+    plan: Plan = build_plan(load(path), "simulate")
+    exits = simulate(plan, make_role, tmp_path / "run", lambda line: None)
+    assert "what now" in str(exits["hub/worker0"].error)
+
+
+def test_alone_a_script_is_one_worker_of_one() -> None:
+    model = torch.nn.Linear(2, 1)
+    same = torch.nn.Linear(2, 1)
+    same.load_state_dict(model.state_dict())
+    ours, plain = GeoOptimizer(torch.optim.Adam(model.parameters())), torch.optim.Adam(same.parameters())
+    for parameters, optimizer, net in ((model, ours, model), (same, plain, same)):
+        del parameters
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert torch.equal(model.weight, same.weight)
+
+
+def test_misuse_is_explained() -> None:
+    store: KVStore = connect()
+    store.init("a", torch.zeros(2))
+    with pytest.raises(ScenarioError, match="was called twice"):
+        store.init("a", torch.zeros(2))
+    with pytest.raises(ScenarioError, match="'b' is not known"):
+        store.push("b", torch.zeros(2))
+    with pytest.raises(ScenarioError, match="3 elements, declared with 2"):
+        store.push("a", torch.zeros(3))
+    with pytest.raises(ScenarioError, match="comes after the first push"):
+        store.init("c", torch.zeros(1))
+    with pytest.raises(ScenarioError, match="is not one of"):
+        connect().set_optimizer("sdg")
+
+
+def test_what_has_no_effect_beside_a_script_is_refused(tmp_path: Path) -> None:
+    path = scenario(tmp_path, LOOP)
+    with pytest.raises(ScenarioError, match="has no effect beside 'workload'"):
+        load(path, ["training.batch=3"])
+    with pytest.raises(ScenarioError, match="no file other.py"):
+        load(path, ["workload.script=other.py"])
+    with pytest.raises(ScenarioError, match="lies outside"):
+        load(path, ["workload.script=../mine.py"])
