@@ -138,7 +138,8 @@ def _expand(used: UsedTopology) -> Topology:
     try:
         base = _from_graph(used) if used.use.is_graph else read_topology_file(used.use.path, used.use.name)
     except ScenarioError as error:
-        raise refuse("; ".join(error.problems[:3])) from error
+        raise_found([Found(("use",), "; ".join(error.problems[:3]))])
+        raise
     return apply_changes(base, used)
 
 

@@ -1,0 +1,43 @@
+"""The slowest stretch of a trace, by which deadlines go."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.plan.model import Series
+from testbed.plan.series import slowest_mean
+
+
+@pytest.mark.parametrize(
+    ("series", "window", "slowest"),
+    [
+        (Series(times_s=(0.0, 5.0), values=(20.0, 1.0)), 30.0, 1.0),  # it stays
+        (Series(times_s=(0.0, 9.0), values=(10.0, 0.0), period_s=10.0), 30.0, 9.0),  # an outage of 1 s in 10
+        (Series(times_s=(0.0, 9.0), values=(10.0, 0.0), period_s=10.0), 4.0, 7.5),
+        (Series(times_s=(0.0, 100.0), values=(10.0, 2.0), period_s=200.0), 30.0, 2.0),
+        (Series(times_s=(0.0, 1.0), values=(0.0, 10.0), period_s=5.0), 2.0, 5.0),  # across the seam: 8.0 is not least
+        (Series(times_s=(0.0,), values=(7.0,)), 30.0, 7.0),
+    ],
+)
+def test_worked_out(series: Series, window: float, slowest: float) -> None:
+    assert slowest_mean(series, window) == pytest.approx(slowest)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=8),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_against_every_window(steps: list[tuple[int, int]], window: int, loops: bool) -> None:
+    times = [sum(length for length, _ in steps[:index]) for index in range(len(steps))]
+    length = sum(duration for duration, _ in steps)
+    period = float(length) if loops else math.inf
+    series = Series(times_s=tuple(map(float, times)), values=tuple(float(v) for _, v in steps), period_s=period)
+    seconds = [value for duration, value in steps for _ in range(duration)]
+    seconds = seconds * (window // length + 2) if loops else seconds + [seconds[-1]] * window
+    every = [sum(seconds[at : at + window]) / window for at in range(len(seconds) - window + 1)]
+    assert slowest_mean(series, float(window)) == pytest.approx(min(every))
