@@ -62,15 +62,18 @@ def type_of_service(channel: int, channels: int) -> int:
 def pace_bps(plan: Plan, source: str, target: str) -> float:
     """How fast ``source`` sends best-effort messages to ``target``, in bits of Ethernet frames per second.
 
-    By the slowest link on the way as planned, shared with the other servers that it pushes to over the same way.
+    By the slowest link on the way as planned, shared with those of its data centre that push to the same servers, and
+    with the other servers that it pushes to over the same way.
     """
     here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
     rates = [here.lan_rate_bps, there.lan_rate_bps]
     if here != there and plan.back_end != "local":  # loopback has no WAN
         links = {link.name: link.rate_bps for link in plan.network.links}
         rates += [links[name] for name in plan.network.routes[link_name(here.name, there.name)]]
-    beside = [parent for parent in plan.node(source).parents if data_center_of(parent) == there.name]
-    return PACE_SHARE * min(rates) / max(1, len(beside))
+    parents = plan.node(source).parents
+    servers = [parent for parent in parents if data_center_of(parent) == there.name]
+    senders = [node for node in plan.nodes if node.data_center == here.name and node.parents == parents]
+    return PACE_SHARE * min(rates) / max(1, len(servers) * len(senders) if parents else 1)
 
 
 class BestEffortQueue(Generic[T]):

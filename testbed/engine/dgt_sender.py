@@ -11,6 +11,7 @@ from torch import Tensor
 from testbed.codec.errors import check_finite
 from testbed.engine.dgt_blocks import block_message, block_parts, block_values, elements_of, important_part, rows
 from testbed.engine.inbox import Inbox
+from testbed.ids import data_center_of
 from testbed.messages import Kind, Message
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
@@ -49,17 +50,18 @@ class BlockSender:
         if "loss" in message.meta:
             k = self._threshold.update(message.meta["loss"])
             self._world.record("threshold", round=message.round, k=k, loss=message.meta["loss"])
-        for part in self._cut(message):
+        for part in self._cut(to, message):
             await self._world.send(to, part)
         return None
 
-    def _cut(self, push: Message) -> list[Message]:
-        """The reliable part first; then the blocks, the important ones first."""
+    def _cut(self, to: str, push: Message) -> list[Message]:
+        """The reliable part first; then the blocks, the important ones first. Inside a LAN all are important."""
         (payload,) = push.parts
         payload = payload.reshape(-1)
         elements, state = self._remember(push.key, payload)
         scores = self._scores(state)
-        channels = dgt.channels_of(scores, self._threshold.k, self._options.channels)
+        k = self._threshold.k if data_center_of(to) != data_center_of(self._world.node) else 1.0
+        channels = dgt.channels_of(scores, k, self._options.channels)
         if self._options.late == dgt.SENDER_DROP:
             channels = [RELIABLE if channel == RELIABLE else SKIPPED for channel in channels]
         table = rows(payload, elements)

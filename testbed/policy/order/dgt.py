@@ -63,7 +63,7 @@ class Dgt(Fifo):
                 "choices": (NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
             },
         )
-        deadline: float = field(default=0.05, metadata={"help": "silence after which a round is closed", "unit": "s"})
+        deadline: float = field(default=0.01, metadata={"help": "silence after which a round is closed", "unit": "s"})
         code: str = field(
             default=EXACT,
             metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
