@@ -57,7 +57,8 @@ class Member:
         if self._tree is None:
             await self._ask(True, chunk.name, round_, source, speed)
             return
-        here = sum(len(entry.members) for entry in self._held[chunk.name, round_])
+        # empty: two arrived at once, and with the first of them all was sent on
+        here = sum(len(entry.members) for entry in self._held.get((chunk.name, round_), ()))
         if here == self._tree.size(self._rank) * len(chunk.sizes):
             above = self._tree.parents[self._rank]
             await self._send_up(chunk, round_, self._group.root if above < 0 else self._group.members[above])
