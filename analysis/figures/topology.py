@@ -169,7 +169,9 @@ def _extent(places: list[Place]) -> tuple[float, float, float, float]:
     left, right = max(-180.0, min(longitudes) - margin), min(180.0, max(longitudes) + margin)
     if right - left > 200:
         left, right = -180.0, 180.0
-    below, above = min(latitudes) - margin, max(latitudes) + margin
+    high = max(max(latitudes) - min(latitudes), 0.3 * width)
+    middle = (max(latitudes) + min(latitudes)) / 2
+    below, above = middle - 0.62 * high - 0.5, middle + 0.66 * high + 0.5
     if right - left > 200:
         below, above = min(below, -10.0), max(above, 72.0)
     return left, right, max(-60.0, below), min(82.0, above)

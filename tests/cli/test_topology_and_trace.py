@@ -1,0 +1,110 @@
+"""``testbed topology`` and ``testbed trace``: what they print, draw, write, and say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import main
+from tests.topologies.zoo import GML
+from topologies.library import BUILT_IN, LIBRARY
+from topologies.traces import FORMATS
+
+
+def out(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    assert main(list(argv)) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_without_a_name_everything_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = out(capsys, "topology")
+    assert all(name in listed for name in (*BUILT_IN, "waxman", "fat_tree"))
+    listed = out(capsys, "trace")
+    assert all(name in listed for name in (*LIBRARY, *FORMATS)) and "synthetic" in listed
+    assert set(json.loads(out(capsys, "trace", "--json"))["formats"]) == set(FORMATS)
+    assert set(json.loads(out(capsys, "topology", "--json"))["built_in"]) == set(BUILT_IN)
+
+
+def test_a_built_in_as_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "topology", "hmc4", "--set", "scale=10")
+    assert "us (central)" in shown and "21 Mbit/s" in shown and "103.1 ms" in shown and "licence: MIT" in shown
+    told = json.loads(out(capsys, "topology", "simblock6", "--json"))
+    link = next(link for link in told["links"] if link["link"] == "sa>sa-isp")
+    assert link["rate_bps"] == 5.8e6 and told["routes"]["na>eu"] == ["na>na-isp", "na-isp>eu-isp", "eu-isp>eu"]
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, "fat_tree", "dumbbell", "waxman", "ring", "file.gml"])
+def test_every_network_can_be_drawn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file.gml").write_text(GML)
+    picture = tmp_path / "n.png"
+    out(capsys, "topology", str(tmp_path / name) if "." in name else name, "--picture", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
+
+
+def test_a_network_is_written_to_be_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "n.yaml"
+    before = json.loads(out(capsys, "topology", "netstorm9", "--yaml", str(path), "--json"))
+    after = json.loads(out(capsys, "topology", str(path), "--json"))
+    assert before["links"] == after["links"] and before["routes"] == after["routes"]
+
+
+def test_conversion_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.txt").write_text("0 12\n1 12\n2 24\n")
+    made = tmp_path / "m.trace"
+    shown = out(capsys, "trace", str(tmp_path / "p.txt"), "--out", str(made), "--as", "mahimahi")
+    assert "read as pensieve (detected)" in shown
+    told = json.loads(out(capsys, "trace", str(made), "--step", "1 s", "--json"))
+    assert told["format"] == "mahimahi" and told["values"] == [12e6, 24e6] and told["period_s"] == 2.0
+
+
+def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "t.svg"
+    argv = (
+        "trace",
+        "lte-drive",
+        "--scale",
+        "0.5",
+        "--speed",
+        "10",
+        "--resample",
+        "1 s",
+        "--picture",
+        str(picture),
+        "--json",
+    )
+    told = json.loads(out(capsys, *argv))
+    assert len(told["values"]) == 60 and told["summary"]["length_s"] == 60
+    assert told["summary"]["mean"] == pytest.approx(13.147e6 / 2, rel=1e-3)
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("topology", "hmc5"), "'hmc5' is no built-in topology, generator or file (did you mean 'hmc4'?)"),
+        (("topology", "gone.gml"), "gone.gml: no such file"),
+        (("topology", "gone.yaml"), "gone.yaml: No such file or directory"),
+        (("topology", "waxman", "--set", "foo=1"), "topology.generator.foo: unknown key (allowed: data_centers"),
+        (("topology", "hmc4", "--set", "scale"), "not an override"),
+        (("topology", "lan", "--picture", "x.gif"), "x.gif: a picture ends in one of .png, .svg, .pdf"),
+        (("topology", "lan", "--yaml", "no/such/folder.yaml"), "no/such/folder.yaml: No such file or directory"),
+        (("trace", "gone.csv"), "gone.csv: No such file or directory"),
+        (("trace", "lte-drive", "--what", "delay"), "has no column for a delay"),
+        (("trace", "lte-drive", "--speed", "0"), "--speed: 0 is not above 0"),
+        (("trace", "lte-drive", "--step", "5"), "--step: 5 has no unit"),
+        (("trace", "lte-drive", "--offset", "2 h"), "offset 7200 s is beyond the trace's 600 s"),
+        (("trace", "reroute", "--out", "x", "--as", "mahimahi"), "'mahimahi' holds rates only, and this is a delay"),
+    ],
+)
+def test_mistakes(
+    argv: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in out(capsys, *argv, code=2)

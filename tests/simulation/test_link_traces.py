@@ -1,0 +1,52 @@
+"""Traces of rate, delay and loss change links of the virtual world while training runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.plan.build import build_plan
+from testbed.plan.model import to_json
+from testbed.run import session
+from testbed.scenario import loads
+
+TEXT = """\
+version: 1
+name: traced
+seed: 3
+run: {on: simulate}
+topology:
+  data_centers: [{name: east, central: true, workers: 1}, {name: west, workers: 1}]
+  links: [{between: [east, west], rate: 20 Mbit/s, delay: 40 ms, loss: 0.01 %TRACE}]
+training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, iterations: 6, evaluate_every: 6}
+"""
+
+
+def run(trace: str, directory: Path) -> tuple[float, list[dict[str, object]]]:
+    """When the last node ended, and the changes of links."""
+    directory.mkdir()
+    plan = build_plan(loads(TEXT.replace("TRACE", f", {trace}" if trace else "")))
+    (directory / "plan.json").write_bytes(to_json(plan))
+    assert session.run(plan, directory, lambda event: None).status == "done"
+    events = [
+        json.loads(line) for path in (directory / "events").glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+    return max(event["t"] for event in events if event["kind"] == "final"), [e for e in events if e["kind"] == "replay"]
+
+
+@pytest.mark.parametrize(
+    ("trace", "what", "value"),
+    [
+        ("rate_trace: [{at: 0 s, rate: 20 Mbit/s}, {at: 200 ms, rate: 200 kbit/s}]", "rate", 200e3),
+        ("delay_trace: [{at: 0 s, delay: 40 ms}, {at: 200 ms, delay: 300 ms}]", "delay", 0.3),
+        ("loss_trace: [{at: 0 s, loss: 0.01 %}, {at: 200 ms, loss: 40 %}]", "loss", 0.4),
+    ],
+)
+def test_what_a_trace_says_happens(trace: str, what: str, value: float, tmp_path: Path) -> None:
+    plain_s, none = run("", tmp_path / "plain")
+    traced_s, changes = run(trace, tmp_path / "traced")
+    assert none == [] and traced_s > 1.2 * plain_s
+    assert {(change["link"], change["what"]) for change in changes} == {("east>west", what), ("west>east", what)}
+    assert {change["value"] for change in changes if change["planned_t"] == 0.2} == {value}
