@@ -158,12 +158,16 @@ class Shaper:
     def counters(self) -> dict[str, LinkCounters]:
         """Counters of all links; one dump a namespace."""
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
+        netem = {spec.delay_namespace for spec in self.specs.values() if spec.method == "netem"}
+        drops = {namespace: tc.read_netem_drops(self._places[namespace].link) for namespace in netem}
         found = {}
         for spec in self.specs.values():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             queue = queues[spec.rate_namespace][index]
-            lost = self._table.get(spec.row, Column.LOST) if spec.method == "nfqueue" else 0
+            lost = self._table.get(spec.row, Column.LOST)
+            if spec.method == "netem":
+                lost = drops[spec.delay_namespace][self._places[spec.delay_namespace].index[spec.delay_interface]]
             rate = tc.read_rate_bps(place.link, index)
             found[spec.name] = LinkCounters(rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes)
         return found

@@ -121,6 +121,17 @@ def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
     return found
 
 
+def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
+    """Packets that each interface's netem has lost since it was made, by index, in one dump of a namespace."""
+    found = {}
+    for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
+        _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
+        parts = attributes(body[_tcmsg.size :])
+        if handle == ROOT_HANDLE and parts[_KIND].rstrip(b"\0") == b"netem":
+            found[index] = _statistics(parts[_STATS2]).dropped_packets
+    return found
+
+
 def read_queue_limit(link: NetlinkSocket, index: int) -> int:
     """Limit in bytes of the ``bfifo`` on an interface. ``LookupError`` without one."""
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):

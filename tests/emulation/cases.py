@@ -225,6 +225,36 @@ def bursts(burst: float) -> list[int]:
         return [after - before - 1 for before, after in pairwise(got) if after > before + 1]
 
 
+def duplicated(share: float) -> int:
+    """How many of 500 datagrams arrive on a link that doubles some; with netem only."""
+    return _arrivals({"duplication": share})
+
+
+def corrupted(share: float) -> int:
+    """How many of 500 datagrams arrive on a link that spoils some; with netem only."""
+    return _arrivals({"corruption": share})
+
+
+def _arrivals(link: dict[str, float]) -> int:
+    with emulation(plan({("dc0", "dc1"): link})) as net:
+        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.bind((net.address("dc1/worker0"), 9999))
+        receiver.settimeout(0.5)
+        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        count = 0
+        with sender, receiver, suppress(TimeoutError):
+            for number in range(500):
+                sender.sendto(bytes(1000), receiver.getsockname())
+                time.sleep(0.001)
+                if number > 40:  # the socket holds some ninety
+                    receiver.recv(1000)
+                    count += 1
+            while True:
+                receiver.recv(1000)
+                count += 1
+        return count
+
+
 def outage() -> dict[str, Any]:
     """Echoes every 10 ms over a link that is down from 0.5 s to 1 s, by the Plan; then by hand."""
     state = Series(times_s=(0.0, 0.5, 1.0), values=(1.0, 0.0, 1.0))
@@ -241,17 +271,18 @@ def outage() -> dict[str, Any]:
         return {"answered": len(pair.rtts_s), "down": downed, "up": len(rtts(net, "dc0/worker0", "dc1/worker0", 5))}
 
 
-def slow_lan(delay_s: float) -> dict[str, Any]:
+def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
     """A LAN whose delay is made: inside it, over the WAN, as measured before a run, and what a flow gets."""
     base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=2, lan_rate_bps=100e6)
     sites = tuple(replace(site, lan_delay_s=delay_s) for site in base.network.sites)
     records = Records()
     with Emulation(replace(base, network=replace(base.network, sites=sites)), probe(), records) as net:
-        net.measure()
+        if rates:
+            net.measure()
         lan, wan = rtts(net, "dc0/worker0", "dc0/worker1"), rtts(net, "dc0/worker0", "dc1/worker0")
         goodput = bulk(net, "dc0/worker0", "dc0/worker1", 2.0).goodput_bps(0.5)
     measured = {event["link"]: event for event in records.events if event["kind"] == "measured"}
-    return {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "measured": measured["lan dc0"]}
+    return {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "measured": measured.get("lan dc0")}
 
 
 def windows(streams: int, **buffers: int) -> float:
