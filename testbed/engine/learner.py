@@ -53,4 +53,6 @@ def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
     if plan.training.model.kind == "script":
         return
-    make_learner(plan, plan.with_role("worker")[0])
+    learner = make_learner(plan, plan.with_role("worker")[0])
+    if plan.technique.order.options.get("overlap") == "layers":
+        learner.shape  # noqa: B018 - what counts operations takes seconds to load

@@ -18,6 +18,7 @@ from testbed.engine.local_work import LocalWork
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import SegmentedLearner, SegmentedStep
+from testbed.training.shapes import ModelShape
 from testbed.world import Work, World
 
 T = TypeVar("T")
@@ -40,10 +41,11 @@ class PipelinedWorker(Worker):
     Segments take shares of the step's time, by floating-point operations; together exactly the step's time.
     """
 
-    def __init__(self, plan: Plan, node: NodePlan, store: KVStore, learner: SegmentedLearner, work: LocalWork) -> None:
+    def __init__(
+        self, plan: Plan, node: NodePlan, store: KVStore, learner: SegmentedLearner, work: LocalWork, shape: ModelShape
+    ) -> None:
         super().__init__(plan, node, store, learner, work, reports=False)
-        self._segmented, self._keys = learner, learner.shape.keys
-        self._shares = learner.shape.time_shares()
+        self._segmented, self._keys, self._shares = learner, shape.keys, shape.time_shares()
 
     async def _train(self, world: World, steps: int) -> int:
         evaluation = self._begin_training(world)

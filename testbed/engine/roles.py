@@ -54,6 +54,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = make_learner(plan, node)
     work = technique.local_work(plan, node, learner)
     reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
+    shape = learner.shape if technique.order(plan).overlaps else None
 
     async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
@@ -63,8 +64,8 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         worker = Worker(plan, node, store, learner, work, reports)
-        if technique.order(plan).overlaps:
-            worker = PipelinedWorker(plan, node, store, learner, work)
+        if shape is not None:
+            worker = PipelinedWorker(plan, node, store, learner, work, shape)
         worker.keeper = Keeper(world, membership, plan, files)
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
