@@ -173,7 +173,7 @@ def _extent(places: list[Place]) -> tuple[float, float, float, float]:
     middle = (max(latitudes) + min(latitudes)) / 2
     below, above = middle - 0.62 * high - 0.5, middle + 0.66 * high + 0.5
     if right - left > 200:
-        below, above = min(below, -10.0), max(above, 72.0)
+        below, above = min(below, -10.0), max(above, 80.0)
     return left, right, max(-60.0, below), min(82.0, above)
 
 
@@ -278,7 +278,7 @@ def _legend(axes: Axes, graph: nx.DiGraph[str]) -> None:
         marks.append(("s", _ROUTER, 4.5, "router"))
     for marker, color, size, label in marks:
         axes.plot([], [], marker=marker, color=color, markersize=size, linestyle="none", label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.03), ncols=3, handletextpad=0.2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=3, handletextpad=0.2)
 
 
 def _colorbar(figure: Figure, axes: Axes, norm: Normalize, rates: Sequence[float]) -> None:
