@@ -30,9 +30,35 @@ def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, A
     return [{**row, **_speed_up(rows[0], row)} for row in rows]
 
 
+_COLUMNS = (  # of the LaTeX table: heading, field, factor, form
+    ("accuracy (\\%)", "accuracy", 100.0, ".2f"), ("iteration (ms)", "iteration_time_s", 1e3, ".4g"),
+    ("to target (s)", "time_to_target_s", 1.0, ".4g"), ("speed-up", "speed_up", 1.0, ".2f"),
+    ("WAN (MB)", "wan_bytes", 1e-6, ".4g"), ("waiting (\\%)", "waiting_share", 100.0, ".1f"),
+)  # fmt: skip
+_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "+": r"$+$", "<": r"$<$"})
+
+
+def as_latex(rows: list[dict[str, Any]]) -> str:
+    """The rows as a ``tabular`` for the package booktabs; what is not known is a dash."""
+    head = " & ".join(["", *(heading for heading, *_ in _COLUMNS)])
+    body = [
+        " & ".join([str(row["label"]).translate(_LATEX), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows
+    ]
+    lines = [r"\begin{tabular}{l" + "r" * len(_COLUMNS) + "}", r"\toprule", head + r" \\", r"\midrule",
+             *(line + r" \\" for line in body), r"\bottomrule", r"\end{tabular}"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, Any], heading: str, name: str, factor: float, form: str) -> str:
+    del heading
+    return "--" if row[name] is None else format(row[name] * factor, form)
+
+
 def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """``comparison.csv`` and ``comparison.png`` in ``folder``; returns their paths."""
+    """``comparison.csv``, ``.tex`` and ``.png`` in ``folder``; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
+    latex = folder / "comparison.tex"
+    atomic.write_text(latex, as_latex(rows))
     table, picture = folder / "comparison.csv", folder / "comparison.png"
     with atomic.replacing(table) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -40,7 +66,7 @@ def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path) -> list[Pat
         writer.writerows(rows)
     with atomic.replacing(picture) as temporary:
         draw(runs, rows[0]["target"]).savefig(temporary, format="png")
-    return [table, picture]
+    return [table, latex, picture]
 
 
 def _refuse_unfinished(runs: list[Run]) -> None:

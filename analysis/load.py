@@ -92,19 +92,19 @@ def load(paths: Iterable[Path]) -> list[Run]:
 
 def frame(runs: Iterable[Run], name: str) -> pd.DataFrame:
     """One table of several runs, in one frame. ``since_start_s`` is ``t_s`` counted from the start of training."""
-    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     from analysis.identity import technique_of
 
     parts = []
     for run in runs:
-        part = run.tables[name].copy()
+        part = tables.read_arrow(run.path, name)
         about = (run.name, technique_of(run.plan), run.plan["back_end"], run.plan["seed"])
         for position, (column, value) in enumerate(zip(("run", "technique", "back_end", "seed"), about, strict=True)):
-            part.insert(position, column, value)
-        part["since_start_s"] = part["t_s"] - run.start_s
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+            part = part.add_column(position, column, pa.repeat(pa.scalar(value), len(part)))
+        parts.append(part.append_column("since_start_s", pc.subtract(part["t_s"], run.start_s)))
+    return tables.frame(pa.concat_tables(parts))
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.breakdown import PARTS, per_node, per_round
 from analysis.identity import technique_of
 from analysis.load import Run
-from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share
+from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share, wan_bytes_until
 from analysis.staleness import of_pushes
 from testbed.results.intervals import union
 
@@ -33,10 +33,26 @@ class Measure:
 
 
 def throughput(run: Run) -> Value:
-    """Training samples per second of training time, all workers together; evaluation left out."""
+    """Training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
+
+    Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
+    the slow ones then do alone must not count as the speed of all.
+    """
+    rates = []
+    for _, rounds in run.tables["rounds"].groupby("node"):
+        covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total()
+        rates.append(float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
+    return sum(rates) if rates else None
+
+
+def wan_rate(run: Run) -> Value:
+    """WAN payload per second while all workers train: until the first of them has done its rounds."""
     rounds = run.tables["rounds"]
-    covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total() if len(rounds) else 0.0
-    return float(rounds["samples"].sum()) / covered_s if covered_s else None
+    if rounds.empty:
+        return None
+    end_s = float(rounds.groupby("node")["t_s"].max().min())
+    moved = wan_bytes_until(run.tables["transfers"], [end_s])[0]
+    return float(moved) / (end_s - run.start_s) if end_s > run.start_s else None
 
 
 def wan_bytes(run: Run) -> Value:
@@ -96,9 +112,10 @@ MEASURES: dict[str, Measure] = {
     "iterations": Measure("rounds", "completed by every worker that trains", _result("iterations")),
     "accuracy": Measure("1", "share of the test set classified correctly, last evaluation", _result("accuracy")),
     "iteration_time_s": Measure("s", "mean length of a round; evaluation left out", _result("iteration_time_s")),
-    "throughput": Measure("samples/s", "training samples per second of training time, all workers", throughput),
+    "throughput": Measure("samples/s", "training samples per second while all workers train", throughput),
     "wan_bytes": Measure("B", "tensors sent over the WAN in training rounds", wan_bytes),
     "wan_bytes_per_round": Measure("B", "the same, divided by the number of rounds", wan_bytes_per_round),
+    "wan_rate": Measure("B/s", "tensors sent over the WAN per second while all workers train", wan_rate),
     "busiest_link": Measure("1", "mean utilisation of the WAN link used most", busiest_link),
     "compute_share": Measure("1", "share of the workers' round time in which they compute", compute_share),
     "waiting_share": Measure("1", "share of the workers' round time in which they wait for others", waiting),

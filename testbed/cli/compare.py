@@ -1,4 +1,4 @@
-"""Compare runs: one table, a CSV file and a figure; and the simulator's error where a scenario ran in both worlds."""
+"""Compare runs: a table (terminal, CSV, LaTeX), a figure, and the simulator's error where one ran in both worlds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-HELP = "compare runs: table, CSV, figure, simulated against emulated"
+HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR",
-                        help="where comparison.csv and comparison.png go; default: comparison/")  # fmt: skip
+                        help="where comparison.csv, .tex and .png go; default: comparison/")  # fmt: skip
     parser.add_argument("--target", type=float, metavar="ACCURACY",
                         help="for the time to accuracy; default: the first run's target")  # fmt: skip
 

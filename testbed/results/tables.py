@@ -64,9 +64,21 @@ def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFr
     wanted = list(names)
     stored = {name: run / "tables" / f"{name}.parquet" for name in wanted}
     if all(path.is_file() for path in stored.values()):
-        return {name: frame(pq.read_table(path)) for name, path in stored.items()}
+        return {name: frame(_stored(path)) for name, path in stored.items()}
     built = build(run / "events")
     return {name: frame(built[name]) for name in wanted}
+
+
+def read_arrow(run: Path, name: str) -> pa.Table:
+    """One table as it is stored, or made from the events: for whoever puts many together."""
+    path = run / "tables" / f"{name}.parquet"
+    return _stored(path) if path.is_file() else build(run / "events")[name]
+
+
+def _stored(path: Path) -> pa.Table:
+    # not pq.read_table: its search for a partitioned data set takes longer than reading a small file
+    with pq.ParquetFile(path) as file:
+        return file.read(use_threads=False)
 
 
 def frame(table: pa.Table) -> pd.DataFrame:

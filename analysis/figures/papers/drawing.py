@@ -48,6 +48,10 @@ def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: dict[str, Identity]) -> 
     axes.grid(axis="x", visible=False)
 
 
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def note(axes: Axes, shown: Sequence[Published], text: str) -> None:
     """Published numbers as words under the axes, with their source."""
     if shown:

@@ -26,7 +26,8 @@ from analysis.figures.papers.quantities import rate_mbps, usual
 from analysis.identity import Identity, look_of
 
 FLAT = "flat PS"
-HFA = "{kind: hfa, k1: 5, k2: 4}"
+HFA_K1, HFA_K2 = 5, 4
+HFA = f"{{kind: hfa, k1: {HFA_K1}, k2: {HFA_K2}}}"
 _SGD = "{kind: sgd, learning_rate: 0.05, at: worker}"
 _BISPARSE = "{tier1: none, tier2: {kind: bisparse, ratio: 0.01, pull_ratio: 0.01}}"
 RUNGS: dict[str, dict[str, str]] = {
@@ -69,7 +70,7 @@ def derive(samples: Sequence[Sample]) -> pd.DataFrame:
     for sample in samples:
         row = {**usual(sample), "rate_mbps": rate_mbps(sample.settings[RATE])}
         row["samples"] = float(sample.run.tables["rounds"]["samples"].sum())
-        row["bytes_per_sample"] = row["wan_bytes"] / row["samples"]
+        row["bytes_per_step"] = row["wan_bytes"] / row["rounds"] / (HFA_K1 if "HFA" in sample.variant else 1)
         if sample.study == "time":
             rows.append(row)
             continue
@@ -144,7 +145,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
 
 def _bytes(times: pd.DataFrame) -> list[Assertion]:
     """Closed forms: HiPS sends W times less than a flat PS, FP16 half of that, HFA 1/(K1 K2); W = 2, K1 K2 = 20."""
-    mean = times.groupby("variant")["bytes_per_sample"].mean()
+    mean = times.groupby("variant")["bytes_per_step"].mean()
     wanted = [("+ FP16", "HiPS", 2.0), ("+ HFA", "HiPS", 20.0), ("HFA + FP16", "+ HFA", 2.0), ("HiPS", FLAT, 2.0)]
     return [
         exactly(f"WAN bytes: {small} sends {factor:g} times less than {large}", float(mean[large] / mean[small]),

@@ -19,35 +19,35 @@ from analysis.figures.papers.base import (
     column,
     exactly,
     ordered,
+    unresolved,
 )  # fmt: skip
 from analysis.figures.papers.quantities import usual
 from analysis.identity import series
 from analysis.metrics import accuracy_curve
 
 SPLIT = "training.split"
-STEPS = 240  # of every worker, in every variant: eight WAN rounds of K1 K2 = 30 steps
+STEPS = 180  # of every worker, in every variant: six WAN rounds of K1 K2 = 30 steps
 PAIRS = ((30, 1), (15, 2), (6, 5), (3, 10))
 LABELS = {f"K1={k1}, K2={k2}": (k1, k2) for k1, k2 in PAIRS}
 LOOKS = {label: series(number) for number, label in enumerate(LABELS)}
 
 
 def studies(quick: bool) -> tuple[Study, ...]:
-    variants = {label: {"sync": f"{{kind: hfa, k1: {k1}, k2: {k2}}}", "training.iterations": str(STEPS * 2 // k1)}
+    variants = {label: {"sync": f"{{kind: hfa, k1: {k1}, k2: {k2}}}", "training.iterations": str(STEPS // k1)}
                 for label, (k1, k2) in LABELS.items()}  # fmt: skip
     dense = {"K1 K2 = 6": {"sync": "{kind: hfa, k1: 3, k2: 2}", "training.iterations": "20"},
              "K1 K2 = 30": {"sync": "{kind: hfa, k1: 3, k2: 10}", "training.iterations": "20"}}  # fmt: skip
     return (
         Study("time", "hier-k1k2.yaml", variants, {SPLIT: ("iid", "by_class")}, 3 if quick else 5),
-        Study("bytes", "hier-k1k2.yaml", dense, {"training.target_accuracy": ("null",)}),
+        Study("bytes", "hier-k1k2.yaml", dense),
     )
 
 
 def derive(samples: Sequence[Sample]) -> pd.DataFrame:
     rows = []
     for sample in samples:
-        rounds = sample.run.tables["rounds"]
         row = {**usual(sample), "split": sample.settings.get(SPLIT, "iid")}
-        row["bytes_per_step"] = row["wan_bytes"] / (float(rounds["samples"].sum()) / 20)
+        row["bytes_per_round"] = row["wan_bytes"] / row["rounds"]
         curve = accuracy_curve(sample.run)
         rows += [{**row, "at_s": at, "at_bytes": moved, "at_accuracy": value} for at, moved, value in
                  zip(curve["time_s"], curve["wan_bytes"], curve["accuracy"], strict=True)]  # fmt: skip
@@ -99,19 +99,12 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
         found.append(between(claim, _ratios(times[a], times[b]), 1, float("inf"), " times"))
     ends = _ratios(times[labels[0]], times[labels[-1]])
     found.append(between("IID: end to end 2 to 5 times", ends, 2, 5, " times"))
-    far = {
-        label: column(runs, "accuracy", study="time", variant=label, split="by_class")
-        for label in (labels[0], labels[-1])
-    }
-    near = {
-        label: column(runs, "accuracy", study="time", variant=label, split="iid") for label in (labels[0], labels[-1])
-    }
-    gain = [(b - a) - (d - c) for a, b, c, d in zip(*near.values(), *far.values(), strict=False)]
-    found.append(between("gain in final accuracy is smaller when data are split by class", gain, 0, 1))
-    dense = runs[runs["study"] == "bytes"].groupby("variant")["bytes_per_step"].mean()
+    why = "needs a split that is even over data centres and uneven over their workers; by_class is uneven over both"
+    found.append(unresolved("the gain is smaller when data centres, not only workers, hold different classes", why))
+    dense = runs[runs["study"] == "bytes"].groupby("variant")["bytes_per_round"].mean()
     ratio = float(dense["K1 K2 = 6"] / dense["K1 K2 = 30"])
     found.append(
-        exactly("WAN bytes per step are proportional to 1/(K1 K2): 6 against 30", ratio, 4.999, 5.001, " times")
+        exactly("WAN bytes are proportional to 1/(K1 K2): 6 against 30, K1 = 3", ratio, 4.999, 5.001, " times")
     )
     return found
 
