@@ -28,7 +28,7 @@ _TICK_S = 1e-6  # below this, a wait is over
 
 @dataclass(slots=True)
 class _Traffic:
-    """Best-effort messages that have arrived since they were last written down."""
+    """Best-effort messages of a round that have arrived since they were last written down."""
 
     first_s: float = 0.0
     payload_bytes: int = 0
@@ -45,7 +45,7 @@ class _Key:
     missing: set[int] = field(default_factory=set)  # of the closed one
     elements: int = 0
     late: dict[int, Tensor] = field(default_factory=dict)
-    traffic: _Traffic = field(default_factory=_Traffic)
+    traffic: dict[int, _Traffic] = field(default_factory=dict)
 
 
 class BlockReceiver:
@@ -88,7 +88,7 @@ class BlockReceiver:
         self._heard_s[message.sender] = self._world.now()
         state = self._keys[message.sender, message.key]
         if message.channel != RELIABLE:
-            _count(state.traffic, message)
+            _count(state.traffic.setdefault(message.round, _Traffic()), message)
         if message.round <= state.closed:
             return self._on_late(state, message)
         assembly = state.open.setdefault(message.round, Assembly())
@@ -158,7 +158,8 @@ class BlockReceiver:
         """The closed round has had its time: what has not come by now is lost."""
         account = state.accounts.pop(state.closed, None)
         if account is not None:
-            self._write_traffic(sender, key, state.closed, state)
+            for round_ in [round_ for round_ in state.traffic if round_ <= state.closed]:
+                self._write_traffic(sender, key, round_, state)
             self._world.record(
                 "blocks", source=sender, key=key, round=state.closed, sent=account.sent,
                 delivered=account.delivered, late=account.late, lost=account.lost, resent=account.resent,
@@ -171,8 +172,8 @@ class BlockReceiver:
 
     def _write_traffic(self, sender: str, key: int, round_: int, state: _Key) -> None:
         """One ``transfer`` event for the blocks that came since the last: one for each would drown all else."""
-        traffic, state.traffic = state.traffic, _Traffic()
-        if traffic.header_bytes:
+        traffic = state.traffic.pop(round_, None)
+        if traffic is not None:
             tier = "lan" if data_center_of(sender) == data_center_of(self._world.node) else "wan"
             self._world.record(
                 "transfer", t0=round(traffic.first_s, 6), source=sender, target=self._world.node, message="block",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class VirtualWorlds:
 
     def __call__(self, programs: Mapping[str, Program]) -> dict[str, Any]:
         self._runs += 1
-        plan = tiny_plan(programs)
+        plan = replace(tiny_plan(programs), back_end="simulate")
         exits = simulate(plan, lambda plan, node: programs[node.name], self._run, lambda event: None)
         for exit_ in exits.values():
             if exit_.error is not None:

@@ -1,0 +1,174 @@
+"""Best-effort messages over UDP: what the wire may do to datagrams, and what sockets really send."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import socket
+
+import pytest
+import torch
+
+from testbed.best_effort import DATAGRAM_BYTES, BestEffortQueue, best_effort_overhead_bytes, datagrams, pace_bps
+from testbed.messages import Kind, Message
+from testbed.realtime.auth import Keys
+from testbed.realtime.udp_wire import MEMORY, Datagrams, Packer, Unpacker, body_of
+from testbed.world import World
+from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_RATE_BPS, WORKER, tiny_plan
+from tests.realtime.in_process import InProcess
+
+KEYS = Keys(b"a" * 32, b"b" * 32)
+THEIRS = Keys(b"b" * 32, b"a" * 32)
+
+
+def block(number: int = 0, sender: str = WORKER, elements: int = 1024) -> Message:
+    parts = (torch.full((elements,), float(number)),)
+    return Message(Kind.BLOCK, number, 3, {"block": number, "of": 9}, parts, channel=2, sender=sender, sent_at_s=1.5)
+
+
+def pair(mac: str = "hmac-sha256") -> tuple[Packer, Unpacker]:
+    unpacker = Unpacker(mac)
+    unpacker.expect(WORKER, THEIRS)
+    return Packer(KEYS, mac), unpacker
+
+
+def wire(packer: Packer, message: Message) -> list[bytes]:
+    return list(packer.datagrams(body_of(message), message.channel))
+
+
+def taken(unpacker: Unpacker, data: list[bytes]) -> list[Datagrams]:
+    arrivals = [unpacker.take(memoryview(each)) for each in data]
+    return [arrival for arrival in arrivals if arrival is not None]
+
+
+@pytest.mark.parametrize("mac", ["hmac-sha256", "crc32"])
+@pytest.mark.parametrize("elements", [0, 1, 300, 1024, 16_384])
+def test_a_message_comes_whole_in_datagrams_that_fit_a_frame(mac: str, elements: int) -> None:
+    packer, unpacker = pair(mac)
+    message = block(5, elements=elements)
+    data = wire(packer, message)
+    assert max(map(len, data)) <= DATAGRAM_BYTES
+    assert (len(data), sum(len(each) + 42 for each in data)) == datagrams(message)
+    (arrival,) = taken(unpacker, data)
+    assert arrival.overhead_bytes == best_effort_overhead_bytes(message) == sum(map(len, data)) - 4 * elements
+    assert torch.equal(arrival.message.parts[0], message.parts[0])
+    assert arrival.message.meta == message.meta
+
+
+def test_datagrams_of_many_messages_in_any_order_twice_come_out_once() -> None:
+    packer, unpacker = pair()
+    data = [each for number in range(40) for each in wire(packer, block(number))]
+    data += data
+    random.Random(1).shuffle(data)
+    arrivals = taken(unpacker, data)
+    assert sorted(arrival.message.key for arrival in arrivals) == list(range(40))
+    assert unpacker.refused == {"repeated or too old": len(data) // 2}
+    assert not taken(unpacker, data), "replayed"
+
+
+def test_a_message_with_a_piece_missing_never_comes() -> None:
+    packer, unpacker = pair()
+    assert not taken(unpacker, wire(packer, block(1))[:-1])
+    assert len(taken(unpacker, wire(packer, block(2)))) == 1
+
+
+def test_every_altered_byte_is_noticed() -> None:
+    packer, unpacker = pair()
+    (data,) = wire(packer, block(1, elements=1))
+    for position in range(len(data)):
+        altered = bytearray(data)
+        altered[position] ^= 0x10
+        assert not taken(unpacker, [bytes(altered)])
+    assert sum(unpacker.refused.values()) == len(data)
+    assert len(taken(unpacker, [data])) == 1
+
+
+def test_strangers_fragments_and_false_names_are_refused() -> None:
+    packer, unpacker = pair()
+    stranger = Packer(Keys(b"c" * 32, b"d" * 32), "hmac-sha256")
+    assert not taken(unpacker, wire(stranger, block()))
+    assert not taken(unpacker, [b"", b"x" * 10, wire(packer, block())[0][:-1]])
+    assert not taken(unpacker, wire(packer, block(sender=REMOTE)))
+    assert set(unpacker.refused) == {"of an unknown connection", "too short", "with a wrong code", "in another's name"}
+
+
+def test_what_is_older_than_the_memory_is_refused() -> None:
+    packer, unpacker = pair()
+    old = wire(packer, block(1))
+    packer._sequence += MEMORY
+    assert len(taken(unpacker, wire(packer, block(2)))) == 1
+    assert not taken(unpacker, old)
+
+
+def test_memory_for_incomplete_messages_is_bounded() -> None:
+    packer, unpacker = pair()
+    for number in range(5000):
+        taken(unpacker, wire(packer, block(number))[:1])
+    (peer,) = unpacker._peers.values()
+    assert len(peer.partial) <= 4096
+
+
+# ---- the queue ------------------------------------------------------------------------------------------------------
+
+
+def test_the_lower_channel_goes_first_and_what_is_two_rounds_old_stays() -> None:
+    queue: BestEffortQueue[str] = BestEffortQueue()
+    for channel, key, round_ in ((2, 1, 0), (1, 1, 1), (2, 1, 2), (3, 2, 0), (1, 1, 2)):
+        message = Message(Kind.BLOCK, key, round_, channel=channel)
+        queue.post(f"{channel}/{key}/{round_}", message, 10)
+    out = [queue.pop() for _ in range(5)]
+    assert [item and item[0] for item in out] == ["1/1/1", "1/1/2", "2/1/2", "3/2/0", None]
+    assert queue.dropped == {"too old": 1} and queue.queued_bytes == 0
+
+
+def test_a_full_queue_drops_the_oldest_of_the_highest_channel() -> None:
+    queue: BestEffortQueue[int] = BestEffortQueue(limit_bytes=30)
+    for number, channel in enumerate((1, 2, 2, 1)):
+        queue.post(number, Message(Kind.BLOCK, channel=channel), 10)
+    assert [item and item[0] for item in (queue.pop(), queue.pop(), queue.pop())] == [0, 3, 2]
+
+
+def test_the_pace_is_that_of_the_slowest_link_on_the_way() -> None:
+    emulated = dataclasses.replace(tiny_plan([WORKER, NEIGHBOUR, REMOTE]), back_end="emulate")
+    assert pace_bps(emulated, WORKER, REMOTE) == pytest.approx(0.97 * WAN_RATE_BPS)
+    assert pace_bps(emulated, WORKER, NEIGHBOUR) == pytest.approx(0.97e9)
+    assert pace_bps(dataclasses.replace(emulated, back_end="local"), WORKER, REMOTE) == pytest.approx(0.97e9)
+
+
+# ---- sockets --------------------------------------------------------------------------------------------------------
+
+
+def test_datagrams_carry_the_mark_and_are_not_faster_than_the_pace() -> None:
+    """A socket in the place of the peer sees sizes, marks and times."""
+    seen: list[tuple[float, int, int]] = []
+
+    async def sender(world: World) -> None:
+        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.sleep(0.1)
+        for number in range(150):
+            message = block(number)
+            message.channel = 1 + number % 3
+            await world.send(REMOTE, message)
+        await world.sleep(0.5)
+
+    async def receiver(world: World) -> None:
+        for _ in range(151):
+            message = await world.receive("a block")
+            if message.channel:
+                seen.append((world.now(), message.channel, message.payload_bytes))
+
+    plan = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="emulate")
+    InProcess()({WORKER: sender, REMOTE: receiver}, plan)
+    taken_s = seen[-1][0] - seen[0][0]
+    sent_bits = 149 * datagrams(block())[1] * 8
+    assert sent_bits / taken_s < 1.3 * WAN_RATE_BPS  # a burst of 10 ms is allowed: 0.05 s at the pace
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    from testbed.errors import RunFailed
+    from testbed.realtime.udp import _bound
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        with pytest.raises(RunFailed, match="cannot take datagrams on 127"):
+            _bound(other.getsockname())

@@ -1,0 +1,108 @@
+"""Best-effort messages in virtual time: residual capacity, loss on the way, loss in queues, the same every time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.best_effort import datagrams
+from testbed.messages import Kind, Message
+from testbed.plan.model import Plan
+from testbed.simulation.run import SimulationOptions, simulate
+from testbed.simulation.tcp import TcpModel
+from testbed.world import World
+from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_DELAY_S, WAN_RATE_BPS, WORKER, tiny_plan
+
+BLOCKS = 400
+
+
+def block(number: int, channel: int = 1) -> Message:
+    return Message(Kind.BLOCK, number, parts=(torch.ones(1024),), channel=channel)
+
+
+def with_links(plan: Plan, **values: Any) -> Plan:
+    links = tuple(dataclasses.replace(link, **values) for link in plan.network.links)
+    return dataclasses.replace(plan, network=dataclasses.replace(plan.network, links=links))
+
+
+def arrivals(
+    plan: Plan, directory: Path, programs: dict[str, Any], until_s: float = 5.0
+) -> list[tuple[float, Message]]:
+    """What REMOTE receives by then, and when."""
+
+    async def receiver(world: World) -> list[tuple[float, Message]]:
+        got: list[tuple[float, Message]] = []
+
+        async def take() -> None:
+            while True:
+                message = await world.receive("anything", 1e6)
+                got.append((world.now(), message))
+
+        world.spawn(take(), "take")
+        await world.sleep(until_s)
+        return got
+
+    everybody = {**programs, REMOTE: receiver}
+    options = SimulationOptions(tcp=TcpModel(slow_start=False))
+    exits = simulate(plan, lambda plan, node: everybody[node.name], directory, lambda event: None, options)
+    result: list[tuple[float, Message]] = exits[REMOTE].result
+    return result
+
+
+async def blocks_only(world: World) -> None:
+    for number in range(BLOCKS):
+        await world.send(REMOTE, block(number))
+
+
+def test_alone_it_goes_at_the_pace(tmp_path: Path) -> None:
+    plan = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="simulate")
+    got = arrivals(plan, tmp_path, {WORKER: blocks_only})
+    bits = (BLOCKS - 1) * datagrams(got[0][1])[1] * 8
+    assert len(got) == BLOCKS
+    assert got[-1][0] - got[0][0] == pytest.approx(bits / (0.97 * WAN_RATE_BPS), rel=1e-3)
+    assert got[0][0] == pytest.approx(WAN_DELAY_S, abs=0.002)
+
+
+def test_a_block_is_lost_with_any_of_its_datagrams(tmp_path: Path) -> None:
+    plan = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="simulate")
+    got = arrivals(with_links(plan, loss=0.1), tmp_path, {WORKER: blocks_only})
+    share = 0.9 ** datagrams(got[0][1])[0]
+    assert datagrams(got[0][1])[0] == 3
+    assert len(got) == pytest.approx(share * BLOCKS, abs=4 * (BLOCKS * share * (1 - share)) ** 0.5)
+    keys = [message.key for _, message in got]
+    assert keys == sorted(set(keys))
+    again = arrivals(with_links(plan, loss=0.1), tmp_path / "again", {WORKER: blocks_only})
+    assert [message.key for _, message in again] == keys, "the same seed loses the same blocks"
+    other = dataclasses.replace(with_links(plan, loss=0.1), seed=2)
+    assert [message.key for _, message in arrivals(other, tmp_path / "other", {WORKER: blocks_only})] != keys
+
+
+def test_reliable_traffic_takes_what_it_wants_and_a_full_queue_loses(tmp_path: Path) -> None:
+    """A neighbour's bulk over the same link is not slowed; of the blocks, the queue holds some and the rest is lost."""
+
+    async def bulk(world: World) -> None:
+        await world.send(REMOTE, Message(Kind.PUSH, 10_000, parts=(torch.ones(1_000_000),)))
+
+    plan = dataclasses.replace(tiny_plan([WORKER, NEIGHBOUR, REMOTE]), back_end="simulate")
+    plan = with_links(plan, queue_bytes=50_000)
+    (alone,) = arrivals(plan, tmp_path / "alone", {WORKER: bulk, NEIGHBOUR: _nothing})
+    got = arrivals(plan, tmp_path / "both", {NEIGHBOUR: bulk, WORKER: _late_blocks})
+    bulk_s = next(at_s for at_s, message in got if message.key == 10_000)
+    assert bulk_s == pytest.approx(alone[0], rel=1e-3)
+    kept = 50_000 // datagrams(block(0))[1]
+    blocks = [at_s for at_s, message in got if message.key < BLOCKS]
+    assert kept - 1 <= len(blocks) <= kept + 2
+    assert sum(at_s < bulk_s for at_s in blocks) <= 1
+
+
+async def _nothing(world: World) -> None:
+    pass
+
+
+async def _late_blocks(world: World) -> None:
+    await world.sleep(0.06)  # 400 blocks take 0.14 s, the bulk 0.33 s
+    await blocks_only(world)
