@@ -15,6 +15,7 @@ from testbed.policy.collective import AllReduceOptions
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.gossip import GossipOptions
+from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import sync_problems
@@ -204,6 +205,47 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.checkpoint.every > 0 and bool(_not_kept(scenario)),
         "the memory of this technique (residuals, measured rates, half a round) is not in a checkpoint yet",
         "write 'every: 0', or codec: none or fp16, overlay: star, order without overlap or dgt, paradigm: hips or ps",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: scenario.order.kind == "dgt" and scenario.codec.tier2.kind not in ("none", "fp16"),
+        "dgt cuts dense payloads into blocks, and what this codec sends on tier 2 means something only as a whole",
+        "write 'codec: {tier1: …, tier2: none}' or 'tier2: fp16'",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: scenario.order.kind == "dgt" and scenario.overlay.tier2.kind != "star",
+        "dgt grades what a data centre sends to the global servers, and this overlay relays and merges it",
+        "write 'overlay: {tier1: …, tier2: star}'",
+    ),
+    Refused(
+        ("order",),
+        lambda scenario: (
+            scenario.order.kind == "dgt"
+            and SYNC[scenario.sync.tier1.kind].contribution is Contribution.MODEL
+            and (scenario.order.options()["late"] != "retransmit" or scenario.order.options()["code"] != "exact")
+        ),
+        "here models travel up, not gradients: a block that is lost would set parameters to zero",
+        "write 'late: retransmit' and 'code: exact'",
+    ),
+    Refused(
+        ("order", "k_min"),
+        lambda scenario: (
+            scenario.order.kind == "dgt" and scenario.order.options()["k_min"] > scenario.order.options()["k"]
+        ),
+        "is larger than order.k, so that k could never follow the loss",
+        "write a smaller k_min, or a larger k",
+    ),
+    Refused(
+        ("order", "block"),
+        lambda scenario: (
+            scenario.order.kind == "dgt"
+            and not (
+                scenario.order.options()["block"] % 4 == 0 and 4 <= scenario.order.options()["block"] <= MAX_BLOCK_BYTES
+            )
+        ),
+        f"a block holds whole float32 elements, and {MAX_BLOCK_BYTES} bytes at most",
+        "write 4096 bytes",
     ),
     Refused(
         ("training", "target_accuracy"),
