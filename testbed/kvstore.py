@@ -84,6 +84,13 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Holds:
+    """Where the script's parameters can be read: what its worker ends with."""
+
+    get: Callable[[], list[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What the scenario says to a script.
 
@@ -285,6 +292,10 @@ class KVStore:
         """A local step without an exchange has ended."""
         self._session.ask(Step())
 
+    def holds(self, get: Callable[[], list[Tensor]]) -> None:
+        """For ``GeoOptimizer``: the parameters are what ``get`` returns, not what was last pulled."""
+        self._session.ask(Holds(get))
+
     def first_values(self) -> list[Tensor]:
         """What all begin with, flat, in the order of ``init``."""
         return self._begin()
@@ -328,6 +339,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         super().__init__(cast(Any, optimizer.param_groups), optimizer.defaults)
         self._load(self.store.first_values())
         self._before = self._flat()
+        self.store.holds(self._flat)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One training step; with the others, when it is time."""

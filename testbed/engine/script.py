@@ -33,6 +33,7 @@ from testbed.training.seeds import seed_for
 from testbed.world import Work, World
 
 _END_S = 5.0
+_TURN = threading.Lock()  # one script of a process at a time, as they share the generators
 
 
 class _Abandoned(BaseException):
@@ -53,12 +54,13 @@ class ScriptThread:
 
     def resume(self, answer: Any) -> Any:
         """Let the script go on with ``answer``; returns its next request, or None at its end. Raises its error."""
-        mine, before = self._generators, _generators()
-        _put(mine)
-        self._answers.put(answer)
-        request = self._requests.get()
-        self._generators = _generators()
-        _put(before)
+        with _TURN:
+            mine, before = self._generators, _generators()
+            _put(mine)
+            self._answers.put(answer)
+            request = self._requests.get()
+            self._generators = _generators()
+            _put(before)
         self.ended = request is None or isinstance(request, BaseException)
         if isinstance(request, BaseException):
             raise RunFailed(self._explained(request)) from request
@@ -133,6 +135,7 @@ class ScriptWorker:
         self._charged = 0  # steps whose time has passed
         self._barriers = self.rounds = 0
         self.values: list[Tensor] = []
+        self._held: Callable[[], list[Tensor]] | None = None
 
     async def run(self, thread: ScriptThread) -> None:
         """Until the script ends."""
@@ -141,6 +144,7 @@ class ScriptWorker:
             while True:
                 request = await self._world.compute(Work("script", self.rounds), partial(thread.resume, answer))
                 if request is None:
+                    self.values = self._held() if self._held else self.values
                     return
                 handler: Callable[[Any], Any] = _HANDLERS[type(request)]
                 answer = await handler(self, request)
@@ -186,6 +190,9 @@ class ScriptWorker:
         advice = merged([answer.advice for answer in answers])
         self._end_round(round_, request.steps, advice)
         return [value.clone() for value in self.values], advice.steps.get(self._world.node, request.steps)
+
+    async def holds(self, request: api.Holds) -> None:
+        self._held = request.get
 
     async def step(self, request: api.Step) -> None:
         await self._step(self.rounds)
@@ -236,6 +243,7 @@ _HANDLERS: dict[type, Callable[[ScriptWorker, Any], Any]] = {
     api.Push: ScriptWorker.push,
     api.Await: ScriptWorker.await_,
     api.Exchange: ScriptWorker.exchange,
+    api.Holds: ScriptWorker.holds,
     api.Step: ScriptWorker.step,
     api.Barrier: ScriptWorker.barrier,
     api.Untimed: ScriptWorker.untimed,

@@ -1,0 +1,1 @@
+"""Experiments of several runs each, one small command per question."""
