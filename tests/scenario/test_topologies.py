@@ -84,6 +84,12 @@ def test_several_streams_up_to_the_machines_rate() -> None:
     assert links(plan_of("use: hmc4, streams: 80"))["us>eu"].rate_bps == 6.8e9
 
 
+def test_a_rate_of_its_own_ends_the_trace_that_was_there() -> None:
+    found = links(plan_of("use: netstorm9, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
+    assert (found["h2>h1"].rate_bps, found["h2>h1"].rate_trace) == (9e6, None)
+    assert found["h1>h3"].rate_trace is not None
+
+
 def test_what_is_resolved_needs_no_name() -> None:
     scenario = loads(used("use: netstorm9, speed: 180, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
     text = resolved_yaml(scenario)
