@@ -13,7 +13,7 @@ from emulation.accuracy import RATE_ERROR, rate_rows
 from emulation.monitor import CEILING_BPS_PER_CORE
 from emulation.probe import probe
 
-FIRST_BPS, LAST_BPS = 25e6, 2e9  # of all links together
+FIRST_BPS, LAST_BPS = 60e6, 2e9  # of all links together
 ATTEMPTS = 2  # a busy moment is no ceiling
 
 
