@@ -92,7 +92,7 @@ REFUSED: tuple[Refused, ...] = (
         ("workload",),
         lambda scenario: (
             scenario.training.model.kind == "script"
-            and (scenario.paradigm.trait("tiers") is None or any(not site.workers for site in _sites(scenario)))
+            and (_serverless(scenario) or any(not site.workers for site in _sites(scenario)))
         ),
         "a script trains on every worker, through the servers",
         "write 'paradigm: hips' or 'ps', and give the central data centre workers",

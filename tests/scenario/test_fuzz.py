@@ -93,6 +93,10 @@ def test_any_override(path: str, value: str) -> None:
     read(GOOD, (f"{path}={value}",))
 
 
+SCRIPTS = Path(__file__).parents[2] / "scenarios" / "scripts"
+SCRIPT = ("workload={script: plain_pytorch.py}", "training={iterations: 100}")
+
+
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: ".".join(refused.at))
 def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None:  # type: ignore[no-untyped-def]
     examples = [
@@ -108,10 +112,17 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("overlay={tier1: tree, tier2: tree}", "sync=tap"),
         ("overlay={tier1: tree, tier2: tree}", "codec=twobit"),
         ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
+        ("order=dgt", "codec={tier1: none, tier2: twobit}"),
+        ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
+        ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
+        ("order={kind: dgt, block: 4098 bytes}",),
+        ("codec=twobit", "checkpoint={every: 5}"),
+        (*SCRIPT, "paradigm=gossip"),
+        (*SCRIPT, "order={kind: p3, overlap: layers}"),
     ]
     messages = []
     for overrides in examples:
         with pytest.raises(ScenarioError) as caught:
-            loads(GOOD, overrides=overrides)
+            loads(GOOD, overrides=overrides, folder=SCRIPTS)
         messages.append(str(caught.value))
     assert any(refused.reason in message and ".".join(refused.at) in message for message in messages)
