@@ -59,9 +59,9 @@ def tensorboard(runs: list[Run], out: Path) -> list[Path]:
     paths = []
     for run in runs:
         folder = out / run.name
-        with SummaryWriter(str(folder)) as writer:  # type: ignore[no-untyped-call]
+        with SummaryWriter(str(folder)) as writer:
             for tag, step, t_s, value in scalars(run):
-                writer.add_scalar(tag, value, step, walltime=t_s - run.start_s)  # type: ignore[no-untyped-call]
+                writer.add_scalar(tag, value, step, walltime=t_s - run.start_s)
         paths += sorted(folder.glob("events.out.tfevents.*"))
     return paths
 

@@ -39,14 +39,14 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "gossip": Identity("Gossip", "#9E9D24", "*"),
     "tap": Identity("TAP", "#D55E00", "^", "--"),
     "dcasgd": Identity("DC-ASGD", "#7A5195", "s", "--"),
-    "ps": Identity("Flat PS", "#000000", "s"),
+    "ps": Identity("Flat PS", "#3F3F3F", "s", "-."),
     "tree": Identity("Tree", "#56B4E9", "<", "--"),
     "twobit": Identity("2-bit", "#E69F00", "X", "--"),
     "dgc": Identity("DGC", "#CC79A7", "P", "--"),
     "topk": Identity("Top-k", "#0072B2", "v", "--"),
-    "mstopk": Identity("MSTopK", "#56B4E9", "D", "--"),
+    "mstopk": Identity("MSTopK", "#56B4E9", "D", ":"),
     "randomk": Identity("Random-k", "#666666", "x", ":"),
-    "none": Identity("dense", "#000000", "o"),
+    "none": Identity("dense", "#20242C", "o"),
 }
 
 BACK_ENDS: dict[str, Identity] = {

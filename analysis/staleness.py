@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Frames = Mapping[str, "pd.DataFrame"]
+_ROUNDING_S = 1e-6  # of the log: an update and the value that it made may seem to happen the other way round
 TABLES_NEEDED = ("updates", "transfers")
 
 
@@ -32,7 +33,7 @@ def of_pushes(frames: Frames) -> pd.DataFrame:
 def _of_server(server: str, updates: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
     pushes = moved[(moved["target"] == server) & (moved["message"] == "push")].sort_values("t_s")
     values = moved[(moved["source"] == server) & (moved["message"] == "value")].sort_values("t_s")
-    held = _versions(updates, values.assign(at_s=values["t0_s"]))
+    held = _versions(updates, values.assign(at_s=values["t0_s"] + _ROUNDING_S))
     sent = pushes.assign(at_s=pushes["t0_s"])
     known = dict(list(values.assign(version=held).groupby(["target", "key"])))
     before = np.zeros(len(sent))
@@ -45,7 +46,7 @@ def _of_server(server: str, updates: pd.DataFrame, moved: pd.DataFrame) -> pd.Da
     return sent.assign(staleness=arrived - before)
 
 
-def _versions(updates: pd.DataFrame, rows: pd.DataFrame, side: str = "right") -> np.ndarray:
+def _versions(updates: pd.DataFrame, rows: pd.DataFrame, side: Literal["left", "right"] = "right") -> Any:
     """How many updates of each row's key had been made at its ``at_s``."""
     times = {key: group["t_s"].sort_values().to_numpy() for key, group in updates.groupby("key")}
     counts = np.zeros(len(rows))

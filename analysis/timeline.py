@@ -131,7 +131,7 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
 def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Rows by node and time, each with a ``lane`` in which nothing before it is still going on."""
     ordered = table.sort_values(["node", "t0_s", "t_s"])
-    rows = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
+    rows: list[Any] = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
     free: list[tuple[float, int]] = []
     node, lanes = None, 0
     for row in rows:

@@ -13,6 +13,7 @@ from analysis.notebooks.runs import run
 from testbed.results.columns import TABLES
 
 first = run("first")
+assert first.result is not None
 print(first.result["accuracy"], "accuracy after", first.result["iterations"], "rounds")
 
 # %% [markdown]

@@ -10,12 +10,13 @@
 import shutil
 import subprocess
 
+from analysis.load import Run
 from analysis.metrics import accuracy_curve, simulation_errors
 from analysis.notebooks.runs import run
 from analysis.timeline import trace
 
 
-def emulated():
+def emulated() -> Run | None:
     """The emulated run, or ``None`` where this machine cannot do it."""
     if shutil.which("mn") is None:
         return None
@@ -36,6 +37,7 @@ print("compared with:", other.plan["back_end"])
 # Synchronous algorithms end with the same bits in all worlds.
 
 # %%
+assert simulated.result and other.result
 assert simulated.result["parameters_sha256"] == other.result["parameters_sha256"]
 assert accuracy_curve(simulated)["accuracy"].tolist() == accuracy_curve(other)["accuracy"].tolist()
 

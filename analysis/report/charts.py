@@ -133,7 +133,9 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
     """Rows waited for columns; values divided by ``per``."""
     axes = figure.subplots()
     values = table.to_numpy() / per
-    axes.imshow(values, cmap="Oranges", vmin=0, vmax=max(float(values.max()), 1e-9) * 1.25, aspect="auto")
+    edges = [place - 0.5 for place in range(len(values) + 1)]  # a mesh stays vectors; an image would be a bitmap
+    axes.pcolormesh(edges, edges, values, cmap="Oranges", vmin=0, vmax=max(float(values.max()), 1e-9) * 1.25)
+    axes.invert_yaxis()
     names = [str(name) for name in table.index]
     few = len(names) < 5
     axes.set_xticks(range(len(names)), names, rotation=0 if few else 45, ha="center" if few else "right")
@@ -192,7 +194,7 @@ def _layout(plan: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Vertices on a plane, about as far apart as their links' delays say."""
     import networkx as nx
 
-    graph = nx.Graph()
+    graph: Any = nx.Graph()
     graph.add_nodes_from([*(site["name"] for site in plan["network"]["sites"]), *plan["network"]["routers"]])
     for link in plan["network"]["links"]:
         graph.add_edge(link["source"], link["target"], length=max(link["delay_s"], 1e-3))

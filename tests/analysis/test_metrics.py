@@ -90,12 +90,24 @@ def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
     assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]
     assert [row["speed_up"] for row in rows] == [1.0, 1.0, 1.0]
     assert rows[2]["speed_up_of"] == "iteration_time_s", "the short run never reached the target"
-    table, picture = compare.write(runs, rows, tmp_path / "out")
+    table, latex, picture = compare.write(runs, rows, tmp_path / "out")
     with open(table, newline="") as file:
         read = list(csv.DictReader(file))
     assert [row["technique"] for row in read] == ["fsa", "fsa", "hfa"]
     assert float(read[0]["wan_bytes"]) == 8 * 2 * 2 * sum(PAYLOAD.values())
     assert picture.read_bytes()[:4] == b"\x89PNG"
+    lines = latex.read_text().splitlines()
+    assert (lines[0], lines[-1]) == (r"\begin{tabular}{lrrrrrr}", r"\end{tabular}")
+    body = [line for line in lines if line.endswith(r" \\")]
+    assert len(body) == 4
+    assert {line.count(" & ") for line in body} == {6}
+    assert r"accuracy (\%)" in body[0]
+
+
+def test_latex_escapes_what_means_something_there(runs: list[Run]) -> None:
+    row = {**compare.comparison(runs[:1])[0], "label": "a_b + 5 % & c", "time_to_target_s": None}
+    assert r"a\_b $+$ 5 \% \& c" in compare.as_latex([row])
+    assert " & -- & " in compare.as_latex([row])
 
 
 def test_unfinished_runs_cannot_be_compared(folder: Path, tmp_path: Path) -> None:
@@ -116,8 +128,9 @@ def test_identity_names_what_is_not_plain() -> None:
 
 def test_every_technique_looks_different() -> None:
     looks = list(identity.TECHNIQUES.values())
-    assert len({look.color for look in looks}) == len(looks)
-    assert len({(look.marker, look.color) for look in looks}) == len(looks)
+    assert len({(look.color, look.line) for look in looks}) == len(looks), "lines without markers"
+    assert len({(look.color, look.marker) for look in looks}) == len(looks), "markers without lines"
+    assert len({look.label for look in looks}) == len(looks)
 
 
 def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:

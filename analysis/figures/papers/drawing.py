@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity) -> None:
     """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds."""
-    means = [
-        (float(at), mean_of(group[y].dropna().tolist())) for at, group in rows.groupby(x) if group[y].notna().any()
+    groups: Any = rows.groupby(x)
+    means: list[tuple[Any, Any]] = [
+        (float(at), mean_of(group[y].dropna().tolist())) for at, group in groups if group[y].notna().any()
     ]
     if not means:
         return
@@ -41,9 +42,8 @@ def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: dict[str, Identity]) -> 
         mean = mean_of(values)
         error = mean.half_width if mean.count > 1 else None
         axes.bar(place, mean.value, width=0.68, color=look.color, yerr=error, ecolor="#20242C", capsize=2.5)
-        axes.annotate(
-            f"{mean.value:.3g}", (place, mean.value), (0, 3), textcoords="offset points", ha="center", fontsize=7.5
-        )
+        at = (place, mean.value + (error or 0.0))
+        axes.annotate(_short(mean.value), at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
     axes.set_xticks(range(len(looks)), [look.label for look in looks.values()])
     axes.grid(axis="x", visible=False)
 

@@ -63,7 +63,8 @@ def wan_by_direction(sample: Sample) -> dict[tuple[str, str, int], int]:
     ]
     remote = moved["source"].where(moved["message"] == "push", moved["target"]).map(data_center_of)
     sums = moved.assign(site=remote).groupby(["site", "message", "key"])["payload_bytes"].agg(["sum", "count"])
-    return {(str(a), str(b), int(c)): int(row["sum"] // row["count"]) for (a, b, c), row in sums.iterrows()}
+    rows: Any = sums.reset_index().itertuples(index=False)
+    return {(str(site), str(kind), int(key)): int(total // count) for site, kind, key, total, count in rows}
 
 
 def rate_mbps(text: str) -> float:

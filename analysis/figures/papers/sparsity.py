@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -132,7 +133,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
         between("at 1 %, without momentum correction it is worse",
                 difference("Bi-Sparse 0.01", "no momentum correction 0.01"), 0, inf),
     ]  # fmt: skip
-    counted = frame[(frame["study"] == "bytes")].set_index("variant")
+    counted: Any = frame[(frame["study"] == "bytes")].set_index("variant")
     for variant in counted.index:
         claim = f"WAN bytes of large keys, {variant}: as the closed form says, to the byte"
         off = float(counted.loc[variant, "moved_bytes"] - counted.loc[variant, "predicted_bytes"])

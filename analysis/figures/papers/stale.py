@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -156,7 +157,8 @@ def _compensated(rows: pd.DataFrame) -> list[Assertion]:
 
 def _interior(bounded: pd.DataFrame) -> Assertion:
     claim = "SSP: the best staleness bound is neither 0 nor the largest"
-    times = {int(bound): group["time_to_target_s"].dropna().tolist() for bound, group in bounded.groupby("bound")}
+    groups: Any = bounded.groupby("bound")
+    times = {int(bound): group["time_to_target_s"].dropna().tolist() for bound, group in groups}
     times = {bound: values for bound, values in times.items() if values}
     told = ", ".join(f"s={bound}: {mean_of(values).value:.3g} s" for bound, values in times.items())
     if len(times) < 3:

@@ -1,0 +1,92 @@
+"""Measures against runs with a known course: by hand, with their units, over seeds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.load import Run, load_run
+from analysis.measures import MEASURES, measured, over_seeds, throughput, wan_rate
+from analysis.staleness import of_pushes
+from analysis.waits import matrix, pairs
+from tests.results.fake_run import SITES, make_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [load_run(make_run(folder / f"run{seed}", seed=seed)) for seed in (1, 2)]
+
+
+def test_every_measure_has_a_value_unit_and_meaning(runs: list[Run]) -> None:
+    frame = measured(runs, target=0.5)
+    for name, measure in MEASURES.items():
+        assert measure.unit and measure.meaning
+        assert frame[name].notna().all(), name
+
+
+def test_parts_of_the_critical_path_add_up_to_the_longest_round(runs: list[Run]) -> None:
+    rounds = runs[0].tables["rounds"]
+    longest = rounds.groupby("round")["duration_s"].max().mean()
+    row = measured(runs[:1]).iloc[0]
+    assert sum(row[f"critical_{part}_s"] for part in ("compute", "lan", "wan", "waiting")) == pytest.approx(longest)
+
+
+def test_throughput_is_the_sum_of_the_workers_rates(runs: list[Run]) -> None:
+    """Virginia's rounds are shorter than the others', who wait for their values over the WAN."""
+    sums = runs[0].tables["rounds"].groupby("node")[["samples", "duration_s"]].sum()
+    assert len(sums) == 6
+    assert throughput(runs[0]) == pytest.approx((sums["samples"] / sums["duration_s"]).sum())
+
+
+def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[Run]) -> None:
+    rounds, transfers = runs[0].tables["rounds"], runs[0].tables["transfers"]
+    end_s = rounds.groupby("node")["t_s"].max().min()
+    wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["t_s"] <= end_s)]
+    assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
+
+
+def test_over_seeds_gives_means_and_intervals(runs: list[Run]) -> None:
+    frame = measured(runs).assign(accuracy=[0.8, 0.9])
+    row = over_seeds(frame, ["technique"]).set_index("measure").loc["accuracy"]
+    assert (row["mean"], row["count"], row["unit"]) == (pytest.approx(0.85), 2, "1")
+    assert row["half_width"] == pytest.approx(12.706 * 0.05, rel=1e-3)  # Student's t, one degree of freedom
+
+
+def test_a_run_that_never_arrives_is_left_out_and_counted(runs: list[Run]) -> None:
+    frame = measured(runs, target=0.5)
+    frame["time_to_accuracy_s"] = [3.0, np.nan]
+    row = over_seeds(frame, ["technique"]).set_index("measure").loc["time_to_accuracy_s"]
+    assert (row["mean"], row["count"], row["of"]) == (3.0, 1, 2)
+
+
+def test_synchronous_gradients_are_fresh(runs: list[Run]) -> None:
+    stale = of_pushes(runs[0].tables)
+    assert len(stale) and not stale["staleness"].any()
+
+
+def test_staleness_by_hand() -> None:
+    """b holds version 0 while a's pushes make versions 1 and 2; then b's push arrives: two updates late."""
+    columns = ["message", "source", "target", "t0_s", "t_s", "key", "round"]
+    transfers = pd.DataFrame([
+        ("push", "a", "g", 0.0, 1.0, 0, 0), ("value", "g", "a", 1.0, 1.5, 0, 0),
+        ("push", "a", "g", 2.0, 3.0, 0, 1), ("value", "g", "a", 3.0, 3.5, 0, 1),
+        ("push", "b", "g", 3.2, 4.0, 0, 0), ("value", "g", "b", 4.0, 4.5, 0, 0),
+        ("push", "a", "g", 4.1, 5.0, 0, 2),
+    ], columns=columns)  # fmt: skip
+    updates = pd.DataFrame({"node": "g", "key": 0, "t_s": [1.0, 3.0, 4.0, 5.0], "version": [1, 2, 3, 4]})
+    found = of_pushes({"updates": updates, "transfers": transfers})
+    told = dict(zip(zip(found["source"], found["round"], strict=True), found["staleness"], strict=True))
+    assert told == {("a", 0): 0, ("a", 1): 0, ("b", 0): 2, ("a", 2): 1}
+
+
+def test_everybody_waits_for_the_slow_data_centre(runs: list[Run]) -> None:
+    waits = pairs(runs[0].tables, runs[0].plan)
+    between = matrix(waits, list(SITES))
+    assert between["tokyo"].drop("tokyo").gt(0).all()  # its steps take 30 ms longer
+    assert between.drop(columns="tokyo").to_numpy().sum() == pytest.approx(0, abs=1e-6)
+
+
+def test_nobody_waits_where_nobody_has_to(runs: list[Run]) -> None:
+    plan = runs[0].plan
+    loose = {**plan, "technique": {**plan["technique"], "sync_tier1": {"kind": "tap"}, "sync_tier2": {"kind": "tap"}}}
+    assert pairs(runs[0].tables, loose).empty

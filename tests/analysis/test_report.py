@@ -1,0 +1,118 @@
+"""The report is one file that loads nothing, is well-formed, and says what the runs say."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.load import Run, load_run
+from analysis.report.page import page
+from testbed.cli import main as command
+from testbed.errors import ScenarioError
+from tests.results.fake_run import make_run
+
+VOID = {"meta", "br", "path", "use", "rect", "image"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return load_run(make_run(tmp_path_factory.mktemp("runs") / "one"))
+
+
+@pytest.fixture(scope="module")
+def text(run: Run) -> str:
+    return page([run])
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and words; counts what is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    return reader
+
+
+def test_it_is_well_formed(text: str) -> None:
+    assert read(text).open == []
+
+
+def test_it_loads_nothing(text: str) -> None:
+    reader = read(text)
+    assert not {"script", "link", "iframe", "object", "embed", "audio", "video"} & {tag for tag, _ in reader.attributes}
+    for _, attributes in reader.attributes:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert (attributes.get(name) or "#").startswith("#"), attributes
+    assert not re.search(r"url\((?!#)|@import|@font-face", text)
+
+
+def test_every_reference_in_a_picture_is_found(text: str) -> None:
+    named = [attributes.get("id") for _, attributes in read(text).attributes if attributes.get("id")]
+    assert len(named) == len(set(named)), "two pictures share an id"
+    wanted = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
+    assert wanted <= set(named)
+
+
+def test_it_says_what_the_run_says(text: str, run: Run) -> None:
+    words = read(text).words
+    assert run.result is not None
+    assert f"{run.result['accuracy'] * 100:.3g} %" in words
+    assert str(run.result["iterations"]) in words
+    for title in ("Topology and link load", "Who waited for whom", "Timeline", "Links over time",
+                  "Accuracy over WAN traffic", "Time of a round, by node", "What ran on what"):  # fmt: skip
+        assert title in words
+    for warning in run.result["fidelity"]["warnings"]:
+        assert warning in words
+
+
+def test_equal_runs_make_equal_pages(run: Run, text: str) -> None:
+    assert page([run]) == text
+
+
+def test_names_cannot_break_out_of_the_page(run: Run) -> None:
+    plan: dict[str, Any] = {**run.plan, "name": "<script>alert(1)</script>"}
+    hostile = Run(run.path, plan, run.manifest, run.result, run.fidelity, run.status, run.tables)
+    assert "<script" not in page([hostile])
+
+
+def test_several_runs_are_compared(run: Run, tmp_path: Path) -> None:
+    other = load_run(make_run(tmp_path / "other", sync="hfa", seed=2))
+    words = read(page([run, other])).words
+    assert "Speed-up against the first run." in words
+    assert "HFA, emulated" in words
+
+
+def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
+    empty = load_run(make_run(tmp_path / "empty", iterations=0))
+    with pytest.raises(ScenarioError, match="no result with a completed round"):
+        page([empty])
+
+
+def test_the_verb_writes_it_into_the_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["report", str(run.path)]) == 0
+    assert capsys.readouterr().out.strip() == str(run.path / "report.html")
+    assert (run.path / "report.html").read_text().startswith("<!doctype html>")
