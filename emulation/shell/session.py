@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulation.bulk import Transfer, transfer
+from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.measure import measure
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed, ScenarioError
@@ -101,7 +102,8 @@ class Session:
         paths = self.network.namespace_path(self.node(source)), self.network.namespace_path(self.node(target))
         streams = self.network.plan.transport.parallel_streams
         flows = [Transfer("", *paths, self.network.address(target)) for _ in range(streams)]
-        transfer(flows, seconds)
+        with realtime(MEASURE_PRIORITY if self.network.capabilities.realtime else None):
+            transfer(flows, seconds)
         return sum(flow.goodput_bps(seconds / 4) for flow in flows)
 
     def measure(self) -> list[str]:
