@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.figures.papers import FIGURES
-from analysis.figures.papers.base import FAIL, PASS, UNRESOLVED, between, exactly, ordered, published
+from analysis.figures.papers.base import FAIL, PASS, UNRESOLVED, between, exactly, ordered, paired, published
 from testbed.cli import figure as verb
 from testbed.cli import main as command
 from testbed.run.sweep_points import points_of
@@ -48,6 +48,11 @@ def test_orders() -> None:
     assert ordered("", dict(reversed(apart.items()))).verdict == FAIL
     assert ordered("", {"a": [3.0, 1.0, 2.0], "b": [2.0, 1.1, 2.2]}).verdict == UNRESOLVED
     assert ordered("", {**apart, "c": []}).verdict == UNRESOLVED
+
+
+def test_pairs_are_of_one_seed() -> None:
+    frame = pd.DataFrame({"variant": ["a", "a", "b", "b"], "seed": [1, 2, 2, 1], "t": [math.nan, 4.0, 2.0, 9.0]})
+    assert paired(frame, "t", "a", "b") == [(4.0, 2.0)]
 
 
 def test_published_numbers_have_sources() -> None:

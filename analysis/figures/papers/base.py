@@ -153,6 +153,13 @@ def column(frame: pd.DataFrame, name: str, **where: Any) -> list[float]:
     return [float(value) for value in rows[name].dropna()]
 
 
+def paired(frame: pd.DataFrame, name: str, first: str, second: str) -> list[tuple[float, float]]:
+    """Values of one column for two variants, seed by seed; seeds that lack either are left out."""
+    by_seed = [frame[frame["variant"] == variant].set_index("seed")[name].dropna() for variant in (first, second)]
+    shared = [seed for seed in by_seed[0].index if seed in by_seed[1].index]
+    return [(float(by_seed[0][seed]), float(by_seed[1][seed])) for seed in shared]
+
+
 def _range(low: float, high: float) -> str:
     if low == float("-inf"):
         return f"at most {high:.4g}"

@@ -19,6 +19,7 @@ from analysis.figures.papers.base import (
     column,
     exactly,
     ordered,
+    paired,
     unresolved,
 )  # fmt: skip
 from analysis.figures.papers.quantities import usual
@@ -93,11 +94,12 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
     runs = frame.drop_duplicates(["study", "variant", "split", "seed"])
     times = {label: column(runs, "time_to_target_s", study="time", variant=label, split="iid") for label in LABELS}
     labels = list(LABELS)
+    iid = runs[(runs["study"] == "time") & (runs["split"] == "iid")]
     found = [ordered("IID: time to 90 % falls as K1 shrinks at fixed K1 K2", times)]
     for a, b in pairwise(labels):
         claim = f"IID: {a} over {b} (time to 90 %) above 1"
-        found.append(between(claim, _ratios(times[a], times[b]), 1, float("inf"), " times"))
-    ends = _ratios(times[labels[0]], times[labels[-1]])
+        found.append(between(claim, _ratios(iid, a, b), 1, float("inf"), " times"))
+    ends = _ratios(iid, labels[0], labels[-1])
     found.append(between("IID: end to end 2 to 5 times", ends, 2, 5, " times"))
     why = "needs a split that is even over data centres and uneven over their workers; by_class is uneven over both"
     found.append(unresolved("the gain is smaller when data centres, not only workers, hold different classes", why))
@@ -109,9 +111,8 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
     return found
 
 
-def _ratios(above: list[float], below: list[float]) -> list[float]:
-    """Seed by seed; where one never got there, there is no ratio."""
-    return [a / b for a, b in zip(above, below, strict=False)] if len(above) == len(below) else []
+def _ratios(runs: pd.DataFrame, above: str, below: str) -> list[float]:
+    return [a / b for a, b in paired(runs, "time_to_target_s", above, below)]
 
 
 FIGURE = PaperFigure(
