@@ -25,10 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from testbed import kvstore as api
 from testbed.engine.kvstore import Advice, KVStore, merged
 from testbed.engine.membership import Membership
 from testbed.errors import RunFailed
+from testbed.kvstore import enter
+from testbed.kvstore import requests as api
 from testbed.training.seeds import seed_for
 from testbed.world import Work, World
 
@@ -88,7 +89,7 @@ class ScriptThread:
         try:
             self._take()
             torch.set_num_threads(1)
-            api.enter(self)
+            enter(self)
             code = compile(self._path.read_text(encoding="utf-8"), str(self._path), "exec")
             exec(code, {"__name__": "__main__", "__file__": str(self._path), "__builtins__": __builtins__})
         except _Abandoned:
@@ -146,8 +147,7 @@ class ScriptWorker:
                 if request is None:
                     self.values = self._held() if self._held else self.values
                     return
-                handler: Callable[[Any], Any] = _HANDLERS[type(request)]
-                answer = await handler(self, request)
+                answer = await _HANDLERS[type(request)](self, request)
         finally:
             thread.abandon()
 

@@ -103,7 +103,7 @@ class Workload(Section):
     """A user's own training code instead of a model and data by name."""
 
     script: Annotated[str, TEXT]
-    """A Python file in or below the scenario's folder; see testbed/kvstore.py for what it may call."""
+    """A Python file in or below the scenario's folder; see testbed/kvstore for what it may call."""
 
 
 class Checkpoints(Section):

@@ -188,7 +188,7 @@ def test_what_has_no_effect_beside_a_script_is_refused(tmp_path: Path) -> None:
     path = scenario(tmp_path, LOOP)
     with pytest.raises(ScenarioError, match="has no effect beside 'workload'"):
         load(path, ["training.batch=3"])
-    with pytest.raises(ScenarioError, match="no file other.py"):
+    with pytest.raises(ScenarioError, match=r"no file other\.py"):
         load(path, ["workload.script=other.py"])
     with pytest.raises(ScenarioError, match="lies outside"):
         load(path, ["workload.script=../mine.py"])

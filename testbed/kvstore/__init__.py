@@ -1,0 +1,17 @@
+"""The key-value store for people who bring their own training code.
+
+An ordinary PyTorch loop becomes geo-distributed by two lines: connect, and wrap the optimizer.
+
+    store = connect()                                          # who am I: store.rank of store.num_workers
+    optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
+
+A scenario names the script (``workload: {script: my_train.py}``) and runs it on every back end, one copy per worker.
+Started by plain ``python my_train.py`` it is one worker of one. Everything here is called from the script's thread.
+"""
+
+from testbed.kvstore.optimizer import GeoOptimizer
+from testbed.kvstore.requests import Job
+from testbed.kvstore.session import enter
+from testbed.kvstore.store import Handle, KVStore, connect
+
+__all__ = ["GeoOptimizer", "Handle", "Job", "KVStore", "connect", "enter"]

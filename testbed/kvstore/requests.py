@@ -1,0 +1,102 @@
+"""What a script asks of the node that runs it, and what the scenario tells the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """All keys are known: agree on first values. Answer: the master's, by key."""
+
+    values: list[Tensor]
+    optimizer: tuple[str, dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A contribution to the key's next round. Answer: that round's number."""
+
+    key: int
+    tensor: Tensor
+    priority: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The value after (key, round). Round -1: the value as it is now."""
+
+    key: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Push all keys, and wait for all new values. Answer: them, and the local steps of the next round."""
+
+    tensors: list[Tensor]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A local training step has ended here: it takes the time that its device takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Wait for all workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untimed:
+    """What the script does until ``on`` is False again is no part of a training step."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What the script has measured on its test set, or of its loss."""
+
+    accuracy: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Where the script's parameters can be read: what its worker ends with."""
+
+    get: Callable[[], list[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the scenario says to a script.
+
+    contribution  what ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
+    at_server     whether the optimizer must stand on the servers, because nobody waits for the sum over all workers
+    weight        what this worker counts for in the mean of models or deltas at its server
+    local_steps   steps between two exchanges, to begin with
+    """
+
+    rank: int = 0
+    workers: int = 1
+    iterations: int = 0
+    contribution: str = "gradient"
+    at_server: bool = False
+    weight: float = 1.0
+    local_steps: int = 1
+
+
+class Session(Protocol):
+    """The other end: the node that runs the script."""
+
+    job: Job
+
+    def ask(self, request: Any) -> Any:
+        """Hand a request over, and wait for the answer."""

@@ -1,0 +1,158 @@
+"""Values by key, at the servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.kvstore.requests import Await, Barrier, Begin, Exchange, Holds, Job, Push, Score, Session, Step, Untimed
+from testbed.kvstore.session import here
+
+
+def connect() -> KVStore:
+    """This script's store: of its worker in a run, or of a single worker alone."""
+    return KVStore(here())
+
+
+class Handle:
+    """A push that is on its way."""
+
+    def __init__(self, session: Session, key: int, round_: int, shape: torch.Size) -> None:
+        self._session, self._key, self._round, self._shape = session, key, round_, shape
+        self._value: Tensor | None = None
+
+    def wait(self) -> Tensor:
+        """The key's value after this push's round. May be asked again."""
+        if self._value is None:
+            self._value = self._session.ask(Await(self._key, self._round)).view(self._shape)
+        return self._value
+
+
+class KVStore:
+    """Values by key, at the servers. Every worker makes the same calls of ``init``; tensors are float32, any shape.
+
+    Without ``set_optimizer``, the value after a round is the sum of what was pushed in it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._keys: dict[Hashable, int] = {}
+        self._first: list[Tensor] = []
+        self._shapes: list[torch.Size] = []
+        self._last: dict[int, Handle] = {}
+        self._optimizer: tuple[str, dict[str, Any]] | None = None
+        self._begun: list[Tensor] | None = None
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0."""
+        return self._session.job.rank
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of all data centres."""
+        return self._session.job.workers
+
+    @property
+    def job(self) -> Job:
+        """What the scenario says."""
+        return self._session.job
+
+    def init(self, key: Hashable, tensor: Tensor) -> None:
+        """Declare a key. Worker 0's value becomes everybody's. All keys come before the first push or pull."""
+        if self._begun is not None:
+            raise ScenarioError(f"init({key!r}) comes after the first push or pull; declare all keys before")
+        if key in self._keys:
+            raise ScenarioError(f"init({key!r}) was called twice")
+        self._keys[key] = len(self._first)
+        self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
+        self._shapes.append(tensor.shape)
+
+    def set_optimizer(self, kind: str, **options: Any) -> None:
+        """Let the servers apply what is pushed as gradients, with an optimizer of the scenario's table."""
+        if self._begun is not None:
+            raise ScenarioError("set_optimizer comes after the first push or pull; call it before")
+        from testbed.training.options import OPTIMIZERS
+
+        if kind not in OPTIMIZERS:
+            raise ScenarioError(f"set_optimizer: {kind!r} is not one of {', '.join(OPTIMIZERS)}")
+        try:
+            OPTIMIZERS[kind](**options)
+        except TypeError as error:
+            raise ScenarioError(f"set_optimizer({kind!r}): {error}") from None
+        self._optimizer = (kind, options)
+
+    def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
+        """Send a contribution, and go on. Larger priorities overtake smaller ones where the order axis allows it."""
+        number = self._number(key)
+        flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
+        if flat.numel() != self._first[number].numel():
+            raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
+        round_ = self._session.ask(Push(number, flat, priority))
+        self._last[number] = handle = Handle(self._session, number, round_, self._shapes[number])
+        return handle
+
+    def pull(self, key: Hashable) -> Tensor:
+        """The value after this worker's last push of the key; before any, the first value."""
+        number = self._number(key)
+        if number in self._last:
+            return self._last[number].wait().clone()
+        value: Tensor = self._session.ask(Await(number, -1))
+        return value.view(self._shapes[number])
+
+    def pushpull(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Tensor:
+        """Push, and wait for the value after it."""
+        return self.push(key, tensor, priority).wait()
+
+    def barrier(self) -> None:
+        """Wait until all workers are here."""
+        self._begin()
+        self._session.ask(Barrier())
+
+    def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
+        """Tell the run's record; worker 0 speaks for all."""
+        self._begin()
+        self._session.ask(Score(accuracy, loss))
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """For evaluation: what happens inside is no part of a training step."""
+        self._session.ask(Untimed(True))
+        try:
+            yield
+        finally:
+            self._session.ask(Untimed(False))
+
+    def exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
+        """For ``GeoOptimizer``: push every key, in order, and wait for all values."""
+        self._begin()
+        answer: tuple[list[Tensor], int] = self._session.ask(Exchange(list(tensors), steps))
+        return answer
+
+    def step(self) -> None:
+        """A local step without an exchange has ended."""
+        self._session.ask(Step())
+
+    def holds(self, get: Callable[[], list[Tensor]]) -> None:
+        """For ``GeoOptimizer``: the parameters are what ``get`` returns, not what was last pulled."""
+        self._session.ask(Holds(get))
+
+    def first_values(self) -> list[Tensor]:
+        """What all begin with, flat, in the order of ``init``."""
+        return self._begin()
+
+    def _begin(self) -> list[Tensor]:
+        if self._begun is None:
+            self._begun = self._session.ask(Begin(self._first, self._optimizer))
+        return self._begun
+
+    def _number(self, key: Hashable) -> int:
+        if key not in self._keys:
+            raise ScenarioError(f"key {key!r} is not known; call init({key!r}, tensor) first")
+        self._begin()
+        return self._keys[key]
