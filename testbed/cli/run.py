@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default: a new one below runs/")
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
-                        help="go on from the newest whole checkpoint of RUN, in a run directory of its own")  # fmt: skip
+                        help="go on from the newest whole checkpoint of RUN, in a new run directory")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
 
 

@@ -17,10 +17,10 @@ threshold   round, k, loss                                           server, DGT
 blocks      source, key, round, sent, delivered, late, lost, resent  global server, DGT: account of a round's best-
                                                                      effort blocks, once the next round is closed
 update      key, round, version, contributors, staleness             global server, when it has applied a key's update;
-                                                                     staleness: updates since its sender was last sent it
+                                                                    staleness: updates since its sender was last sent it
 checkpoint  round                                                    scheduler, when a checkpoint is whole
 held        round, member, held_s, by                                server, when it answers a push that had to wait:
-                                                                     ``member`` waited held_s for ``by``; of its first key
+                                                                   ``member`` waited held_s for ``by``; of its first key
 evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the

@@ -29,7 +29,8 @@ from testbed.results import atomic, owner
 from testbed.results.owner import Owner
 
 FINISHED = ("done", "degraded", "failed", "interrupted")
-_ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
+_ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
+            "checkpoints",
             "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_script_looks_and_changes(scenario: Path) -> None:
         delay a<>b 50 ms
         ping a/worker0 b/worker0
         rate a>b 4 Mbit/s
-        iperf a/worker0 b/worker0 3
+        iperf a/worker0 b/worker0 10
         links
         down b>a
         ping a/worker0 b/worker0 2
@@ -75,7 +75,9 @@ def test_a_script_looks_and_changes(scenario: Path) -> None:
         first == pytest.approx(40, abs=3) and second == pytest.approx(100, abs=4) and third == pytest.approx(100, abs=4)
     )
     goodput = re.search(r"([\d.]+) Mbit/s of payload", done.stdout)
-    assert goodput and float(goodput[1]) == pytest.approx(4 * 1448 / 1514, rel=0.05)
+    assert goodput and float(goodput[1]) == pytest.approx(
+        4 * 1448 / 1514, rel=0.06
+    )  # long enough for a loss to be repaired
     assert "none of 2 answered" in done.stdout
     assert re.search(r"a>b +up +4 Mbit/s +50.00 ms", done.stdout)
     assert "queue kB" in done.stdout

@@ -52,6 +52,8 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     # Mahimahi
     ("mahimahi: seconds", "0.1\n0.2\n", {"format": "mahimahi"}, ":1: expected one integer (ms), got '0.1'",
      "whole milli"),
+    ("mahimahi: a foreign digit", "¹\n", {"format": "mahimahi"}, ":1: expected one integer (ms), got '¹'", "whole"),
+    ("mahimahi: too far", "1" * 5000, {"format": "mahimahi"}, ":1: expected one integer (ms)", "whole milli"),
     ("mahimahi: falls", "5\n4\n", {"format": "mahimahi"}, ":2: 4 ms comes after 5 ms", "sort the lines"),
     ("mahimahi: no length", "0\n0\n", {"format": "mahimahi"}, ":2: the last time is 0 ms", "end it with the time"),
     ("mahimahi: whole seconds", "0\n" + "1\n" * 5000, {}, ":5001: 5001 packets until 1 ms are more than 10 Gbit/s",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from testbed.engine.inbox import Handler, Mail
 from testbed.messages import Kind, Message
 from testbed.policy.overlay.events import Chunk, chunks_of
+from testbed.world import World
 
 CONTROL_PRIORITY = 1 << 20  # words about transfers overtake the transfers
 
@@ -20,6 +21,11 @@ class Group:
     members: tuple[str, ...]
     chunk_bytes: int
     sums: bool  # whether relays add up what they pass on
+    adapts: bool  # whether trees change with the speeds that are seen
+
+    def rank(self, node: str) -> int:
+        """−1 for the root."""
+        return -1 if node == self.root else self.members.index(node)
 
 
 @dataclass(slots=True)
@@ -28,6 +34,11 @@ class Chunks:
 
     of_key: dict[int, Chunk] = field(default_factory=dict)
     by_name: dict[int, Chunk] = field(default_factory=dict)
+
+    @property
+    def elements(self) -> dict[int, int]:
+        """Elements of each chunk, by name."""
+        return {name: sum(chunk.sizes.values()) for name, chunk in self.by_name.items()}
 
     def declare(self, sizes: Mapping[int, int], limit_bytes: int) -> None:
         """``sizes``: elements of the wire keys that live on the group's root."""
@@ -84,6 +95,20 @@ class OverlayMail:
         self._handlers[message.kind, message.meta["root"]](message)
 
 
-def bytes_per_s(message: Message, now_s: float) -> float:
-    """Payload over wall time, from the sender's ``send`` to its arrival here."""
-    return round(message.payload_bytes / max(now_s - message.sent_at_s, 1e-6), 1)
+class Speedometer:
+    """How fast what arrives at this node travelled: payload over wall time.
+
+    The time of a transfer begins when it was sent, or, if others from that sender were still arriving then, with the
+    end of those: a queue is no property of the link.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last_s: dict[str, float] = {}
+
+    def bytes_per_s(self, message: Message) -> float:
+        """Of a transfer that has arrived just now; asked once."""
+        now_s = self._world.now()
+        begin_s = max(message.sent_at_s, self._last_s.get(message.sender, 0.0))
+        self._last_s[message.sender] = now_s
+        return round(message.payload_bytes / max(now_s - begin_s, 1e-6), 1)

@@ -6,24 +6,31 @@ as if the server had sent them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from testbed.codec.base import Codec
 from testbed.engine.overlay.entries import Entry, added_up, pack, unpack
-from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Tapped, bytes_per_s
+from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
 from testbed.messages import Kind, Message
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.tree import Parents
 from testbed.world import Work, World
 
+MakeTrees = Callable[[dict[int, int]], dict[int, Parents]]  # from elements by chunk
+
 
 class Member:
-    """``tree``: fixed, so that nobody needs to be asked; ``None``: the root tells each transfer."""
+    """``first_trees``: by chunk, so that nobody needs to be asked; ``None``: the root tells each transfer."""
 
     def __init__(
-        self, world: World, mail: OverlayMail, store: Tapped, group: Group, codec: Codec, tree: Parents | None
+        self, world: World, mail: OverlayMail, store: Tapped, group: Group, codec: Codec, first_trees: MakeTrees | None
     ) -> None:
-        self._world, self._store, self._group, self._codec, self._tree = world, store, group, codec, tree
+        self._world, self._store, self._group, self._codec = world, store, group, codec
+        self._first_trees = first_trees
+        self._trees: dict[int, Parents] = {}
+        self._speeds: dict[int, list[list[float]]] = {}  # seen here or below: source, target, bytes per second
         self._rank = group.members.index(world.node)
-        self._chunks = Chunks()
+        self._chunks, self._speed = Chunks(), Speedometer(world)
         self._held: dict[tuple[int, int], list[Entry]] = {}
         self._priorities: dict[int, int] = {}
         self._spreads: dict[int, Message] = {}
@@ -34,6 +41,8 @@ class Member:
     def declare(self, sizes: dict[int, int]) -> None:
         """Elements of the wire keys that live on this group's root."""
         self._chunks.declare(sizes, self._group.chunk_bytes)
+        if self._first_trees is not None:
+            self._trees = self._first_trees(self._chunks.elements)
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
@@ -43,24 +52,31 @@ class Member:
         held = self._held.setdefault((chunk.name, message.round), [])
         held.append(Entry((self._rank,), message.key, message.parts, message.meta))
         self._priorities[chunk.name] = max(message.priority, self._priorities.get(chunk.name, message.priority))
-        own = sum(self._rank in entry.members for entry in held)
-        if own == len(chunk.sizes):
+        if self._own(chunk, message.round):
             await self._ready(chunk, message.round)
 
+    def _own(self, chunk: Chunk, round_: int) -> bool:
+        """Whether all that this node itself contributes is here."""
+        held = self._held.get((chunk.name, round_), ())
+        return sum(self._rank in entry.members for entry in held) == len(chunk.sizes)
+
     def _on_merge(self, message: Message) -> None:
-        chunk, speed = self._chunks.by_name[message.key], bytes_per_s(message, self._world.now())
+        chunk, speed = self._chunks.by_name[message.key], self._speed.bytes_per_s(message)
         self._held.setdefault((chunk.name, message.round), []).extend(unpack(message.meta["entries"], message.parts))
+        self._saw(message, speed)
         self._world.spawn(self._ready(chunk, message.round, message.sender, speed), "merge")
 
     async def _ready(self, chunk: Chunk, round_: int, source: str = "", speed: float = 0.0) -> None:
         """All own keys are in, or what ``source`` sent: ask what to do, or send on when the subtree is complete."""
-        if self._tree is None:
+        if self._first_trees is None:
             await self._ask(True, chunk.name, round_, source, speed)
             return
-        # empty: two arrived at once, and with the first of them all was sent on
+        tree = self._trees[chunk.name]
+        # two may arrive at once, and with the first of them all is sent on; and without the own contribution the tree
+        # may not be that of this round yet
         here = sum(len(entry.members) for entry in self._held.get((chunk.name, round_), ()))
-        if here == self._tree.size(self._rank) * len(chunk.sizes):
-            above = self._tree.parents[self._rank]
+        if self._own(chunk, round_) and here == tree.size(self._rank) * len(chunk.sizes):
+            above = tree.parents[self._rank]
             await self._send_up(chunk, round_, self._group.root if above < 0 else self._group.members[above])
 
     async def _send_up(self, chunk: Chunk, round_: int, to: str) -> None:
@@ -71,6 +87,8 @@ class Member:
             entries = await self._world.compute(work, lambda: added_up(entries, self._codec, chunk.sizes))
         meta, parts = pack(entries)
         about = {"root": self._group.root, "entries": meta}
+        if self._group.adapts:
+            about["speeds"] = self._speeds.pop(chunk.name, [])
         await self._world.send(to, Message(Kind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
 
     # ---- down ---------------------------------------------------------------------------------------------------
@@ -83,16 +101,25 @@ class Member:
             value = Message(Kind.VALUE, entry.key, message.round, entry.notes | waited, entry.parts, message.priority)
             value.sender = self._group.root
             self._store.deliver(value)
-        if self._tree is None:
-            speed = bytes_per_s(message, self._world.now())
+        speed = self._speed.bytes_per_s(message)
+        if self._first_trees is None:
             self._world.spawn(self._ask(False, message.key, message.round, message.sender, speed), "ask")
             return
-        for child in self._tree.children(self._rank):
+        self._saw(message, speed)
+        for child in self._trees[message.key].children(self._rank):
             self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
+        if "parents" in message.meta:  # from the next round on
+            self._trees[message.key] = Parents(tuple(message.meta["parents"]))
 
     async def _send_down(self, chunk: int, to: str) -> None:
         held = self._spreads[chunk]
         await self._world.send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+
+    def _saw(self, message: Message, speed: float) -> None:
+        """Remember how fast a transfer was, to be told with the next that goes up."""
+        if self._group.adapts:
+            seen = self._speeds.setdefault(message.key, [])
+            seen += [*message.meta.get("speeds", ()), [self._group.rank(message.sender), self._rank, speed]]
 
     # ---- words with the root --------------------------------------------------------------------------------------
 

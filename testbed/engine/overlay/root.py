@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 from testbed.engine.kvstore import PULL_ROUND
 from testbed.engine.overlay.entries import Entry, pack, unpack
-from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Tapped, bytes_per_s
+from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
 from testbed.messages import Kind, Message
 from testbed.policy.overlay.events import Transfer
-from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.netstorm import NetStorm
+from testbed.policy.overlay.tree import Parents, Tree
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.world import World
+
+Guide = Tree | NetStorm | TsEngine
 
 
 @dataclass(slots=True)
@@ -29,14 +32,14 @@ class _Answers:
 
 
 class Root:
-    """``guide``: a fixed tree, or the policy that tells each transfer."""
+    """``guide``: the policy: trees, fixed or not, or one that tells each transfer."""
 
-    def __init__(
-        self, world: World, mail: OverlayMail, server: Tapped, group: Group, guide: Parents | TsEngine
-    ) -> None:
+    def __init__(self, world: World, mail: OverlayMail, server: Tapped, group: Group, guide: Guide) -> None:
         self._world, self._server, self._group, self._guide = world, server, group, guide
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
-        self._chunks = Chunks()
+        self._chunks, self._speed = Chunks(), Speedometer(world)
+        self._trees: dict[int, Parents] = {}  # in use now, and from their next round on
+        self._planned: dict[int, Parents] = {}
         self._answers: dict[tuple[int, int], _Answers] = {}
         self._spreads: dict[int, Message] = {}
         mail.on(Kind.MERGE, group.root, self._on_merge)
@@ -47,16 +50,29 @@ class Root:
         if not self._chunks.by_name:
             keys, counts = message.parts
             self._chunks.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)), self._group.chunk_bytes)
+            if not isinstance(self._guide, TsEngine):
+                self._trees = self._guide.trees(self._chunks.elements)
+                self._planned = dict(self._trees)
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
     def _on_merge(self, message: Message) -> None:
         for entry in unpack(message.meta["entries"], message.parts):
             self._contribute(entry, message)
+        speed = self._speed.bytes_per_s(message)
+        if isinstance(self._guide, NetStorm):
+            self._learn(self._guide, message, speed)
         if isinstance(self._guide, TsEngine):
             arrived = Transfer(True, message.key, message.round, message.sender, self._group.root)
-            self._guide.arrived(arrived, bytes_per_s(message, self._world.now()))
+            self._guide.arrived(arrived, speed)
             self._begin(self._guide.ready(True, message.key, message.round, self._group.root))
+
+    def _learn(self, guide: NetStorm, message: Message, speed: float) -> None:
+        own = [self._group.rank(message.sender), -1, speed]
+        for source, target, seen in [*message.meta["speeds"], own]:
+            guide.measured(int(source), int(target), seen, message.round)
+        if guide.revise(message.round):
+            self._planned = guide.trees(self._chunks.elements)
 
     def _contribute(self, entry: Entry, message: Message) -> None:
         """One push per member; of a sum the first member's carries it, and those of the others are empty."""
@@ -91,11 +107,16 @@ class Root:
             {"waits": answers.waits_s} if any(answers.waits_s) else {}
         )
         priority = max(value.priority for value in values)
+        tree, following = self._trees.get(chunk), self._planned.get(chunk)
+        if tree is not None and following is not None and tree.parents != following.parents:
+            about["parents"] = list(following.parents)
+            self._trees[chunk] = following
         self._spreads[chunk] = Message(Kind.SPREAD, chunk, round_, about, parts, priority)
         if isinstance(self._guide, TsEngine):
             self._begin(self._guide.ready(False, chunk, round_, self._group.root))
             return
-        for child in self._guide.children(-1):
+        assert tree is not None, "every chunk has a tree"
+        for child in tree.children(-1):
             self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
 
     async def _send_down(self, chunk: int, to: str) -> None:

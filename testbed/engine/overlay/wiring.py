@@ -11,11 +11,13 @@ from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import Send
 from testbed.engine.overlay.group import Group, OverlayMail, Tapped
 from testbed.engine.overlay.member import Member
-from testbed.engine.overlay.root import Root
+from testbed.engine.overlay.rates import planned_rates
+from testbed.engine.overlay.root import Guide, Root
 from testbed.messages import Kind, Message
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.netstorm import NetStorm
+from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.training.seeds import seed_for
 from testbed.world import World
@@ -67,8 +69,8 @@ class Overlay:
 
     def _maker(self, group: Group, make_codec: Callable[[], Codec]) -> Callable[[Tapped], Member]:
         guide = _guide(self._plan, group)
-        tree = guide if isinstance(guide, Parents) else None
-        return lambda store: Member(self._world, self._mail, store, group, make_codec(), tree)
+        first_trees = None if isinstance(guide, TsEngine) else guide.trees
+        return lambda store: Member(self._world, self._mail, store, group, make_codec(), first_trees)
 
     def below(self) -> Below | None:
         """Towards this server's children, if they contribute through an overlay."""
@@ -87,17 +89,17 @@ def _choice(plan: Plan, server: str) -> Choice:
 
 
 def _group(plan: Plan, root: str) -> Group:
-    options = _choice(plan, root).options
+    choice = _choice(plan, root)
     members = technique.contributors(plan, plan.node(root))
-    return Group(root, members, options["chunk"], options["merge"] == "sum")
+    return Group(root, members, choice.options["chunk"], choice.options["merge"] == "sum", choice.kind == "netstorm")
 
 
-def _guide(plan: Plan, group: Group) -> Parents | TsEngine:
+def _guide(plan: Plan, group: Group) -> Guide:
     choice = _choice(plan, group.root)
     kind = OVERLAYS[choice.kind]
     options = kind.Options(**choice.options)
-    if kind.coordinated:
-        engine: TsEngine = kind(group.root, group.members, options, seed_for(plan.seed, "overlay", group.root))
-        return engine
-    tree: Parents = kind(len(group.members), options).tree
-    return tree
+    if kind is TsEngine:
+        return TsEngine(group.root, group.members, options, seed_for(plan.seed, "overlay", group.root))
+    if kind is NetStorm:
+        return NetStorm(len(group.members), options, planned_rates(plan, group))
+    return Tree(len(group.members), options)

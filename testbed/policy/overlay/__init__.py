@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.policy.overlay.netstorm import NetStorm
 from testbed.policy.overlay.star import Star
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
 
-OVERLAYS: dict[str, type[Any]] = {"star": Star, "tree": Tree, "tsengine": TsEngine}
+OVERLAYS: dict[str, type[Any]] = {"star": Star, "tree": Tree, "netstorm": NetStorm, "tsengine": TsEngine}

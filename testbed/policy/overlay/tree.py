@@ -7,6 +7,7 @@ back. With one level it is the star, with one child per node a chain. It is MLNE
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE
@@ -29,6 +30,13 @@ class Parents:
         """Members right below ``member``, −1 for the root, in rank order."""
         return tuple(child for child, above in enumerate(self.parents) if above == member)
 
+    def depth(self, member: int) -> int:
+        """Transfers between ``member`` and the root."""
+        depth = 0
+        while member >= 0:
+            member, depth = self.parents[member], depth + 1
+        return depth
+
     def size(self, member: int) -> int:
         """Members in the subtree of ``member``, itself included."""
         return self._sizes[member]
@@ -50,3 +58,7 @@ class Tree:
     def __init__(self, members: int, options: Options) -> None:
         degree = options.degree
         self.tree = Parents(tuple(-1 if member < degree else member // degree - 1 for member in range(members)))
+
+    def trees(self, chunks: Mapping[int, int]) -> dict[int, Parents]:
+        """The tree of each chunk: one and the same."""
+        return dict.fromkeys(chunks, self.tree)

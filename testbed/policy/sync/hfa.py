@@ -56,4 +56,7 @@ class Hfa:
             return []
         everyone = (push.round,) * len(self._members)
         up = (push.round + 1) % self._k2 == 0
-        return [Combine(push.key, push.round, self._members, up), Answer(push.key, everyone, self._members, by=push.member)]
+        return [
+            Combine(push.key, push.round, self._members, up),
+            Answer(push.key, everyone, self._members, by=push.member),
+        ]

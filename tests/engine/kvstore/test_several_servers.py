@@ -38,7 +38,9 @@ def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, shard:
     assert hashes[0] == hashes[1] == hashes[2]
 
 
-@pytest.mark.parametrize("sync", ["{tier1: fsa, tier2: mixedsync}", "{tier1: fsa, tier2: {kind: ssp, staleness: 1}}", "tap"])
+@pytest.mark.parametrize(
+    "sync", ["{tier1: fsa, tier2: mixedsync}", "{tier1: fsa, tier2: {kind: ssp, staleness: 1}}", "tap"]
+)
 def test_asynchronous_algorithms_finish_with_several_servers(tmp_path: Path, sync: str) -> None:
     result = run(tmp_path, servers(3), "shard=multigps", f"sync={sync}")
     assert all(len(result.of_kind("round", f"{site}/worker0")) == 6 for site in ("hub", "east", "west"))

@@ -79,7 +79,7 @@ def detect(file: TextFile) -> str:
     lower = first.lower().replace(" ", "")
     if "src_region" in lower:
         return "skyplane"
-    if lower.startswith("unit_id,") or re.match(r"\d+,\d{4}-\d\d-\d\d\d\d:\d\d", lower):
+    if lower.startswith("unit_id,") or re.match(r"[0-9]+,[0-9]{4}-[0-9]{2}-[0-9]{4}:[0-9]{2}", lower):
         return "fcc-raw"
     if "," in first and re.search(r"[a-z]", lower.replace("e", "")):
         return "csv"
@@ -93,6 +93,6 @@ def detect(file: TextFile) -> str:
 def _of_one_column(file: TextFile) -> str:
     """Mahimahi's times never fall and are whole; bytes per second do fall."""
     values = [text for _, text in file.rows[:2000]]
-    whole = all(re.fullmatch(r"\d+", text) for text in values)
+    whole = all(re.fullmatch(r"[0-9]+", text) for text in values)
     rising = whole and all(int(a) <= int(b) for a, b in pairwise(values))
     return "mahimahi" if rising else "fcc"

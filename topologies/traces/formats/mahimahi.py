@@ -12,6 +12,7 @@ from topologies.traces.model import Reading, TextFile, Trace, from_durations
 PACKET_BITS = 1500 * 8
 DEFAULT_STEP_S = 0.1
 MAX_PACKETS_PER_MS = 833  # 10 Gbit/s
+MAX_DIGITS = 12  # 30 years of milliseconds
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
@@ -39,7 +40,7 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 def _times(file: TextFile) -> Iterator[int]:
     before = 0
     for line, text in file.rows:
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             cure = "the times are whole milliseconds; seconds with a fraction are another format"
             file.refuse(line, f"expected one integer (ms), got '{text[:40]}'", cure)
         time_ms = int(text)

@@ -1,0 +1,126 @@
+"""NetStorm: several trees of fastest aggregation paths, planned anew when the network has changed.
+
+Li et al., Accelerating geo-distributed machine learning with network-aware adaptive tree and auxiliary route, IEEE/ACM
+ToN 2024. A link costs what a byte takes on it, there and back; a tree joins every node to a hub along the cheapest
+path. There is one tree per hub: chunks are dealt out over the best ``trees`` of them in proportion to their
+performance, 1 / Σ over levels of the slowest link, so different chunks use different links. Here the optimizer stays
+with the server, so each tree hangs on it, wherever its hub is. Planned rates are known before training, as links are
+measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
+change with the values of a chunk's round, for its next one: so no two trees mix in a round, without further messages.
+
+Left out: auxiliary routes around a queue that grows within a round.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from testbed.policy.overlay.events import CHUNK, MERGE
+from testbed.policy.overlay.throughput import Throughput
+from testbed.policy.overlay.tree import Parents
+
+ROOT = -1  # the server, among ranks of members
+Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, directed; what is missing is no link
+
+
+class NetStorm:
+    """Kept by the root of a group; members make one too, for the first trees."""
+
+    coordinated = False
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """See the module's docstring."""
+
+        trees: int = field(default=3, metadata={"help": "how many trees at most", "min": 1, "max": 1000})
+        change: float = field(
+            default=0.1,
+            metadata={"help": "mean relative change of rates that makes it plan anew", "min": 0, "max": 100},
+        )
+        expiry: int = field(
+            default=5, metadata={"help": "rounds after which a measurement is forgotten", "min": 0, "max": 10**6}
+        )
+        chunk: int = field(default=1_000_000, metadata=CHUNK)
+        merge: str = field(default="sum", metadata=MERGE)
+
+    def __init__(self, members: int, options: Options, planned: Rates) -> None:
+        self._members, self._options, self._planned = members, options, planned
+        self._throughput = Throughput(options.expiry)
+        self._used = dict(planned)  # rates behind the trees that are in use
+
+    def measured(self, source: int, target: int, bytes_per_s: float, round_: int) -> None:
+        """A transfer has passed between two ranks."""
+        self._throughput.add(str(source), str(target), bytes_per_s, round_)
+
+    def revise(self, round_: int) -> bool:
+        """Whether the network has changed so much that trees are to be planned anew; ``trees`` then does."""
+        now = {link: self._rate(link, round_) for link in self._planned}
+        changes = [abs(now[link] - rate) / rate for link, rate in self._used.items()]
+        if not changes or sum(changes) / len(changes) <= self._options.change:
+            return False
+        self._used = now
+        return True
+
+    def _rate(self, link: tuple[int, int], round_: int) -> float:
+        return self._throughput.get(str(link[0]), str(link[1]), round_) or self._planned[link]
+
+    def trees(self, chunks: Mapping[int, int]) -> dict[int, Parents]:
+        """The tree of each chunk by its size: the larger first, to the tree that is least burdened for its worth."""
+        hubs = [fastest_paths(hub, self._members, self._used) for hub in range(ROOT, self._members)]
+        best = sorted(hubs, key=lambda tree: -performance(tree, self._used))[: self._options.trees]
+        worth = [performance(tree, self._used) for tree in best]
+        load = [0.0] * len(best)
+        chosen: dict[int, Parents] = {}
+        for chunk in sorted(chunks, key=lambda chunk: (-chunks[chunk], chunk)):
+            index = min(range(len(best)), key=lambda index: (load[index] + chunks[chunk]) / worth[index])
+            load[index] += chunks[chunk]
+            chosen[chunk] = best[index]
+        return chosen
+
+
+def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:
+    """Everybody's cheapest path to ``hub``, hung on the server. Dijkstra; ties go to the smaller rank."""
+    towards = {hub: hub}
+    heap = [(0.0, hub, hub)]
+    done: set[int] = set()
+    while heap:
+        so_far, node, above = heapq.heappop(heap)
+        if node in done:
+            continue
+        done.add(node)
+        towards[node] = above
+        for other in range(ROOT, members):
+            if other not in done and (cost := _cost(other, node, rates)) is not None:
+                heapq.heappush(heap, (so_far + cost, other, node))
+    assert len(done) == members + 1, "the links join all members and the root"
+    return _hung_on_root(towards, members)
+
+
+def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
+    """The same tree with the server on top: the path between it and the hub is turned round."""
+    node, below = ROOT, ROOT
+    while towards[node] != node:
+        above = towards[node]
+        towards[node] = below
+        node, below = above, node
+    towards[node] = below
+    return Parents(tuple(towards[member] for member in range(members)))
+
+
+def performance(tree: Parents, rates: Rates) -> float:
+    """1 / Σ over levels of the slowest link's time per byte."""
+    slowest: dict[int, float] = {}
+    for member, above in enumerate(tree.parents):
+        cost = _cost(member, above, rates)
+        assert cost is not None
+        level = tree.depth(member)
+        slowest[level] = max(slowest.get(level, 0.0), cost)
+    return 1 / sum(slowest.values())
+
+
+def _cost(one: int, other: int, rates: Rates) -> float | None:
+    """Time of a byte there and back."""
+    there, back = rates.get((one, other)), rates.get((other, one))
+    return 1 / there + 1 / back if there and back else None

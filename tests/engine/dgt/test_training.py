@@ -1,0 +1,125 @@
+"""Training with DGT: the same bits as plain pushes where all is waited for, and sound where blocks are lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
+from tests.end_to_end.runs import Finished, run_scenario
+
+SCENARIO = Path(__file__).parents[1] / "dgt.yaml"
+WAIT_FOR_ALL = ("order.deadline=60 s",)
+LOSSY = "topology.links[*].loss=5 %"
+
+
+def run(directory: Path, back_end: str, *overrides: str) -> Finished:
+    finished = run_scenario(directory, back_end, *overrides, scenario=SCENARIO)
+    assert finished.outcome.status == "done", finished.outcome.message
+    return finished
+
+
+def account(finished: Finished) -> dict[str, int]:
+    """Sums over all rounds; in each of them the account must be closed."""
+    events = finished.of_kind("blocks")
+    rounds = {(event["source"], event["key"], event["round"]) for event in events}
+    assert len(rounds) == len(events) == 12 * 6 * 3, "one account for each key, round and party"
+    for event in events:
+        assert event["sent"] == event["delivered"] + event["late"] + event["lost"]
+        assert min(event["delivered"], event["late"], event["lost"]) >= 0
+    return {name: sum(event[name] for event in events) for name in ("sent", "delivered", "late", "lost", "resent")}
+
+
+@pytest.mark.parametrize("back_end", ["simulate", "local"])
+@pytest.mark.parametrize("overrides", [(), ("codec.tier2=fp16",), ("paradigm=ps",)], ids=str)
+def test_waiting_for_all_gives_the_bits_of_plain_pushes(
+    tmp_path: Path, back_end: str, overrides: tuple[str, ...]
+) -> None:
+    """Row 47."""
+    plain = run(tmp_path / "plain", "simulate", "order.kind=fifo", *overrides)
+    ours = run(tmp_path / "ours", back_end, *WAIT_FOR_ALL, *overrides)
+    assert ours.hashes("worker") == plain.hashes("worker") and len(plain.hashes("worker")) == 1
+    if not overrides:
+        counts = account(ours)
+        assert counts["delivered"] == counts["sent"] > 500
+
+
+@pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
+def test_training_completes_on_lossy_links(tmp_path: Path, late: str) -> None:
+    overrides = (LOSSY, f"order.late={late}", "training.iterations=12", "order.k=0.5")
+    finished = run(tmp_path / "run", "simulate", *overrides)
+    counts = account(finished)
+    losses = {event["round"]: event["loss"] for event in finished.of_kind("round") if event["node"] == "left/worker0"}
+    assert losses[11] < 0.9 * losses[0]
+    if late == "retransmit":
+        plain = run(tmp_path / "plain", "simulate", "order.kind=fifo")
+        assert finished.hashes("worker") == plain.hashes("worker")
+        assert counts["resent"] > 0 and counts["delivered"] == counts["sent"]
+    elif late == "sender-drop":
+        assert counts["sent"] == 0
+    else:
+        assert counts["lost"] > 0
+
+
+def test_the_same_seed_loses_the_same_blocks(tmp_path: Path) -> None:
+    one, two = (run(tmp_path / name, "simulate", LOSSY) for name in ("one", "two"))
+    assert one.hashes("worker") == two.hashes("worker")
+    assert account(one) == account(two)
+    other = run(tmp_path / "other", "simulate", LOSSY, "seed=2")
+    assert account(other) != account(one)
+
+
+def test_k_falls_with_the_loss_and_the_channels_with_it(tmp_path: Path) -> None:
+    """Row 49, and the trace of k that the paper draws."""
+    finished = run(tmp_path / "run", "simulate")
+    mine = [event for event in finished.of_kind("threshold") if event["node"] == "left/server0"]
+    first = mine[0]["loss"]
+    assert [event["k"] for event in mine] == pytest.approx(
+        [min(1.0, max(0.8 * event["loss"] / first, 0.2)) for event in mine]
+    )
+    assert mine[-1]["k"] < 0.5 * mine[0]["k"]
+    sent = {
+        event["round"]: event["sent"]
+        for event in finished.of_kind("blocks")
+        if (event["source"], event["key"]) == ("left/server0", 2)
+    }
+    assert sent[11] > 1.5 * sent[0]
+
+
+def test_every_byte_is_in_a_transfer_event(tmp_path: Path) -> None:
+    """What goes up is a model and the channels of its blocks, whichever way its parts take."""
+    finished = run(tmp_path / "run", "simulate", *WAIT_FOR_ALL)
+    blocks = sum(-(-size // 1024) for size in (64 * 256, 256, 256 * 256, 256, 256 * 10, 10))
+    model = 4 * (64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10)
+    moved: dict[int, int] = {}
+    for event in finished.of_kind("transfer"):
+        if event["source"] == "left/server0" and event["message"] in ("push", "block"):
+            moved[event["round"]] = moved.get(event["round"], 0) + event["payload_bytes"]
+    assert moved == dict.fromkeys(range(12), model + blocks)
+
+
+def test_nothing_is_cut_inside_a_data_centre(tmp_path: Path) -> None:
+    finished = run(tmp_path / "run", "simulate")
+    assert not sum(event["sent"] for event in finished.of_kind("blocks") if event["source"] == "hub/server0")
+
+
+def test_shapes_alone_will_do(tmp_path: Path) -> None:
+    finished = run(tmp_path / "run", "simulate", "training.compute=modelled", "order.adaptive=false")
+    assert sum(event["sent"] for event in finished.of_kind("blocks")) > 100
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("codec.tier2=twobit", "means something only as a whole"),
+        ("sync=hfa", "set parameters to zero"),
+        ("order.k_min=90 %", "k_min"),
+        ("order.block=4098 bytes", "whole float32 elements"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_reason(override: str, reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason):
+        build_plan(load(SCENARIO, [override]))
