@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.traces.model import MAX_POINTS, Reading, TextFile, Trace, from_durations
 
 PACKET_BITS = 1500 * 8
 DEFAULT_STEP_S = 0.1
@@ -29,6 +29,8 @@ def parse(file: TextFile, reading: Reading) -> Trace:
         file.refuse(line, f"{len(times_ms)} packets until {text} ms are more than 10 Gbit/s: are these seconds?", cure)
     step_ms = max(1, round(1000 * (reading.step_s or DEFAULT_STEP_S)))
     bins = max(1, end_ms // step_ms)
+    if bins > MAX_POINTS:
+        file.refuse(line, f"{end_ms} ms are {bins} steps of {step_ms} ms, allowed {MAX_POINTS}", "give a longer 'step'")
     counts = [0] * bins
     for time_ms in times_ms:
         counts[min(bins - 1, max(0, time_ms - 1) // step_ms)] += 1
