@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.breakdown import PARTS, per_node, per_round
 from analysis.identity import technique_of
 from analysis.load import Run
-from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share, wan_bytes_until
+from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share, wan_bytes_until, wan_of_training
 from analysis.staleness import of_pushes
 from testbed.results.intervals import union
 
@@ -57,8 +57,7 @@ def wan_rate(run: Run) -> Value:
 
 def wan_bytes(run: Run) -> Value:
     """Tensors that crossed the WAN in training rounds; each counted once, however many links it took."""
-    transfers = run.tables["transfers"]
-    return float(transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0)]["payload_bytes"].sum())
+    return float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum())
 
 
 def wan_bytes_per_round(run: Run) -> Value:

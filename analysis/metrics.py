@@ -53,9 +53,14 @@ def accuracy_curve(run: Run) -> pd.DataFrame:
 
 def wan_bytes_until(transfers: pd.DataFrame, moments: Any) -> Any:
     """WAN payload of training rounds that had arrived by each of the moments (run's clock); array in, array out."""
-    wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0)].sort_values("t_s")
+    wan = wan_of_training(transfers).sort_values("t_s")
     sums = np.append(0, wan["payload_bytes"].to_numpy(dtype=np.int64).cumsum())
     return sums[np.searchsorted(wan["t_s"].to_numpy(), moments, side="right")]
+
+
+def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
+    """Tensors of training rounds that crossed the WAN; the scheduler's messages are about no key."""
+    return transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["key"] >= 0)]
 
 
 def time_to_accuracy(run: Run, target: float) -> float | None:

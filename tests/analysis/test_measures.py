@@ -6,6 +6,7 @@ import pytest
 
 from analysis.load import Run, load_run
 from analysis.measures import MEASURES, measured, over_seeds, throughput, wan_rate
+from analysis.metrics import wan_of_training
 from analysis.staleness import of_pushes
 from analysis.waits import matrix, pairs
 from tests.results.fake_run import SITES, make_run
@@ -90,3 +91,12 @@ def test_nobody_waits_where_nobody_has_to(runs: list[Run]) -> None:
     plan = runs[0].plan
     loose = {**plan, "technique": {**plan["technique"], "sync_tier1": {"kind": "tap"}, "sync_tier2": {"kind": "tap"}}}
     assert pairs(runs[0].tables, loose).empty
+
+
+def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[Run]) -> None:
+    """As in the run's own result: the scheduler's messages count as set-up."""
+    assert runs[0].result is not None
+    transfers = runs[0].tables["transfers"]
+    notice = transfers.iloc[[0]].assign(tier="wan", key=-1, round=0, payload_bytes=128)
+    assert len(wan_of_training(pd.concat([transfers, notice]))) == len(wan_of_training(transfers))
+    assert MEASURES["wan_bytes"].of(runs[0]) == sum(site["up"] for site in runs[0].result["wan_payload_bytes"].values())

@@ -28,14 +28,16 @@ from analysis.identity import Identity, look_of
 FLAT = "flat PS"
 HFA_K1, HFA_K2 = 5, 4
 HFA = f"{{kind: hfa, k1: {HFA_K1}, k2: {HFA_K2}}}"
-_SGD = "{kind: sgd, learning_rate: 0.05, at: worker}"
-_BISPARSE = "{tier1: none, tier2: {kind: bisparse, ratio: 0.01, pull_ratio: 0.01}}"
+_SGD = "{kind: sgd, learning_rate: 0.1, at: worker}"
+_ADAM = "{kind: adam, learning_rate: 0.002, at: worker}"  # sparse sums come down, and every worker steps: as in GeoMX
+_BISPARSE = "{tier1: none, tier2: {kind: bisparse, ratio: 0.01, pull: sparse-sum}}"
+_MPQ = "{tier1: fp16, tier2: {kind: mpq, ratio: 0.01, pull: sparse-sum}}"
 RUNGS: dict[str, dict[str, str]] = {
     FLAT: {"paradigm": "ps"},
     "HiPS": {},
     "+ FP16": {"codec": "fp16"},
-    "+ Bi-Sparse": {"codec": _BISPARSE},
-    "+ MPQ": {"codec": "{tier1: fp16, tier2: {kind: mpq, ratio: 0.01, pull_ratio: 0.01}}"},
+    "+ Bi-Sparse": {"codec": _BISPARSE, "optimizer": _ADAM},
+    "+ MPQ": {"codec": _MPQ, "optimizer": _ADAM},
     "+ P3": {"order": "p3"},
     "+ MultiGPS": {"shard": "multigps", "topology.data_centers[central].global_servers": "2"},
     "+ HFA": {"sync": HFA, "optimizer": _SGD},
@@ -54,7 +56,7 @@ LOOKS = {
 def studies(quick: bool) -> tuple[Study, ...]:
     rates = ("10 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")
     many = ("10 Mbit/s", "20 Mbit/s", "50 Mbit/s", "100 Mbit/s", "200 Mbit/s", "500 Mbit/s", "1 Gbit/s")
-    learning = {name: {**rung, "training.iterations": "12" if "HFA" in name else "60", "training.evaluate_every":
+    learning = {name: {**rung, "training.iterations": "40" if "HFA" in name else "60", "training.evaluate_every":
                        "1" if "HFA" in name else "6"} for name, rung in RUNGS.items()
                 if name in (FLAT, "HiPS", "+ FP16", "+ Bi-Sparse", "+ HFA")}  # fmt: skip
     return (
