@@ -37,6 +37,25 @@ def test_mixedsync_alone_stands_on_the_wan_above_fsa() -> None:
     assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == ("fsa", "mixedsync")
 
 
+@pytest.mark.parametrize("sync", ["fsa", "bsp", "mixedsync", "tap", "ssp"])
+def test_one_tier_takes_every_algorithm(sync: str) -> None:
+    assert loads(GOOD, overrides=["paradigm=ps", f"sync={sync}"]).sync.tier2.kind == sync
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("sync={tier1: fsa, tier2: ssp}", "there is one tier, and 'tier1' differs from 'tier2' (write 'sync: ssp')"),
+        ("codec={tier1: none, tier2: fp16}", "and 'tier1' differs from 'tier2' (write 'codec: fp16')"),
+        ("sync={kind: hfa, k1: 2, k2: 3}", "there are no rounds inside a data centre to count (write 'k2: 1')"),
+    ],
+)
+def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        loads(GOOD, overrides=["paradigm=ps", override, f"optimizer={WORKER}"])
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("tier1", "tier2", "optimizer", "message"),
     [
