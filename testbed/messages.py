@@ -29,7 +29,7 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class Kind(StrEnum):
-    """Kinds of message. ``tests/test_messages.py`` holds this list against the roles."""
+    """Kinds of message."""
 
     REGISTER = "register"  # node → scheduler: I am here
     READY = "ready"  # scheduler → node: everybody is here
