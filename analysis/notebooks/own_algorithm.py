@@ -3,10 +3,10 @@
 # %% [markdown]
 # # Your own algorithm in fifty lines
 # A synchronisation algorithm is a pure decision: pushes in, effects out. It knows nothing of sockets, processes or
-# clocks, so one class runs in every world. Ours, *round-robin*, waits for everybody like FSA, but applies one member's
-# gradient only, each member's in turn: how much does the sum over all of them buy?
+# clocks, so one class runs in every world. Ours, *one by one*, waits for every data centre like FSA, but instead of one
+# step along the sum it makes one step along each one's gradient, in rank order: more steps for the same traffic.
 #
-# In the project this class is a file, `testbed/policy/sync/round_robin.py`, and one line in the table `SYNC`. Here the
+# In the project this class is a file, `testbed/policy/sync/one_by_one.py`, and one line in the table `SYNC`. Here the
 # line is the assignment below, which lasts as long as this process.
 
 # %%
@@ -18,11 +18,12 @@ from testbed.policy.sync import SYNC
 from testbed.policy.sync.rounds import Rounds
 
 
-class RoundRobin:
-    """Wait for all, apply one."""
+class OneByOne:
+    """Wait for all, make a step for each."""
 
     contribution: ClassVar = Contribution.GRADIENT
-    tiers: ClassVar = (1, 2)
+    tiers: ClassVar = (2,)
+    partner: ClassVar = "fsa"  # on tier 1, where the scenario names only this
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -36,22 +37,23 @@ class RoundRobin:
     def on_push(self, push: Push) -> list[Effect]:
         if not self._rounds.complete(push):
             return []
-        chosen = self._members[push.round % len(self._members)]
+        steps: list[Effect] = [Combine(push.key, push.round, (member,)) for member in self._members]
         everyone = (push.round,) * len(self._members)
-        return [Combine(push.key, push.round, (chosen,)), Answer(push.key, everyone, self._members, by=push.member)]
+        return [*steps, Answer(push.key, everyone, self._members, by=push.member)]
 
 
-SYNC["round_robin"] = RoundRobin
+SYNC["one_by_one"] = OneByOne
 
 # %% [markdown]
 # ## Try it on a list of pushes
 # No network is needed to test a decision.
 
 # %%
-policy = RoundRobin(("a", "b"), RoundRobin.Options())
+policy = OneByOne(("a", "b"), OneByOne.Options())
 assert policy.on_push(Push("a", key=0, round=1)) == []
 assert policy.waiting_for(0, 1) == ("b",)
-assert policy.on_push(Push("b", key=0, round=1))[0] == Combine(0, 1, ("b",))
+effects = policy.on_push(Push("b", key=0, round=1))
+assert effects[:2] == [Combine(0, 1, ("a",)), Combine(0, 1, ("b",))]
 
 # %% [markdown]
 # ## Run it, simulated and as real processes
@@ -84,6 +86,6 @@ def digests(kind: str, on: str) -> set[str]:
     return {line["parameters_sha256"] for line in lines if line.get("parameters_sha256")}
 
 
-simulated, real = digests("round_robin", "simulate"), digests("round_robin", "local")
+simulated, real = digests("one_by_one", "simulate"), digests("one_by_one", "local")
 assert len(simulated) == 1 and simulated == real  # the same bits at every holder, in both worlds
 assert digests("fsa", "simulate") != simulated
