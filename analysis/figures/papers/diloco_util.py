@@ -66,7 +66,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     left.set_ylim(0, 1.02)
     left.set_ylabel("share of time that accelerators compute")
     left.set_title("Utilisation (simulated, 335 M parameters, 1 s a step)")
-    left.legend(loc="lower right")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     seconds = np.linspace(0, 500, 100)
     right.plot(
         seconds, INNER_MIN * 60 / (INNER_MIN * 60 + seconds), color="#20242C", label="closed form, inner phase 38 min"
