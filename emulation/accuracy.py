@@ -169,12 +169,18 @@ def _contract(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from emulation import accuracy_ceiling, accuracy_replay, accuracy_streams
+    from emulation import accuracy_ceiling, accuracy_replay, accuracy_streams, accuracy_topologies
 
     parser = argparse.ArgumentParser(prog="python -m emulation.accuracy", description=(__doc__ or "").split("\n", 1)[0])
     parser.set_defaults(run=_contract)
     parts = parser.add_subparsers(metavar="PART", help="instead of the contract")
-    for name, part in (("replay", accuracy_replay), ("streams", accuracy_streams), ("ceiling", accuracy_ceiling)):
+    named = {
+        "replay": accuracy_replay,
+        "streams": accuracy_streams,
+        "ceiling": accuracy_ceiling,
+        "topologies": accuracy_topologies,
+    }
+    for name, part in named.items():
         described = parts.add_parser(name, help=(part.__doc__ or "").split(": ", 1)[1].split("\n")[0])
         part.add_arguments(described)
         described.set_defaults(run=part.run)

@@ -13,12 +13,14 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 DIRECTORY = Path(tempfile.gettempdir()) / f"testbed-journal-{os.getuid()}"
+_FIRST_LINE_S = 60.0
 _START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted after the name in brackets
 
 
@@ -86,7 +88,7 @@ def leftovers(directory: Path | None = None) -> list[Leftover]:
     directory, found = directory or DIRECTORY, []
     for journal in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
         entries = _read(journal)
-        if entries and ProcessId(**entries[0]).alive():
+        if ProcessId(**entries[0]).alive() if entries else _just_made(journal):
             continue
         for entry in reversed(entries[1:]):
             if "path" in entry and Path(entry["path"]).exists():
@@ -109,6 +111,13 @@ def clean(directory: Path | None = None) -> list[Leftover]:
     return removed
 
 
+def _just_made(journal: Path) -> bool:
+    """Whether its owner may be about to write its first line."""
+    with suppress(FileNotFoundError):
+        return time.time() - journal.stat().st_mtime < _FIRST_LINE_S
+    return True
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -117,7 +126,10 @@ def _remove(path: Path) -> None:
 
 
 def _read(journal: Path) -> list[dict[str, Any]]:
-    lines = journal.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = journal.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:  # its run ended, or somebody else cleans too
+        return []
     return [json.loads(line) for line in lines[:-1]]  # a last line without its end was never written whole
 
 
@@ -126,7 +138,10 @@ def _start_ticks(pid: int) -> int:
         text = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         raise ProcessLookupError(f"no process {pid}") from None
-    return int(text.rsplit(")", 1)[1].split()[_START_TIME_FIELD])
+    fields = text.rsplit(")", 1)[1].split()
+    if fields[0] in "ZX":  # it has ended; whoever should know of it has not asked
+        raise ProcessLookupError(f"process {pid} has ended")
+    return int(fields[_START_TIME_FIELD])
 
 
 def _boot() -> str:

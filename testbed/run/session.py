@@ -36,13 +36,21 @@ class Outcome:
 
 def run(plan: Plan, directory: Path, on_progress: Progress) -> Outcome:
     """Run the Plan that lies in ``directory`` as ``plan.json``. Blocks until the run has ended and nothing is left."""
-    host = _start(plan, directory)
+    from emulation.journal import Journal, clean
+
+    clean()  # of runs that were killed
+    journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
-        return _follow(host, directory, on_progress)
-    except KeyboardInterrupt:
-        return _stop(host, directory, on_progress)
+        host = _start(plan, directory)
+        journal.process(host.pid)
+        try:
+            return _follow(host, directory, on_progress)
+        except KeyboardInterrupt:
+            return _stop(host, directory, on_progress)
+        finally:
+            _end(host)
     finally:
-        _end(host)
+        journal.close()
 
 
 def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:

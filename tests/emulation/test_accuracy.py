@@ -13,9 +13,11 @@ import pytest
 from emulation.accuracy import Row
 from emulation.accuracy_replay import TRACE, rotated, series_of
 from emulation.accuracy_streams import PUBLISHED_BPS, SCALE, law_bps
+from emulation.accuracy_topologies import scaled_plan
 from emulation.follow import Integral, score
 from testbed.plan.model import Series
 from tests.emulation.inside import ROOT
+from topologies.library import BUILT_IN
 
 
 def test_the_integral_of_a_repeated_series() -> None:
@@ -92,3 +94,16 @@ def test_the_streams_figure(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "streams.png").stat().st_size > 10_000
     assert len((tmp_path / "streams.csv").read_text().splitlines()) == 7
+
+
+@pytest.mark.emulation
+def test_a_built_in_topology_answers_and_is_what_it_says() -> None:
+    done = command("topologies", "lan")
+    assert done.returncode in (0, 1), done.stderr  # 1: a value outside on a busy machine
+    assert "10 hosts,   8 directed links" in done.stdout and "pingall: 0 of 450 unanswered" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_topology_fits_this_machine_when_scaled(name: str) -> None:
+    links = scaled_plan(name).network.links
+    assert 0 < max(link.rate_bps for link in links) <= 100e6 * 1.0001

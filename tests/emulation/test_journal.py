@@ -90,3 +90,11 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
         return "Z"
+
+
+def test_a_journal_whose_owner_has_not_yet_written_is_left_alone(tmp_path: Path) -> None:
+    journal = tmp_path / "1-1.jsonl"
+    journal.touch()
+    assert leftovers(tmp_path) == []
+    os.utime(journal, (0, 0))
+    assert [left.kind for left in clean(tmp_path)] == ["journal"] and not journal.exists()

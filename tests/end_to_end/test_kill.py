@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from emulation import journal
 from tests.end_to_end.runs import QUICKSTART
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 
@@ -78,5 +79,9 @@ def test_nothing_is_left_of_an_emulated_run(tmp_path: Path, moment: float) -> No
     assert processes_of(run) == []
     assert namespaces() & made == set()
     assert network_state() == before
+    journals = list(journal.DIRECTORY.glob(f"{launcher.pid}-*.jsonl"))
+    assert [left.kind for left in journal.leftovers() if left.journal in journals] == ["journal"] * len(journals)
+    for path in journals:
+        path.unlink()
     result = run / "result.json"
     assert not result.exists() or json.loads(result.read_text())["status"]

@@ -149,13 +149,13 @@ def test_stop_ends_all_and_keeps_their_records(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
-    under_test = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long})
+    under_test, before = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}), signal.getsignal(signal.SIGINT)
     timer = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     with pytest.raises(Interrupted, match="Ctrl-C"):
         under_test.run()
     timer.join()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_second_ctrl_c_does_not_wait_for_those_who_do_not_heed_the_first(tmp_path: Path) -> None:
