@@ -15,6 +15,7 @@ from testbed.cli import (
     doctor,
     export,
     figure,
+    matrix,
     new,
     plan,
     report,
@@ -31,7 +32,7 @@ from testbed.errors import TestbedError
 
 VERBS = (
     run, sweep, shell, validate, plan, show, compare, report, figure, export, doctor, clean, topology, trace, schema,
-    new,
+    matrix, new,
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."

@@ -113,13 +113,34 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused(
         ("codec",),
-        lambda scenario: (
-            _serverless(scenario)
-            and scenario.codec.tier2.kind
-            not in (ALL_REDUCE_CODECS if scenario.paradigm.kind == "allreduce" else GOSSIP_CODECS)
-        ),
+        lambda scenario: scenario.paradigm.kind == "allreduce" and scenario.codec.tier2.kind not in ALL_REDUCE_CODECS,
         "this codec has a memory per server, and without servers there is none",
-        f"all-reduce takes {' or '.join(ALL_REDUCE_CODECS)}, gossip {' or '.join(GOSSIP_CODECS)}",
+        f"all-reduce takes {' or '.join(ALL_REDUCE_CODECS)}; 'algorithm: hitopk' is sparse by itself",
+    ),
+    Refused(
+        ("codec",),
+        lambda scenario: scenario.paradigm.kind == "gossip" and scenario.codec.tier2.kind not in GOSSIP_CODECS,
+        "gossip averages models, and what a codec takes from them would be missing in the average for good",
+        "write 'codec: none'",
+    ),
+    *(
+        Refused(
+            ("codec", tier),
+            lambda scenario, tier=tier: (  # type: ignore[misc]
+                SYNC[scenario.sync.tier1.kind].contribution is Contribution.MODEL
+                and not _serverless(scenario)
+                and getattr(scenario.codec, tier).kind not in ("none", "fp16")
+            ),
+            "here models travel up, not gradients, and this codec keeps back what it does not send",
+            "write 'codec: fp16' or 'none', or 'sync: diloco', which sends differences of models",
+        )
+        for tier in ("tier1", "tier2")
+    ),
+    Refused(
+        ("shard",),
+        lambda scenario: _serverless(scenario) and scenario.shard.kind != "hashed",
+        "places keys on servers, and without servers it has no effect",
+        "remove it, or write 'paradigm: hips'",
     ),
     Refused(
         ("order",),
@@ -211,12 +232,6 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.order.kind == "dgt" and scenario.codec.tier2.kind not in ("none", "fp16"),
         "dgt cuts dense payloads into blocks, and what this codec sends on tier 2 means something only as a whole",
         "write 'codec: {tier1: …, tier2: none}' or 'tier2: fp16'",
-    ),
-    Refused(
-        ("order",),
-        lambda scenario: scenario.order.kind == "dgt" and scenario.overlay.tier2.kind != "star",
-        "dgt grades what a data centre sends to the global servers, and this overlay relays and merges it",
-        "write 'overlay: {tier1: …, tier2: star}'",
     ),
     Refused(
         ("order",),

@@ -1,0 +1,101 @@
+"""Random cells of the composition matrix, in real processes and in virtual time: both end, and with the same bits.
+
+    python -m analysis.experiments.cells OUT [--on emulate] [--cells 20] [--seed 1]
+
+A cell is a pair of values of two axes; the other axes get values by chance, such that nothing is refused. Bits are
+compared where they cannot depend on times: where everybody waits for all, numbers of steps are given, and nothing is
+added up on its way in the order of measured speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from analysis.experiments.stragglers import write
+from testbed.scenario.matrix import Combination, cells, filled, overrides
+
+SCENARIO = """
+version: 1
+name: cells
+seed: 1
+topology:
+  data_centers:
+    - {name: hub, central: true, workers: 1, global_servers: 2}
+    - {name: east, workers: 2}
+    - {name: west, workers: 1}
+  links:
+    - {between: [hub, east], rate: 20 Mbit/s, delay: 10 ms}
+    - {between: [hub, west], rate: 20 Mbit/s, delay: 15 ms}
+    - {between: [east, west], rate: 20 Mbit/s, delay: 5 ms}
+training: {model: {kind: mlp, hidden: 64}, data: digits, batch: 16, iterations: 5, evaluate_every: 5}
+device: {pace: paced, step_time: 30 ms}
+optimizer: {kind: sgd, learning_rate: 0.05}
+"""
+LIMIT_S = 120.0
+
+
+def drawn(count: int, seed: int) -> list[Combination]:
+    """Cells that work, each in a full combination."""
+    rng = random.Random(seed)
+    chosen = rng.sample([cell for cell in cells() if cell.refused is None], count)
+    return [filled(cell.combination, rng) for cell in chosen]
+
+
+def comparable(combination: Combination) -> bool:
+    """Whether the bits are the same in every world."""
+    waits = combination["sync"] in ("fsa", "bsp", "hfa", "diloco") and combination["paradigm"] != "gossip"
+    sums_by_speed = combination["overlay"] in ("tsengine", "netstorm") and combination["codec"] in ("none", "fp16")
+    return waits and not sums_by_speed and combination["order"] != "dgt"  # where a block may come after the deadline
+
+
+def result(scenario: Path, combination: Combination, on: str, out: Path) -> dict[str, Any]:
+    """What the run directory says at the end; a run that is there is not repeated."""
+    settings = [word for text in overrides(combination) for word in ("--set", text)]
+    words = (sys.executable, "-m", "testbed.cli.main", "run", str(scenario), "--on", on, "--out", str(out), "--quiet")
+    ended = subprocess.run([*words, *settings], check=False, timeout=LIMIT_S, capture_output=True, text=True)
+    if ended.returncode != 0:
+        return {"status": f"exit code {ended.returncode}", "message": ended.stderr.strip().splitlines()[-1:]}
+    found: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="run directories; finished runs are kept")
+    parser.add_argument("--on", default="emulate", choices=("emulate", "local"))
+    parser.add_argument("--cells", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    scenario = chosen.out / "cells.yaml"
+    scenario.write_text(SCENARIO)
+    bad = 0
+    for number, combination in enumerate(drawn(chosen.cells, chosen.seed), start=1):
+        name = "-".join(combination.values())
+        real, virtual = (result(scenario, combination, on, chosen.out / on / name) for on in (chosen.on, "simulate"))
+        verdict = _verdict(combination, real, virtual)
+        bad += verdict.isupper()
+        times = "".join(f"{each.get('iteration_time_s', float('nan')):8.3f} s" for each in (real, virtual))
+        write(f"{number:3} {name:55} {times}  {verdict}")
+    write(f"{chosen.cells - bad} of {chosen.cells} combinations ended well {chosen.on}d and simulated")
+    return int(bad > 0)
+
+
+def _verdict(combination: Combination, real: dict[str, Any], virtual: dict[str, Any]) -> str:
+    """In capitals if something is wrong."""
+    ends = [str(each["status"]) for each in (real, virtual)]
+    if ends != ["done", "done"]:
+        return f"{ends} {real.get('message')} {virtual.get('message')}".upper()
+    if not comparable(combination):
+        return "ended well"
+    return "the same bits" if real["parameters_sha256"] == virtual["parameters_sha256"] else "OTHER BITS"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Print which techniques go together: every pair of values of two axes, and the reason where a pair is refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "print which techniques go together, and why others do not"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    del parser  # none beside the common ones
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from testbed.scenario.matrix import cells
+
+    if arguments.json:
+        rows = [
+            {"axes": cell.axes, "kinds": cell.kinds, "works": cell.refused is None, "needs": cell.needs,
+             "refused": cell.refused}
+            for cell in cells()
+        ]  # fmt: skip
+        print(json.dumps({"kind": "matrix", "cells": rows}))
+        return 0
+    from testbed.scenario.matrix_text import markdown
+
+    print(markdown(cells()), end="")
+    return 0

@@ -1,0 +1,102 @@
+"""Every cell of the composition matrix that works, run in the virtual world.
+
+Pairwise: each run has a value on every axis, and together they hold every pair. By default a part of them runs, with
+``-m slow`` all of them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides
+from testbed.scenario.matrix_text import tier_refusals
+from tests.engine.runs import Simulated, run
+
+ROUNDS = 3
+WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
+SMALL = (
+    "training.model={kind: mlp, hidden: 16}",
+    f"training.iterations={ROUNDS}",
+    "training.evaluate_every=3",
+    "topology.data_centers[0].global_servers=2",
+    "optimizer={kind: sgd, learning_rate: 0.05}",
+)
+# values that move what is sent, but not what is computed: bit for bit, or within the rounding of sums on the way
+SAME_NUMBERS = {
+    "sync": ("fsa", "bsp", "hfa", "diloco"),
+    "codec": ("none", "fp16", "twobit"),
+    "paradigm": ("hips", "ps"),
+}
+ROWS = covering(1)
+
+
+def name(combination: Combination) -> str:
+    return "-".join(combination.values())
+
+
+def ran(directory: Path, combination: Combination) -> Simulated:
+    """To its end, every worker through every round, with numbers that are numbers."""
+    texts = [*SMALL, *overrides(combination)]
+    if combination["codec"] not in ("none", "fp16", "twobit"):
+        texts.append("codec.bound=100")
+    result = run(directory, *texts)
+    for worker in WORKERS:
+        losses = [event["loss"] for event in result.of_kind("round", worker)]
+        assert len(losses) == ROUNDS
+        assert all(0 < loss < 20 for loss in losses)
+        assert result.parameters(worker).isfinite().all()
+    return result
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """The same mathematics with nothing on the other axes."""
+
+    @cache
+    def of(paradigm: str, sync: str, codec: str) -> Simulated:
+        base = {**DEFAULTS, "paradigm": paradigm, "sync": sync, "codec": codec}
+        return ran(tmp_path_factory.mktemp("plain") / "run", base)
+
+    return of
+
+
+def check(directory: Path, combination: Combination, plain: object) -> None:
+    result = ran(directory, combination)
+    assert callable(plain)
+    if all(combination[axis] in kinds for axis, kinds in SAME_NUMBERS.items()):
+        base = plain(combination["paradigm"], combination["sync"], combination["codec"])
+        exact = combination["overlay"] == "star" or combination["codec"] == "twobit"  # which needs merge: exact
+        slack = 0.0 if exact else 1e-5 if combination["codec"] == "none" else 2e-3
+        for worker in WORKERS:
+            assert torch.allclose(result.parameters(worker), base.parameters(worker), rtol=0, atol=slack)
+    if combination["sync"] in ("fsa", "bsp") and combination["paradigm"] in ("hips", "ps", "allreduce"):
+        assert len({tuple(result.parameters(worker).tolist()) for worker in WORKERS}) == 1
+
+
+@pytest.mark.parametrize("combination", ROWS[::8], ids=name)
+def test_a_part(tmp_path: Path, combination: Combination, plain: object) -> None:
+    check(tmp_path / "run", combination, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combination", [row for index, row in enumerate(ROWS) if index % 8], ids=name)
+def test_the_rest(tmp_path: Path, combination: Combination, plain: object) -> None:
+    check(tmp_path / "run", combination, plain)
+
+
+TIERS = [(below, above) for below in AXES["sync"] for above in AXES["sync"] if below != above]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiers", [pair for pair in TIERS if not tier_refusals(*pair)], ids="-".join)
+def test_two_algorithms_one_on_each_tier(tmp_path: Path, tiers: tuple[str, str]) -> None:
+    below, above = tiers
+    at = ["optimizer.at=worker"] if below in ("esync", "diloco") else []
+    result = run(tmp_path / "run", *SMALL, f"sync={{tier1: {below}, tier2: {above}}}", *at)
+    for worker in WORKERS:
+        assert len(result.of_kind("round", worker)) == ROUNDS
+        assert result.parameters(worker).isfinite().all()

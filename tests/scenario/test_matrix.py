@@ -1,0 +1,103 @@
+"""The composition matrix: it says what the validator says, it is whole, and the page holds what the command prints."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import main
+from testbed.errors import ScenarioError
+from testbed.scenario.load import loads
+from testbed.scenario.matrix import (
+    AXES,
+    Combination,
+    Settings,
+    cells,
+    covering,
+    overrides,
+    pairs_of,
+    refusals,
+    settings,
+)
+from testbed.scenario.matrix_text import markdown
+from tests.scenario.test_fuzz import GOOD as WITHOUT_OPTIMIZER
+
+README = Path(__file__).parents[2] / "scenarios" / "README.md"
+GOOD = WITHOUT_OPTIMIZER + "optimizer: adam\n"
+CELLS = list(cells())
+
+
+def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == markdown(CELLS)
+    assert printed in README.read_text(encoding="utf-8")
+
+
+def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["cells"]
+    assert len(rows) == len(CELLS) == sum(len(AXES[a]) * len(AXES[b]) for a, b in combinations(AXES, 2))
+    assert {row["works"] for row in rows} == {True, False}
+    assert all(row["works"] != bool(row["refused"]) for row in rows)
+
+
+@pytest.mark.parametrize("axes", list(combinations(AXES, 2)), ids="-".join)
+def test_the_verdict_is_that_of_reading_a_scenario(axes: tuple[str, str]) -> None:
+    rng = random.Random(1)
+    mine = [cell for cell in CELLS if cell.axes == axes]
+    refused = [cell for cell in mine if cell.refused]
+    works = [cell for cell in mine if not cell.refused]
+    for cell in [*rng.sample(refused, min(3, len(refused))), *rng.sample(works, min(3, len(works)))]:
+        texts = overrides(cell.combination)
+        if cell.refused is None:
+            loads(GOOD, overrides=texts)
+        else:
+            with pytest.raises(ScenarioError) as caught:
+                loads(GOOD, overrides=texts)
+            assert cell.refused in str(caught.value)
+
+
+def test_what_a_pair_needs_it_really_needs() -> None:
+    """Without it, every such pair is refused, with a hint that names what to write."""
+    seen = set()
+    for cell in CELLS:
+        for need in set(cell.needs) - seen:
+            seen.add(need)
+            texts = overrides(cell.combination)
+            texts.remove(need)
+            with pytest.raises(ScenarioError) as caught:
+                loads(GOOD, overrides=texts)
+            assert need.partition(".")[2].replace("=", ": ") in str(caught.value)
+    assert len(seen) == 5
+
+
+def test_a_combination_is_refused_exactly_when_one_of_its_pairs_is() -> None:
+    """So the pairs are the whole truth, and nothing stands between three axes only."""
+    rng = random.Random(2)
+    verdicts = []
+    for _ in range(700):
+        full = {axis: rng.choice(kinds) for axis, kinds in AXES.items()}
+        pairs = any(refusals({one: full[one], other: full[other]}) for one, other in combinations(full, 2))
+        assert bool(refusals(full)) == pairs, full
+        verdicts.append(pairs)
+    assert 50 < sum(verdicts) < 690
+
+
+def test_covering_combinations_hold_every_cell_that_works() -> None:
+    rows = covering(1)
+    covered = {pair for row in rows for pair in pairs_of(row)}
+    works = {pair for cell in CELLS if cell.refused is None for pair in pairs_of(cell.combination)}
+    assert covered == works
+    assert not any(refusals(row) for row in rows)
+    assert len(rows) < len(works) / 3
+
+
+def test_settings_leave_out_what_is_a_default() -> None:
+    combination: Combination = {"codec": "none"}
+    expected: Settings = {"codec": {"kind": "none"}}
+    assert settings(combination) == expected
