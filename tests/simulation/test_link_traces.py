@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.plan.build import build_plan
-from testbed.plan.model import to_json
-from testbed.run import session
+from testbed.run import simulate
 from testbed.scenario import loads
 
 TEXT = """\
@@ -28,8 +27,7 @@ def run(trace: str, directory: Path) -> tuple[float, list[dict[str, object]]]:
     """When the last node ended, and the changes of links."""
     directory.mkdir()
     plan = build_plan(loads(TEXT.replace("TRACE", f", {trace}" if trace else "")))
-    (directory / "plan.json").write_bytes(to_json(plan))
-    assert session.run(plan, directory, lambda event: None).status == "done"
+    simulate.run(plan, directory, lambda event: None)
     events = [
         json.loads(line) for path in (directory / "events").glob("*.jsonl") for line in path.read_text().splitlines()
     ]

@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 
 from testbed.plan.build import build_plan
-from testbed.plan.model import LinkPlan, Plan, to_json
-from testbed.run import session
+from testbed.plan.model import LinkPlan, Plan
+from testbed.run import simulate
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
 from topologies.graph import data_centers
@@ -62,9 +62,7 @@ def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_two_rounds_of_fsa_over_it(name: str, tmp_path: Path) -> None:
     plan = plan_of(name)
-    (tmp_path / "plan.json").write_bytes(to_json(plan))
-    outcome = session.run(plan, tmp_path, lambda event: None)
-    assert outcome.status == "done", outcome.message
+    simulate.run(plan, tmp_path, lambda event: None)
     finals = [
         event
         for path in (tmp_path / "events").glob("*.jsonl")
