@@ -113,7 +113,8 @@ def covered_iteration_time_s(rounds: pd.DataFrame) -> float | None:
 def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
     start_s = training_start_s(frames["training"])
-    digests = frames["finals"]["parameters_sha256"].dropna().unique().tolist()
+    finals = frames["finals"]
+    digests = finals[~finals["node"].isin(_holders_of_a_part(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
         "iterations": _iterations(rounds, plan),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
@@ -122,6 +123,19 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "iteration_time_s": _rounded(covered_iteration_time_s(rounds)),
         "training_s": _rounded(float(rounds["t_s"].max()) - start_s) if len(rounds) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
+    }
+
+
+def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
+    """Servers that share the keys with others of their role in their data centre: none holds all parameters."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in plan["nodes"]:
+        groups.setdefault((node["role"], node["data_center"]), []).append(node["name"])
+    return {
+        name
+        for (role, _), names in groups.items()
+        if role in ("server", "global_server") and len(names) > 1
+        for name in names
     }
 
 

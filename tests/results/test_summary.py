@@ -1,6 +1,7 @@
 """result.json: every field against the known course of the fake run; the hash; the fidelity report's rules."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,21 @@ def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
         frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("done", "", "", "", 1)
     )
     assert (result["parameters_sha256"], result["parameters_agree"]) == (None, False)
+
+
+def test_servers_that_hold_a_part_of_the_keys_are_not_compared(tmp_path: Path) -> None:
+    plan = make_plan()
+    (owner,) = plan.with_role("global_server")
+    second = replace(owner, name="virginia/global1")
+    plan = replace(plan, nodes=(*plan.nodes, second))
+    write_events(plan, tmp_path / "events")
+    for name, digest in ((owner.name, "cd" * 32), (second.name, "ef" * 32)):
+        log = EventLog(tmp_path / "events", name)
+        log.write("final", 9.0, role="global_server", parameters_sha256=digest)
+        log.close()
+    fine = {"status": "ok", "warnings": []}
+    result = summary.summarise(tables.read(tmp_path), as_dict(plan), fine, summary.Ending("done", "", "", "", 1))
+    assert result["parameters_agree"] is True and result["parameters_sha256"] is not None
 
 
 def test_a_run_without_any_event_has_a_result(tmp_path: Path) -> None:
