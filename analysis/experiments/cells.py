@@ -10,13 +10,11 @@ added up on its way in the order of measured speeds.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from analysis.experiments.command import Ended, run
 from analysis.experiments.stragglers import write
 from testbed.scenario.matrix import Combination, cells, filled, overrides
 
@@ -54,17 +52,6 @@ def comparable(combination: Combination) -> bool:
     return waits and not sums_by_speed and combination["order"] != "dgt"  # where a block may come after the deadline
 
 
-def result(scenario: Path, combination: Combination, on: str, out: Path) -> dict[str, Any]:
-    """What the run directory says at the end; a run that is there is not repeated."""
-    settings = [word for text in overrides(combination) for word in ("--set", text)]
-    words = (sys.executable, "-m", "testbed.cli.main", "run", str(scenario), "--on", on, "--out", str(out), "--quiet")
-    ended = subprocess.run([*words, *settings], check=False, timeout=LIMIT_S, capture_output=True, text=True)
-    if ended.returncode != 0:
-        return {"status": f"exit code {ended.returncode}", "message": ended.stderr.strip().splitlines()[-1:]}
-    found: dict[str, Any] = json.loads((out / "result.json").read_text())
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="run directories; finished runs are kept")
@@ -78,23 +65,24 @@ def main() -> int:
     bad = 0
     for number, combination in enumerate(drawn(chosen.cells, chosen.seed), start=1):
         name = "-".join(combination.values())
-        real, virtual = (result(scenario, combination, on, chosen.out / on / name) for on in (chosen.on, "simulate"))
+        texts, out = overrides(combination), chosen.out
+        real, virtual = (run(scenario, on, out / on / name, texts, LIMIT_S) for on in (chosen.on, "simulate"))
         verdict = _verdict(combination, real, virtual)
         bad += verdict.isupper()
-        times = "".join(f"{each.get('iteration_time_s', float('nan')):8.3f} s" for each in (real, virtual))
+        times = "".join(f"{each.iteration_s:8.3f} s" for each in (real, virtual))
         write(f"{number:3} {name:55} {times}  {verdict}")
     write(f"{chosen.cells - bad} of {chosen.cells} combinations ended well {chosen.on}d and simulated")
     return int(bad > 0)
 
 
-def _verdict(combination: Combination, real: dict[str, Any], virtual: dict[str, Any]) -> str:
+def _verdict(combination: Combination, real: Ended, virtual: Ended) -> str:
     """In capitals if something is wrong."""
-    ends = [str(each["status"]) for each in (real, virtual)]
-    if ends != ["done", "done"]:
-        return f"{ends} {real.get('message')} {virtual.get('message')}".upper()
+    if (real.status, virtual.status) != ("done", "done"):
+        return f"{real.status} {virtual.status}".upper()
     if not comparable(combination):
         return "ended well"
-    return "the same bits" if real["parameters_sha256"] == virtual["parameters_sha256"] else "OTHER BITS"
+    same = real.result["parameters_sha256"] == virtual.result["parameters_sha256"]
+    return "the same bits" if same else "OTHER BITS"
 
 
 if __name__ == "__main__":

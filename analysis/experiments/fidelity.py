@@ -1,0 +1,46 @@
+"""Emulated against simulated time of a round, for every technique in scenarios/geomx at 20 and at 100 Mbit/s.
+
+python -m analysis.experiments.fidelity OUT [--rates 20 100] [--rounds 12]
+
+A table with the error of each, and their median. Finished runs are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from analysis.experiments.command import run
+from analysis.experiments.stragglers import write
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--scenarios", type=Path, default=Path("scenarios/geomx"))
+    parser.add_argument("--rates", type=float, nargs="+", default=[20.0, 100.0], help="Mbit/s of every link")
+    parser.add_argument("--rounds", type=int, default=12)
+    chosen = parser.parse_args()
+    rounds = f"training.iterations={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
+    errors: dict[float, list[float]] = {}
+    write(f"{'technique':16} {'Mbit/s':>7} {'emulated':>11} {'simulated':>11} {'error':>8}")
+    for rate in chosen.rates:
+        for path in sorted(chosen.scenarios.glob("*.yaml")):
+            settings = (f"topology.links[*].rate={rate:g} Mbit/s", "training.target_accuracy=null", *rounds)
+            out = chosen.out / f"{rate:g}"
+            emulated, simulated = (run(path, on, out / on / path.stem, settings) for on in ("emulate", "simulate"))
+            error = simulated.iteration_s / emulated.iteration_s - 1
+            errors.setdefault(rate, []).append(abs(error))
+            times = f"{emulated.iteration_s:9.4f} s {simulated.iteration_s:9.4f} s"
+            problem = "" if emulated.status == simulated.status == "done" else f"  {emulated.status} {simulated.status}"
+            write(f"{path.stem:16} {rate:7g} {times} {error:8.1%}{problem}")
+    for rate, found in errors.items():
+        write(f"{rate:g} Mbit/s: median error {statistics.median(found):.1%}, largest {max(found):.1%}")
+    write(f"all: median error {statistics.median([error for found in errors.values() for error in found]):.1%}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
