@@ -33,12 +33,13 @@ training: {model: {kind: mlp, hidden: 256, layers: 2}, data: digits, batch: 32, 
 device: {step_time: 50 ms}
 optimizer: {kind: sgd, learning_rate: 0.05}
 """
+_DGT = "order={{kind: dgt, k: {k}, k_min: {k}, adaptive: false, block: 1024 bytes, {rest}}}"
 VARIANTS = {
-    "nothing lost": "order=fifo",
-    "DGT": "order={{kind: dgt, k: {k}, k_min: {k}, adaptive: false, late: zero, block: 1024 bytes}}",
-    "random": "order={{kind: dgt, k: {k}, k_min: {k}, adaptive: false, late: zero, block: 1024 bytes, selection: random}}",
-    "sender-drop": "order={{kind: dgt, k: {k}, k_min: {k}, adaptive: false, late: sender-drop, block: 1024 bytes}}",
-}  # fmt: skip
+    "nothing lost": "",
+    "DGT": "late: zero",
+    "random": "late: zero, selection: random",
+    "sender-drop": "late: sender-drop",
+}
 
 
 def main() -> None:
@@ -50,11 +51,12 @@ def main() -> None:
     chosen = parser.parse_args()
     ends = f"training.iterations={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
     write(f"{'':14} {'accuracy':18} {'loss':18} blocks lost")
-    for name, order in VARIANTS.items():
+    for name, rest in VARIANTS.items():
+        order = _DGT.format(k=f"{chosen.k:g}", rest=rest) if rest else "order=fifo"
         scores, gone = [], []
         for seed in range(1, chosen.seeds + 1):
-            network = f"topology.links[*].reverse={{loss: {chosen.loss:g}}}" if name != "nothing lost" else "seed=1"
-            result = run(SCENARIO, network, f"seed={seed}", order.format(k=f"{chosen.k:g}"), *ends)
+            network = f"topology.links[*].reverse={{loss: {chosen.loss if rest else 0:g}}}"
+            result = run(SCENARIO, network, f"seed={seed}", order, *ends)
             scores.append(result.scores()[-1])
             blocks = [(event["lost"], event["sent"]) for event in result.of("blocks")]
             gone.append(sum(lost for lost, _ in blocks) / max(1, sum(sent for _, sent in blocks)))

@@ -7,26 +7,36 @@ as if the server had sent them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from testbed.codec.base import Codec
 from testbed.engine.overlay.entries import Entry, added_up, pack, unpack
 from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
 from testbed.messages import Kind, Message
 from testbed.policy.overlay.events import Chunk
+from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.tree import Parents
 from testbed.world import Work, World
 
 MakeTrees = Callable[[dict[int, int]], dict[int, Parents]]  # from elements by chunk
 
 
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """``first``: by chunk, so that nobody needs to be asked; ``None``: the root tells each transfer."""
+
+    first: MakeTrees | None = None
+    detours: Detours | None = None
+
+
 class Member:
-    """``first_trees``: by chunk, so that nobody needs to be asked; ``None``: the root tells each transfer."""
+    """``trees``: what this node knows before the first round."""
 
     def __init__(
-        self, world: World, mail: OverlayMail, store: Tapped, group: Group, codec: Codec, first_trees: MakeTrees | None
+        self, world: World, mail: OverlayMail, store: Tapped, group: Group, codec: Codec, trees: Trees
     ) -> None:
         self._world, self._store, self._group, self._codec = world, store, group, codec
-        self._first_trees = first_trees
+        self._first_trees, self._detours = trees.first, trees.detours
         self._trees: dict[int, Parents] = {}
         self._speeds: dict[int, list[list[float]]] = {}  # seen here or below: source, target, bytes per second
         self._rank = group.members.index(world.node)
@@ -61,6 +71,8 @@ class Member:
         return sum(self._rank in entry.members for entry in held) == len(chunk.sizes)
 
     def _on_merge(self, message: Message) -> None:
+        if self._passed_on(message):
+            return
         chunk, speed = self._chunks.by_name[message.key], self._speed.bytes_per_s(message)
         self._held.setdefault((chunk.name, message.round), []).extend(unpack(message.meta["entries"], message.parts))
         self._saw(message, speed)
@@ -89,11 +101,13 @@ class Member:
         about = {"root": self._group.root, "entries": meta}
         if self._group.adapts:
             about["speeds"] = self._speeds.pop(chunk.name, [])
-        await self._world.send(to, Message(Kind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
+        await self._send(to, Message(Kind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
     def _on_spread(self, message: Message) -> None:
+        if self._passed_on(message):
+            return
         self._spreads[message.key] = message
         waits = message.meta.get("waits", {})
         for entry in unpack(message.meta["entries"], message.parts):
@@ -113,11 +127,27 @@ class Member:
 
     async def _send_down(self, chunk: int, to: str) -> None:
         held = self._spreads[chunk]
-        await self._world.send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+        await self._send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+
+    # ---- ways ---------------------------------------------------------------------------------------------------
+
+    async def _send(self, to: str, message: Message) -> None:
+        """To ``to``, through another node if the link there is crowded."""
+        await self._world.send(*by_way(self._world, self._group, self._detours, to, message))
+
+    def _passed_on(self, message: Message) -> bool:
+        """Whether it was for somebody else, and is on its way again."""
+        to = message.meta.get("on_to")
+        if to is None or to == self._world.node:
+            return False
+        meta = {**message.meta, "on_to": to}
+        passed = Message(message.kind, message.key, message.round, meta, message.parts, message.priority)
+        self._world.spawn(self._world.send(to, passed), "pass on")
+        return True
 
     def _saw(self, message: Message, speed: float) -> None:
         """Remember how fast a transfer was, to be told with the next that goes up."""
-        if self._group.adapts:
+        if self._group.adapts and "on_to" not in message.meta:
             seen = self._speeds.setdefault(message.key, [])
             seen += [*message.meta.get("speeds", ()), [self._group.rank(message.sender), self._rank, speed]]
 
@@ -134,3 +164,13 @@ class Member:
         else:
             assert self._spreads[message.key].round == message.round, "told to pass on values of another round"
             self._world.spawn(self._send_down(message.key, to), "pass on values")
+
+
+def by_way(world: World, group: Group, detours: Detours | None, to: str, message: Message) -> tuple[str, Message]:
+    """Whom to send it, and as what: a message that goes through another node says who it is for."""
+    meta = {name: value for name, value in message.meta.items() if name != "on_to"}
+    if detours is not None:
+        via = detours.way(group.rank(to), message.payload_bytes, world.now())
+        if via != group.rank(to):
+            to, meta["on_to"] = group.members[via], to
+    return to, Message(message.kind, message.key, message.round, meta, message.parts, message.priority)

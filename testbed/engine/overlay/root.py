@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from testbed.engine.kvstore import PULL_ROUND
 from testbed.engine.overlay.entries import Entry, pack, unpack
 from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
+from testbed.engine.overlay.member import by_way
 from testbed.messages import Kind, Message
 from testbed.policy.overlay.events import Transfer
-from testbed.policy.overlay.netstorm import NetStorm
+from testbed.policy.overlay.netstorm import Detours, NetStorm
 from testbed.policy.overlay.tree import Parents, Tree
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.world import World
@@ -34,7 +35,16 @@ class _Answers:
 class Root:
     """``guide``: the policy: trees, fixed or not, or one that tells each transfer."""
 
-    def __init__(self, world: World, mail: OverlayMail, server: Tapped, group: Group, guide: Guide) -> None:
+    def __init__(
+        self,
+        world: World,
+        mail: OverlayMail,
+        server: Tapped,
+        group: Group,
+        guide: Guide,
+        detours: Detours | None = None,
+    ) -> None:
+        self._detours = detours
         self._world, self._server, self._group, self._guide = world, server, group, guide
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._chunks, self._speed = Chunks(), Speedometer(world)
@@ -68,8 +78,8 @@ class Root:
             self._begin(self._guide.ready(True, message.key, message.round, self._group.root))
 
     def _learn(self, guide: NetStorm, message: Message, speed: float) -> None:
-        own = [self._group.rank(message.sender), -1, speed]
-        for source, target, seen in [*message.meta["speeds"], own]:
+        own = [[self._group.rank(message.sender), -1, speed]] if "on_to" not in message.meta else []
+        for source, target, seen in [*message.meta["speeds"], *own]:
             guide.measured(int(source), int(target), seen, message.round)
         if guide.revise(message.round):
             self._planned = guide.trees(self._chunks.elements)
@@ -121,7 +131,8 @@ class Root:
 
     async def _send_down(self, chunk: int, to: str) -> None:
         held = self._spreads[chunk]
-        await self._world.send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+        message = Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority)
+        await self._world.send(*by_way(self._world, self._group, self._detours, to, message))
 
     # ---- words with members -------------------------------------------------------------------------------------
 

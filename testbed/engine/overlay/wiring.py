@@ -10,13 +10,13 @@ from testbed.engine import technique
 from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import Send
 from testbed.engine.overlay.group import Group, OverlayMail, Tapped
-from testbed.engine.overlay.member import Member
+from testbed.engine.overlay.member import Member, Trees
 from testbed.engine.overlay.rates import planned_rates
 from testbed.engine.overlay.root import Guide, Root
 from testbed.messages import Kind, Message
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.netstorm import NetStorm
+from testbed.policy.overlay.netstorm import Detours, NetStorm
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.training.seeds import seed_for
@@ -69,8 +69,9 @@ class Overlay:
 
     def _maker(self, group: Group, make_codec: Callable[[], Codec]) -> Callable[[Tapped], Member]:
         guide = _guide(self._plan, group)
-        first_trees = None if isinstance(guide, TsEngine) else guide.trees
-        return lambda store: Member(self._world, self._mail, store, group, make_codec(), first_trees)
+        detours = _detours(self._plan, group, group.rank(self._node.name))
+        trees = Trees(None if isinstance(guide, TsEngine) else guide.trees, detours)
+        return lambda store: Member(self._world, self._mail, store, group, make_codec(), trees)
 
     def below(self) -> Below | None:
         """Towards this server's children, if they contribute through an overlay."""
@@ -78,7 +79,7 @@ class Overlay:
             return None
         group = _group(self._plan, self._node.name)
         mail = Tapped(self._inbox)
-        root = Root(self._world, self._mail, mail, group, _guide(self._plan, group))
+        root = Root(self._world, self._mail, mail, group, _guide(self._plan, group), _detours(self._plan, group, -1))
         mail.before(Kind.DECLARE, root.on_declare)
         return Below(mail, root.send)
 
@@ -103,3 +104,9 @@ def _guide(plan: Plan, group: Group) -> Guide:
     if kind is NetStorm:
         return NetStorm(len(group.members), options, planned_rates(plan, group))
     return Tree(len(group.members), options)
+
+
+def _detours(plan: Plan, group: Group, rank: int) -> Detours | None:
+    """Ways around crowded links, for an overlay that takes any."""
+    bound = _choice(plan, group.root).options.get("auxiliary", 0)
+    return Detours(rank, planned_rates(plan, group), bound * group.chunk_bytes) if bound else None

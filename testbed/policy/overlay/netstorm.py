@@ -8,7 +8,9 @@ with the server, so each tree hangs on it, wherever its hub is. Planned rates ar
 measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
 change with the values of a chunk's round, for its next one: so no two trees mix in a round, without further messages.
 
-Left out: auxiliary routes around a queue that grows within a round.
+Auxiliary routes: within a round the trees stand still, but where more than twice ``auxiliary`` chunks wait for one
+link, the next goes through a neighbour of both its ends for which fewer wait. What passes a node that way is not merged
+there, so the sums stay those of the trees. How much waits is reckoned from what was handed over and the link's rate.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ class NetStorm:
         )
         expiry: int = field(
             default=5, metadata={"help": "rounds after which a measurement is forgotten", "min": 0, "max": 10**6}
+        )
+        auxiliary: int = field(
+            default=0, metadata={"help": "chunks that may wait before others take another way; 0: they wait", "min": 0}
         )
         chunk: int = field(default=1_000_000, metadata=CHUNK)
         merge: str = field(default="sum", metadata=MERGE)
@@ -78,6 +83,35 @@ class NetStorm:
             load[index] += chunks[chunk]
             chosen[chunk] = best[index]
         return chosen
+
+
+class Detours:
+    """One node's view: what it has handed over to its neighbours, and the way of the next chunk to one of them."""
+
+    def __init__(self, rank: int, rates: Rates, bound_bytes: int) -> None:
+        self._rank, self._rates, self._bound = rank, rates, bound_bytes
+        self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
+
+    def way(self, to: int, size_bytes: int, now_s: float) -> int:
+        """The neighbour that gets what is for ``to``: itself, or one in between."""
+        via = self._chosen(to, now_s) if (self._rank, to) in self._rates else to
+        if (rate := self._rates.get((self._rank, via))) is not None:
+            self._free_s[via] = max(now_s, self._free_s.get(via, 0.0)) + size_bytes / rate
+        return via
+
+    def _chosen(self, to: int, now_s: float) -> int:
+        if self._bound == 0 or self._waiting(to, now_s) <= 2 * self._bound:
+            return to
+        between = [
+            other for (one, other) in self._rates
+            if one == self._rank and other not in (to, ROOT) and (other, to) in self._rates
+        ]  # fmt: skip
+        best = min(between, key=lambda other: (self._waiting(other, now_s), other), default=to)
+        return best if self._waiting(best, now_s) < self._bound else to
+
+    def _waiting(self, neighbour: int, now_s: float) -> float:
+        """Bytes that are still to leave for it."""
+        return max(0.0, self._free_s.get(neighbour, 0.0) - now_s) * self._rates[self._rank, neighbour]
 
 
 def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:

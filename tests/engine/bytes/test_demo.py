@@ -1,4 +1,4 @@
-"""Rows 42 and 44, and bytes of one round of GeoMX' demo CNN (28×28), for one party, as they pass through the engine, in both worlds.
+"""Rows 42 and 44: bytes of a round of GeoMX' demo CNN (28×28) for one party, through the engine, in both worlds.
 
 The codecs' own bytes are in tests/codec/test_geomx.py; here are those of whole rounds: who sends what how often.
 """
