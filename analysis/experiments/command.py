@@ -29,13 +29,22 @@ class Ended:
         return float(self.result.get("iteration_time_s") or "nan")
 
     def rounds_s(self) -> list[float]:
-        """From one round's beginning to the next's, as the first worker that trains saw them; the first is left out."""
-        begins: dict[str, list[float]] = {}
+        """See the function of that name."""
+        events = []
         for path in sorted((self.path / "events").glob("*.worker*.jsonl")):
-            events = (json.loads(line) for line in path.read_text().splitlines())
-            begins[path.stem] = [event["t0"] for event in events if event["kind"] == "round"]
-        longest = max(begins.values(), key=len, default=[])
-        return [after - before for before, after in itertools.pairwise(longest[1:])]
+            events += [{"node": path.stem, **json.loads(line)} for line in path.read_text().splitlines()]
+        return rounds_s(events)
+
+
+def rounds_s(events: Iterable[dict[str, Any]]) -> list[float]:
+    """From one round's beginning to the next's, the first left out, as the worker with most rounds saw them."""
+    begins: dict[str, list[float]] = {}
+    for event in events:
+        if event["kind"] == "round":
+            begins.setdefault(event["node"], []).append(event["t0"])
+    by_worker: list[list[float]] = [[], *begins.values()]
+    longest = sorted(max(by_worker, key=len))
+    return [after - before for before, after in itertools.pairwise(longest[1:])]
 
 
 def run(scenario: Path, on: str, out: Path, overrides: Iterable[str] = (), limit_s: float = LIMIT_S) -> Ended:

@@ -12,7 +12,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from analysis.experiments.command import run
+from analysis.experiments import virtual
+from analysis.experiments.command import rounds_s, run
 from analysis.experiments.stragglers import write
 
 
@@ -29,12 +30,13 @@ def main() -> int:
     for rate in chosen.rates:
         for path in sorted(chosen.scenarios.glob("*.yaml")):
             settings = (f"topology.links[*].rate={rate:g} Mbit/s", "training.target_accuracy=null", *rounds)
-            out = chosen.out / f"{rate:g}"
-            emulated, simulated = (run(path, on, out / on / path.stem, settings) for on in ("emulate", "simulate"))
-            error = simulated.iteration_s / emulated.iteration_s - 1
+            emulated = run(path, "emulate", chosen.out / f"{rate:g}" / path.stem, settings)
+            real_s = statistics.fmean(emulated.rounds_s() or [float("nan")])
+            virtual_s = statistics.fmean(rounds_s(virtual.run(path.read_text(), *settings).events))
+            error = virtual_s / real_s - 1
             errors.setdefault(rate, []).append(abs(error))
-            times = f"{emulated.iteration_s:9.4f} s {simulated.iteration_s:9.4f} s"
-            problem = "" if emulated.status == simulated.status == "done" else f"  {emulated.status} {simulated.status}"
+            times = f"{real_s:9.4f} s {virtual_s:9.4f} s"
+            problem = "" if emulated.status == "done" else f"  {emulated.status}"
             write(f"{path.stem:16} {rate:7g} {times} {error:8.1%}{problem}")
     for rate, found in errors.items():
         write(f"{rate:g} Mbit/s: median error {statistics.median(found):.1%}, largest {max(found):.1%}")

@@ -145,7 +145,8 @@ class Server:
         if effect.up:
             self._values[effect.key] = await self._upstream.apply(total)
         else:
-            self._values[effect.key] = Value(tensor, Advice(last=bool(total.notes.get("last"))))
+            # nobody outside heard what these members' notes say; whether this is the last round, they say again
+            self._values[effect.key] = Value(tensor, Advice())
         self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
 
     async def _answer(self, effect: Answer) -> None:

@@ -127,3 +127,14 @@ def test_a_slow_party_delays_fsa_and_not_the_others_of_mixedsync(tmp_path: Path)
     held = [event for event in fsa.of_kind("held", "hub/global0") if event["round"] > 0]
     assert {event["by"] for event in held} == {"west/server0"}
     assert {event["member"] for event in held} == {"hub/server0", "east/server0"}
+
+
+def test_a_target_that_is_reached_between_two_wan_rounds_ends_the_run_at_the_next(tmp_path: Path) -> None:
+    """Only one data centre hears of it at once; were it to stop alone, the others would wait for it for ever."""
+    settings = ("training.target_accuracy=0.2", "training.evaluate_every=1", "training.iterations=60",
+                "sync={kind: hfa, k1: 2, k2: 3}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
+                "training.model={kind: mlp, hidden: 16}")  # fmt: skip
+    result = run(tmp_path, *settings)
+    (rounds,) = {event["iterations"] for event in result.of_kind("final") if event["role"] == "worker"}
+    assert rounds < 60 and rounds % 3 == 0
+    assert len(result.hashes()) == 1
