@@ -43,8 +43,8 @@ def rounds_s(events: Iterable[dict[str, Any]]) -> list[float]:
         if event["kind"] == "round":
             begins.setdefault(event["node"], []).append(event["t0"])
     by_worker: list[list[float]] = [[], *begins.values()]
-    longest = sorted(max(by_worker, key=len))
-    return [after - before for before, after in itertools.pairwise(longest[1:])]
+    longest = max(by_worker, key=len)
+    return [after - before for before, after in itertools.pairwise(sorted(longest)[1:])]
 
 
 def run(scenario: Path, on: str, out: Path, overrides: Iterable[str] = (), limit_s: float = LIMIT_S) -> Ended:
