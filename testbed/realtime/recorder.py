@@ -63,6 +63,18 @@ class Recorder:
         }  # fmt: skip
         self.write("transfer", t, fields)
 
+    def foreign(
+        self, message: str, source: str, size_bytes: int, span_s: tuple[float, float], key: int, round_: int
+    ) -> None:  # fmt: skip
+        """Write the ``transfer`` event of what a library's own connection has carried; ``span_s``: begin and end."""
+        if self._tier(source) == "wan":
+            self._wan_bytes["down"] += size_bytes
+        fields = {
+            "t0": round(span_s[0], 6), "source": source, "target": self.node, "message": message, "key": key,
+            "round": round_, "payload_bytes": size_bytes, "header_bytes": 0, "tier": self._tier(source),
+        }  # fmt: skip
+        self.write("transfer", span_s[1], fields)
+
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:
         """Tell the watcher where this node stands, and flush the log so that a crash loses little of it."""
         self._log.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,9 @@ Tell = Callable[[dict[str, Any]], None]
 
 def run(plan: Plan, directory: Path, tell: Tell) -> None:
     """Network up, links measured, nodes in their hosts, traces from training's start. Raises the first cause."""
+    from testbed.run.roles import require_machine
+
+    require_machine(plan)
     preparation = threading.Thread(target=_prepare, args=[plan])  # 3 s that the network's bring-up can hide
     preparation.start()
     from emulation.network import Emulation
@@ -55,9 +57,9 @@ def _prepare(plan: Plan) -> None:
 
 
 def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
-    from testbed.engine.roles import make_role
     from testbed.realtime.fleet import Fleet, Launch
     from testbed.run.resume import checkpoint_files
+    from testbed.run.roles import role_maker
 
     epoch_ns = time.monotonic_ns()
     network.start_monitor(epoch_ns / 1e9)
@@ -70,7 +72,7 @@ def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
         tell(line)
 
     launch = Launch(
-        make_role=partial(make_role, files=checkpoint_files(plan, directory, tell)),
+        make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
         event_directory=directory / "events",
         enter=lambda node: network.enter(node.name),
         epoch_ns=epoch_ns,

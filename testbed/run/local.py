@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> 
     """Run all nodes to their end. Raises the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.engine.roles import make_role
     from testbed.realtime.fleet import Fleet, Launch
     from testbed.run.resume import checkpoint_files
+    from testbed.run.roles import require_machine, role_maker
 
+    require_machine(plan)
+    make_role = role_maker(plan, checkpoint_files(plan, directory, tell))
     warm_up(plan)
-    files = checkpoint_files(plan, directory, tell)
-    launch = Launch(make_role=partial(make_role, files=files), event_directory=directory / "events")
+    launch = Launch(make_role=make_role, event_directory=directory / "events")
     Fleet(plan, launch).run(tell)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.policy.collective import CODECS as ALL_REDUCE_CODECS
 from testbed.policy.collective import AllReduceOptions
+from testbed.policy.collective.peers import GlooOptions
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.gossip import GossipOptions
@@ -53,7 +54,14 @@ class Gossip(GossipOptions):
     tiers: ClassVar[int] = 0
 
 
-PARADIGMS = {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip}
+@dataclass(frozen=True, slots=True)
+class Gloo(GlooOptions):
+    """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
+
+    tiers: ClassVar[int] = 0
+
+
+PARADIGMS = {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def _not_kept(scenario: Scenario) -> list[str]:
     """The axes whose value has a memory that checkpoints do not hold."""
     codecs, overlays = scenario.codec, scenario.overlay
     reasons = {
-        "paradigm": scenario.paradigm.trait("tiers") is None,
+        "paradigm": _serverless(scenario),
         "codec": any(codec.kind not in ("none", "fp16") for codec in (codecs.tier1, codecs.tier2)),
         "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
         "workload": scenario.training.model.kind == "script",
@@ -141,6 +149,18 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: _serverless(scenario) and scenario.shard.kind != "hashed",
         "places keys on servers, and without servers it has no effect",
         "remove it, or write 'paradigm: hips'",
+    ),
+    Refused(
+        ("codec",),
+        lambda scenario: scenario.paradigm.kind == "gloo" and scenario.codec.tier2.kind != "none",
+        "torch.distributed sums what workers hold, as it is",
+        "write 'codec: none'",
+    ),
+    Refused(
+        ("paradigm",),
+        lambda scenario: scenario.paradigm.kind == "gloo" and scenario.run.on == "simulate",
+        "torch.distributed moves its bytes over sockets of its own, which virtual time does not see",
+        "run it 'on: emulate' or 'on: local', or simulate 'paradigm: {kind: allreduce, algorithm: ring}'",
     ),
     Refused(
         ("order",),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from torch import Tensor
+
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
@@ -9,7 +14,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import AllReduceWorker, first_values
+from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
 from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
 from testbed.engine.membership import Membership
@@ -17,7 +22,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, CODECS, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
-from testbed.training.learner import values_sha256
+from testbed.training.learner import SegmentedLearner, values_sha256
 from testbed.world import Role, World
 
 
@@ -32,7 +37,23 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
     if options.coordinated and plan.training.compute == "modelled":
         raise ScenarioError("paradigm: 'coordinated' looks at numbers, and with 'compute: modelled' there are none")
 
-    async def run(world: World) -> object:
+    async def make_sums(world: World, mail: CollectiveMail) -> list[BucketSum]:
+        make = _SumMaker(plan, options, world, mail, ranks)
+        return [make.sum_of(number) for number in range(len(buckets))]
+
+    return data_parallel(plan, node, learner, buckets, make_sums)
+
+
+AnyWorld = TypeVar("AnyWorld", bound=World)
+
+
+def data_parallel(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets,
+    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]],
+) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:  # fmt: skip
+    """The role of a worker whose gradients are summed, bucket by bucket, by what ``make_sums`` makes."""
+
+    async def run(world: AnyWorld) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership, mail = Membership(world, inbox, plan), CollectiveMail(world, inbox)
@@ -42,8 +63,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         values = await first_values(world, everybody, learner, buckets)
         rounds = 0
         if node.trains:
-            make = _SumMaker(plan, options, world, mail, ranks)
-            sums = [make.sum_of(number) for number in range(len(buckets))]
+            sums = await make_sums(world, mail)
             rounds = await AllReduceWorker(plan, node, learner, values, buckets, sums).run(world, membership)
         await membership.finish()
         await reading

@@ -1,0 +1,146 @@
+"""torch.distributed's process groups, made for the training workers of a run, and awaited without blocking the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.plan.model import Plan
+from testbed.realtime.distributed import sockets
+from testbed.realtime.distributed.sockets import Ends, Meter, Place
+from testbed.realtime.world import RealWorld
+
+LOOPBACK = "127.0.0.1"
+
+
+class Group(Protocol):
+    """The workers that sum together. Every one starts the same sums in the same order."""
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` in place; the future is done when it is."""
+
+    def received_bytes(self) -> dict[str, int]:
+        """What has come in from each other worker since the last call."""
+
+
+async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+    """Gloo, over TCP between the workers' own addresses, connected from each to each."""
+    address = plan.node(world.node).address or LOOPBACK
+    before = sockets.listening()
+    device = dist.ProcessGroupGloo.create_device(hostname=address)
+    (listener,) = sockets.listening() - before
+    store = await _store(plan, peers)
+    timeout = timedelta(seconds=plan.timeouts.step_deadline_s)
+
+    def make() -> Any:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices, options._threads, options._timeout = [device], 2, timeout
+        return dist.ProcessGroupGloo(store, peers.rank, peers.size, options)
+
+    made = await asyncio.to_thread(make)
+    return _Gloo(made, store, Meter(await _whose(peers, listener)))
+
+
+async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+    """NCCL, one GPU per worker, by rank."""
+    store, device = await _store(plan, peers), torch.device("cuda", peers.rank)
+    make = dist.ProcessGroupNCCL
+    return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size), store, device)
+
+
+async def _store(plan: Plan, peers: Collectives) -> Any:
+    """Where ranks find each other: at the first worker, on a port that the kernel chooses and our messages tell."""
+    host = plan.node(peers.ranks[0]).address or LOOPBACK
+    timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
+
+    def make(port: int, first: bool) -> Any:
+        return dist.TCPStore(host, port, peers.size, first, timeout=timeout, wait_for_workers=False)
+
+    port = torch.zeros(1, dtype=torch.int64)
+    if peers.rank == 0:
+        store = await asyncio.to_thread(make, 0, True)
+        await peers.broadcast(port + store.port)
+        return store
+    return await asyncio.to_thread(make, int(await peers.broadcast(port)), False)
+
+
+async def _whose(peers: Collectives, listener: Place) -> dict[Ends, str]:
+    """The worker at the other end of each of the library's connections. All tell all which ones they have made."""
+    listeners = [(str(host), int(port)) for host, port in await _told(peers, listener)]
+    made = sockets.to_listeners([place for rank, place in enumerate(listeners) if rank != peers.rank])
+    theirs = {ends: peers.ranks[listeners.index(ends[1])] for ends in made}
+    for name, others in zip(peers.ranks, await _told(peers, made), strict=True):
+        for mine, other in others:
+            if other == listener:
+                theirs[other, mine] = name
+    return theirs
+
+
+async def _told(peers: Collectives, what: Any) -> list[Any]:
+    """What every rank tells, by rank."""
+    text = torch.frombuffer(bytearray(msgspec.json.encode(what)), dtype=torch.uint8)
+    return [_tuples(msgspec.json.decode(bytes(part.tolist()))) for part in await peers.all_gather(text)]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
+
+
+@dataclass(slots=True)
+class _Gloo:
+    group: Any
+    store: Any  # kept, as the group uses it
+    meter: Meter
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+        future = self.group.allreduce([tensor]).get_future()
+        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(_settle, done, ended.wait))
+        return done
+
+    def received_bytes(self) -> dict[str, int]:
+        return self.meter.since_last()
+
+
+@dataclass(slots=True)
+class _Nccl:
+    group: Any
+    store: Any
+    device: torch.device
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        there = tensor.to(self.device)
+        work = self.group.allreduce([there])
+        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, tensor, there)
+
+    def _finish(self, work: Any, tensor: Tensor, there: Tensor) -> None:
+        work.wait()
+        tensor.copy_(there)  # waits for the GPU
+
+    def received_bytes(self) -> dict[str, int]:
+        return {}  # between GPUs of one machine nothing goes over sockets
+
+
+def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
+    if done.done():
+        return
+    try:
+        result()
+    except RuntimeError as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+Maker = Callable[[RealWorld, Plan, Collectives], Any]
+GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group}
+

@@ -1,0 +1,65 @@
+"""Puts a worker together whose gradients a library sums, and says what this machine must have for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.roles import data_parallel
+from testbed.engine.collectives.sums import BucketSum
+from testbed.engine.learner import make_learner
+from testbed.errors import CapabilityError
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.collective.buckets import buckets_of
+from testbed.policy.collective.peers import GlooOptions
+from testbed.realtime.distributed.group import GROUPS, Group
+from testbed.realtime.node import AnyRole
+from testbed.realtime.world import RealWorld
+
+
+def require(plan: Plan) -> None:
+    """Raises ``CapabilityError`` when this machine cannot run what the Plan asks for."""
+    if plan.technique.paradigm.options.get("backend") != "nccl":
+        return
+    workers, there = sum(worker.trains for worker in plan.with_role("worker")), torch.cuda.device_count()
+    if there < workers:
+        raise CapabilityError(
+            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and here are {there}; "
+            "write 'backend: gloo', or train on as many workers as there are GPUs"
+        )
+
+
+def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
+    """The role of ``node``, a worker of a run with paradigm ``gloo``."""
+    learner = make_learner(plan, node)
+    options = GlooOptions(**plan.technique.paradigm.options)
+    buckets = buckets_of(learner.sizes, options.bucket)
+
+    async def make_sums(world: RealWorld, mail: CollectiveMail) -> Sequence[BucketSum]:
+        training = [worker.name for worker in plan.with_role("worker") if worker.trains]
+        peers = Collectives(world, mail, training, name="peers")
+        peers.round = -1
+        group = await GROUPS[options.backend](world, plan, peers)
+        return [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+
+    return data_parallel(plan, node, learner, buckets, make_sums)
+
+
+class LibrarySum:
+    """One bucket's sums by the library; its messages, which nobody sees one by one, are recorded as one per peer."""
+
+    def __init__(self, world: RealWorld, group: Group, library: str, bucket: int) -> None:
+        self._world, self._group, self._library, self._bucket = world, group, library, bucket
+
+    async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        """The flag is one more element: whoever raised it makes the sum of all flags positive."""
+        total, began_s = torch.cat([gradient, torch.tensor([float(flag)])]), self._world.now()
+        done = self._group.start(total)  # before anything is awaited, so that buckets start in the same order
+        await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")
+        for peer, size_bytes in sorted(self._group.received_bytes().items()):
+            self._world.record_foreign(self._library, peer, size_bytes, began_s, self._bucket, round_)
+        return total[:-1], bool(total[-1] > 0)

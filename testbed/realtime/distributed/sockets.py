@@ -1,0 +1,96 @@
+"""Which TCP connections of this process are a library's own, whom they lead to, and how much they have carried.
+
+The kernel knows: each connection's ends (``getpeername``) and its counters (``TCP_INFO``). A library says neither.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Place = tuple[str, int]
+Ends = tuple[Place, Place]  # of a connection: ours, theirs
+
+_TCP_INFO_BYTES = 256
+_BYTES_RECEIVED_AT = 128  # tcpi_bytes_received in struct tcp_info (linux/tcp.h)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One connection, and the bytes of data that have come in on it. ``ends[1][1]`` is 0 for a listening socket."""
+
+    ends: Ends
+    received_bytes: int
+
+
+def connections() -> dict[int, Counted]:
+    """All TCP sockets over IPv4 of this process, by descriptor."""
+    return dict(_each())
+
+
+def _each() -> Iterator[tuple[int, Counted]]:
+    for name in os.listdir("/proc/self/fd"):
+        counted = _look_at(int(name))
+        if counted is not None:
+            yield int(name), counted
+
+
+def _look_at(descriptor: int) -> Counted | None:
+    try:
+        copy = os.dup(descriptor)
+    except OSError:  # the directory's own descriptor, closed by now
+        return None
+    try:
+        sock = socket.socket(fileno=copy)
+    except OSError:  # no socket
+        os.close(copy)
+        return None
+    with sock:
+        if sock.family != socket.AF_INET or sock.type != socket.SOCK_STREAM:
+            return None
+        try:
+            theirs: Place = sock.getpeername()
+        except OSError:
+            theirs = ("", 0)
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        received = struct.unpack_from("=Q", info, _BYTES_RECEIVED_AT)[0]
+        return Counted((sock.getsockname(), theirs), received)
+
+
+def listening() -> set[Place]:
+    """Where this process listens."""
+    return {counted.ends[0] for counted in connections().values() if counted.ends[1][1] == 0}
+
+
+def of_listener(listener: Place) -> list[Ends]:
+    """The connections that others have made to our ``listener``."""
+    return [c.ends for c in connections().values() if c.ends[0] == listener and c.ends[1][1]]
+
+
+def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
+    """The connections that this process has made to any of ``listeners``."""
+    return [c.ends for c in connections().values() if c.ends[1] in listeners]
+
+
+class Meter:
+    """Counts what has come in since it was asked last. ``peers``: whose connection is which, by its ends."""
+
+    def __init__(self, peers: Mapping[Ends, str]) -> None:
+        found = connections()
+        self._peers = {fd: (c.ends, peers[c.ends]) for fd, c in found.items() if c.ends in peers}
+        self._seen = {fd: found[fd].received_bytes for fd in self._peers}
+
+    def since_last(self) -> dict[str, int]:
+        """Bytes by peer; peers that sent nothing are left out."""
+        came: dict[str, int] = {}
+        for descriptor, (ends, peer) in self._peers.items():
+            counted = _look_at(descriptor)
+            if counted is None or counted.ends != ends:
+                continue  # closed, and its number given to another
+            new, self._seen[descriptor] = counted.received_bytes - self._seen[descriptor], counted.received_bytes
+            if new:
+                came[peer] = came.get(peer, 0) + new
+        return came

@@ -1,0 +1,34 @@
+"""What each node of a run on real processes does: the engine's roles, or those that only the real world has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.roles import make_role
+from testbed.plan.model import NodePlan, Plan
+from testbed.realtime.node import AnyRole
+
+REAL_ONLY = ("gloo",)
+"""Paradigms whose sums are made by a library with sockets of its own."""
+
+
+def require_machine(plan: Plan) -> None:
+    """Before anything starts. Raises ``CapabilityError`` when this machine cannot run the Plan."""
+    if plan.technique.paradigm.kind in REAL_ONLY:
+        from testbed.realtime.distributed.role import require
+
+        require(plan)
+
+
+def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, NodePlan], AnyRole]:
+    """Makes the role of a node."""
+    if plan.technique.paradigm.kind not in REAL_ONLY:
+        return partial(make_role, files=files)
+    from testbed.realtime.distributed.role import distributed_worker
+
+    def make(plan: Plan, node: NodePlan) -> AnyRole:
+        return distributed_worker(plan, node) if node.role == "worker" else make_role(plan, node, files)
+
+    return make

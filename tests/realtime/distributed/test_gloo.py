@@ -1,0 +1,98 @@
+"""torch.distributed's Gloo under our data-parallel training: the same job, its own all-reduce and sockets."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.errors import CapabilityError, ScenarioError
+from testbed.plan.model import Choice, Plan
+from testbed.realtime.distributed import role as role_module
+from testbed.realtime.distributed.role import distributed_worker, require
+from testbed.realtime.fleet import Fleet
+from testbed.scenario.load import load
+from tests.engine.collectives.plans import role_of, run_plan, serverless_plan
+from tests.engine.collectives.worlds import Virtual
+from tests.realtime.processes import Processes
+
+SCENARIO = Path(__file__).parents[3] / "scenarios" / "paradigms" / "gloo.yaml"
+ROUNDS = 4
+MODEL = Choice(kind="mlp", options={"hidden": 512})
+
+
+def gloo_plan(groups: list[int], **options: Any) -> Plan:
+    return serverless_plan(groups, "gloo", options, iterations=ROUNDS, model=MODEL)
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A run of real processes, as whose connections one process sees only its own."""
+
+    values: dict[str, list[torch.Tensor]]
+    events: dict[str, list[dict[str, Any]]]
+
+
+def forked(directory: Path, plan: Plan) -> Forked:
+    runs = Processes(directory)
+    programs = {node.name: role_of(plan, node, distributed_worker) for node in plan.nodes}
+    Fleet(plan, runs.launch(programs)).run()
+    names = [worker.name for worker in plan.with_role("worker")]
+    values = {name: pickle.loads((directory / f"{name.replace('/', '.')}.result").read_bytes()) for name in names}
+    return Forked(values, {name: runs.events(name) for name in names})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Forked:
+    return forked(tmp_path_factory.mktemp("gloo"), gloo_plan([2, 1], bucket=100_000))
+
+
+def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> None:
+    """The order of a sum is another, so the last bits are; nothing else is."""
+    results = trained.values
+    ours = run_plan(Virtual(tmp_path), serverless_plan([2, 1], "allreduce", {}, iterations=ROUNDS, model=MODEL), allreduce_worker)
+    for name, values in results.items():
+        for mine, reference in zip(values, ours[name], strict=True):
+            assert torch.allclose(mine, reference, atol=1e-5)
+        assert all(torch.equal(a, b) for a, b in zip(values, results["a/worker0"], strict=True))
+
+
+def test_its_bytes_are_counted_by_peer(trained: Forked) -> None:
+    """A ring: all come from one neighbour, 2 (p − 1)/p of the gradients and the flag, and a little for its headers."""
+    results = trained.values
+    payload = 2 * 2 / 3 * 4 * (sum(value.numel() for value in results["a/worker0"]) + 2)  # two buckets, a flag each
+    for name in results:
+        transfers = [e for e in trained.events[name] if e["kind"] == "transfer" and e["message"] == "gloo"]
+        by_source: dict[str, int] = {}
+        for event in transfers:
+            by_source[event["source"]] = by_source.get(event["source"], 0) + event["payload_bytes"]
+        assert name not in by_source
+        assert ROUNDS * payload <= max(by_source.values()) <= ROUNDS * (payload * 1.05 + 6000), by_source
+        assert {event["round"] for event in transfers} == set(range(ROUNDS))
+        assert all(event["tier"] == ("lan" if event["source"][0] == name[0] else "wan") for event in transfers)
+
+
+def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
+    plan = serverless_plan([1, 1], "gloo", {}, iterations=300, target_accuracy=0.5)
+    events = forked(tmp_path, plan).events.values()
+    ends = {event["iterations"] for of_node in events for event in of_node if event["kind"] == "final"}
+    assert len(ends) == 1
+    assert ends.pop() < 300
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_module.torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(CapabilityError, match=f"each of 3 workers, and here are {gpus}"):
+        require(gloo_plan([2, 1], backend="nccl"))
+    require(gloo_plan([2, 1]))
+
+
+def test_virtual_time_refuses_it() -> None:
+    with pytest.raises(ScenarioError, match="sockets of its own"):
+        load(SCENARIO, ["run.on=simulate"])
