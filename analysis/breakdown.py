@@ -15,6 +15,8 @@ between the same nodes:
     worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
            LAN               waiting  WAN              waiting       WAN              LAN
 
+**Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``.
+
 **A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise has a *WAN* transfer to
 or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
 """
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.peers import PeerIndex, index_peers, segments
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
 
@@ -53,11 +56,13 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Transfers of tensors by round and end point, and when each node computed."""
+    """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step)."""
 
     pushes: dict[tuple[str, int, int], Hop]  # source, round, key
     values: dict[tuple[str, int], list[Hop]]  # target, round; in order of arrival
     computing: dict[str, Intervals]
+    serving: dict[str, Intervals]
+    peers: PeerIndex
 
 
 def per_round(frames: Frames) -> pd.DataFrame:
@@ -126,14 +131,14 @@ def _value_before(index: _Index, node: str, round_: int, sent: Hop | None) -> Ho
 def _split(index: _Index, worker: str, round_: int, begin: float, end: float) -> tuple[float, float, float, float]:
     own = _during(index.computing.get(worker), begin, end)
     seconds = defaultdict(float, compute=sum(b - a for a, b in own))
-    up, down = critical_path(index, worker, round_)
+    path = segments(index.peers, worker, round_, begin, end) if index.peers else None
     cursor = begin
-    for part, at, a, b in _segments(up, down):
+    for part, at, a, b in path or _segments(*critical_path(index, worker, round_)):
         a, b = max(a, cursor), min(b, end)  # noqa: PLW2901 - every instant counts once
         if b <= a:
             continue
         cursor = b
-        pieces = _during(index.computing.get(at), a, b) if part == "waiting" else [(a, b)]
+        pieces = _during(index.serving.get(at), a, b) if part == "waiting" else [(a, b)]
         seconds["compute" if part == "waiting" else part] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
     busy = seconds["compute"] + seconds["lan"] + seconds["wan"]
     waiting = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
@@ -176,7 +181,9 @@ def _index(frames: Frames) -> _Index:
             pushes[hop.source, round_, hop.key] = hop
         else:
             values[hop.target, round_].append(hop)
-    return _Index(pushes, dict(values), _computing(frames["computes"]))
+    computes = frames["computes"]
+    serving = _computing(computes[~computes["work"].isin(("step", "script"))])
+    return _Index(pushes, dict(values), _computing(computes), serving, index_peers(transfers, computes))
 
 
 def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:

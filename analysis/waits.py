@@ -2,7 +2,8 @@
 
 A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
 to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
-and data centres for each other at the global one. Where nobody waits (asynchronous algorithms), every entry is 0.
+and data centres for each other at the global one. Where nobody waits (asynchronous algorithms), every entry is 0. Without servers, workers wait for
+each other; ``server`` then says in what.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from analysis import peers
 from testbed.ids import data_center_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if not any(node["parents"] for node in plan["nodes"]):
+        return _between_peers(frames, plan)
     arrivals = _arrivals(frames["transfers"], plan)
     rows = []
     for server, of_server in arrivals.groupby("target"):
@@ -38,6 +42,14 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
         for (waiter, awaited), group in others.groupby(["source", "awaited"]):
             rows.append((server, waiter, awaited, float(group["waited_s"].sum()), len(group)))
     return pd.DataFrame(rows, columns=["server", "waiter", "awaited", "waited_s", "rounds"])
+
+
+def _between_peers(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = pd.DataFrame(peers.waits(frames, plan), columns=["server", "waiter", "awaited", "waited_s"])
+    grouped = rows.groupby(["server", "waiter", "awaited"])["waited_s"]
+    return grouped.agg(waited_s="sum", rounds="size").reset_index()
 
 
 def matrix(waits: pd.DataFrame, sites: list[str]) -> pd.DataFrame:

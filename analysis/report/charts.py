@@ -16,6 +16,7 @@ from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import Run
 from analysis.metrics import accuracy_curve, utilisation
+from analysis.peers import LIBRARIES, OURS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +89,7 @@ def timeline(figure: Figure, run: Run) -> None:
 
 def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
-    tensors = transfers[transfers["message"].isin(("push", "value", "collective", "gossip"))]
+    tensors = transfers[transfers["message"].isin(("push", "value", *OURS, *LIBRARIES))]
     spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),

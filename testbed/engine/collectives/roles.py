@@ -60,6 +60,7 @@ def data_parallel(
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+        everybody.round = -1  # no training yet
         values = await first_values(world, everybody, learner, buckets)
         rounds = 0
         if node.trains:

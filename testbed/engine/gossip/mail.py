@@ -13,6 +13,9 @@ from testbed.world import Future, World
 
 Handler = Callable[[Message], None]
 
+_KEYS = {"model": 0, "offer": 0, "answer": 1}
+"""What is about the model has a key, as tensors of training have everywhere; words about the end have none."""
+
 
 class GossipMail:
     """Sorts a worker's gossip by what it is. Handlers return at once."""
@@ -34,7 +37,8 @@ class GossipMail:
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send one message of this sort."""
-        await self._world.send(to, Message(Kind.GOSSIP, -1, round_, {"what": what, **meta}, parts))
+        message = Message(Kind.GOSSIP, _KEYS.get(what, -1), round_, {"what": what, **meta}, parts)
+        await self._world.send(to, message)
 
     async def model(self, round_: int, sender: str) -> Message:
         """The model that a neighbour sent in this round."""

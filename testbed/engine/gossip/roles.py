@@ -52,6 +52,7 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+        everybody.round = -1  # no training yet
         values = await first_values(world, everybody, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES))
         rounds = 0
         if node.trains:
@@ -59,7 +60,9 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
             factor = float(len(ranks)) if options.gradients == "sum" else 1.0
             model = OwnModel(world, plan, learner, values, factor)
             one = _make(plan, options, graph, world, gossip, model)
-            rounds = await _train(plan, world, membership, Collectives(world, mail, ranks, name="end"), learner, one)
+            after = Collectives(world, mail, ranks, name="end")
+            after.round = -1  # no training any more
+            rounds = await _train(plan, world, membership, after, learner, one)
         await membership.finish()
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
