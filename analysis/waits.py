@@ -2,8 +2,8 @@
 
 A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
 to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
-and data centres for each other at the global one. Where nobody waits (asynchronous algorithms), every entry is 0. Without servers, workers wait for
-each other; ``server`` then says in what.
+and data centres for each other at the global one. Where nobody waits (asynchronous algorithms), every entry is 0.
+Without servers, workers wait for each other; ``server`` then says in what.
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ class Kind(StrEnum):
     TELL = "tell"  # root → member: send it to that node
     MERGE = "merge"  # member → member or root: contributions of several members to a chunk
     SPREAD = "spread"  # root or member → member: the values of a chunk, to be passed on
+    FETCH = "fetch"  # worker → worker: send me these samples
+    SAMPLES = "samples"  # worker → worker: here they are
     GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 

@@ -235,7 +235,8 @@ def _print(settings: Settings, rows: Sequence[Row]) -> None:
         expected = crossover_bytes(recursive_doubling_s, ring_s, settings.ranks, settings.link)
         met = crossover(rows)
         where = "outside these sizes" if met is None else f"{met / 1e6:.3f} MB, {met / expected - 1:+.0%}"
-        _write(f"{settings.ranks} ranks: ring overtakes recursive doubling at {expected / 1e6:.3f} MB; measured {where}")
+        told = f"{settings.ranks} ranks: ring overtakes recursive doubling at {expected / 1e6:.3f} MB"
+        _write(f"{told}; measured {where}")
 
 
 def _write(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.engine.loading.trainer import LoadingTrainer
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.data import Batches, load_dataset, share_of, shares_of
 from testbed.training.devices import torch_device
@@ -26,7 +27,10 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)
-    return Trainer(model, dataset, batches, torch_device(node.device.kind, node.rank))
+    device = torch_device(node.device.kind, node.rank)
+    if training.loading.kind == "cached":
+        return LoadingTrainer(model, dataset, batches, device, plan, node)
+    return Trainer(model, dataset, batches, device)
 
 
 def samples_of(plan: Plan) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from testbed.engine.loading.trainer import loaded
 from testbed.policy.events import Contribution
 from testbed.training.learner import Learner, State, StepResult
 from testbed.training.optimizers import ModelOptimizer
@@ -140,5 +141,6 @@ class LocalSteps:
 
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
-    """One paced training step of a worker."""
+    """One paced training step of a worker, when its batch is there."""
+    await loaded(learner, step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))

@@ -17,6 +17,7 @@ from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import KVStore, Way
 from testbed.engine.learner import make_learner
+from testbed.engine.loading.trainer import begin_loading
 from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import Above, Overlay
 from testbed.engine.pipeline import PipelinedWorker
@@ -61,6 +62,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
+        begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         worker = Worker(plan, node, store, learner, work, reports)

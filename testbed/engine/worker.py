@@ -10,6 +10,7 @@ from testbed.engine.checkpoint import Keeper, as_text, below, under
 from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.kvstore import KVStore, Value, merged
+from testbed.engine.loading.trainer import finish_loading
 from testbed.engine.local_work import LocalWork, Outcome
 from testbed.engine.membership import Membership
 from testbed.plan.model import NodePlan, Plan
@@ -43,6 +44,7 @@ class Worker:
         if self._node.trains:
             await membership.barrier("train", self._training_workers)
             rounds = await self._train(world, first_steps)
+            await finish_loading(self._learner)
         await membership.finish()
         return rounds
 

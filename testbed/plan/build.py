@@ -73,6 +73,7 @@ def _training(scenario: Scenario) -> TrainingPlan:
         evaluate_every=training.evaluate_every,
         target_accuracy=training.target_accuracy,
         compute=training.compute,
+        loading=_choice(training.loading),
     )
 
 

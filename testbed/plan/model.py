@@ -190,6 +190,7 @@ class TrainingPlan:
     evaluate_every: int
     target_accuracy: float | None = None
     compute: str = "real"  # or "modelled": shapes only, virtual world only
+    loading: Choice = Choice(kind="in_memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

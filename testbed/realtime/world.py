@@ -222,7 +222,7 @@ class RealWorld:
     def record_foreign(
         self, message: str, source: str, size_bytes: int, began_s: float, key: int, round_: int
     ) -> None:  # fmt: skip
-        """What a library's own connection from ``source`` has carried until now, in an operation begun at ``began_s``."""
+        """What a library's own connection from ``source`` has carried, in an operation that began at ``began_s``."""
         self._recorder.foreign(message, source, size_bytes, (began_s, self.now()), key, round_)
 
     def warn(self, message: str) -> None:

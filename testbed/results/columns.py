@@ -71,6 +71,15 @@ TABLES: dict[str, Table] = {
         Column("real_s", "real_s", FLOAT, "s", "how long the mathematics took here"),
         Column("overrun", "overrun", FLAG, "", "real_s was longer than modelled_s"),
     )),
+    "loads": Table(("load",), (
+        *_SPAN, _ROUND,
+        Column("step", "step", INTEGER, "", "number of the batch"),
+        Column("waited_s", "waited_s", FLOAT, "s", "how long the step waited for it"),
+        Column("memory", "memory", INTEGER, "samples", "found decoded in memory since the last one"),
+        Column("disk", "disk", INTEGER, "samples", "read from the disk"),
+        Column("neighbour", "neighbour", INTEGER, "samples", "got from a worker of the same data centre"),
+        Column("remote", "remote", INTEGER, "samples", "fetched from the source"),
+    )),
     "waits": Table(("wait",), (
         *_SPAN, _ROUND,
         Column("waiting_for", "waiting_for", TEXT, "", "the wait's name"),

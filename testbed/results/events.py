@@ -13,6 +13,8 @@ transfer    t0, source, target, message, key, round, payload_bytes,  the receive
 compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
 wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
 round       t0, round, loss, samples, steps, waited_s                worker, when its round's new values are in
+load        t0, round, step, waited_s, memory, disk, neighbour,       worker with a data cache, when a batch is there;
+            remote                                                   where its samples came from since the last one
 threshold   round, k, loss                                           server, DGT: share of blocks it sends reliably
 blocks      source, key, round, sent, delivered, late, lost, resent  global server, DGT: account of a round's best-
                                                                      effort blocks, once the next round is closed

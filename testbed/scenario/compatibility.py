@@ -283,6 +283,32 @@ REFUSED: tuple[Refused, ...] = (
         "write 4096 bytes",
     ),
     Refused(
+        ("training", "loading"),
+        lambda scenario: (
+            scenario.training.loading.kind == "cached"
+            and (scenario.training.compute == "modelled" or scenario.training.model.kind == "script")
+        ),
+        "there are no samples to load: nothing is computed, or the script has its own data",
+        "remove it",
+    ),
+    Refused(
+        ("training", "loading"),
+        lambda scenario: (
+            scenario.training.loading.kind == "cached" and scenario.order.options().get("overlap") == "layers"
+        ),
+        "'overlap: layers' begins a step before its batch can be waited for",
+        "write 'overlap: none'",
+    ),
+    Refused(
+        ("training", "loading", "source"),
+        lambda scenario: (
+            bool(source := scenario.training.loading.options().get("source"))
+            and source not in {site.name for site in _sites(scenario) if site.workers or site.central}
+        ),
+        "is no data centre with a worker",
+        "name one that has, or leave it out for a store beside every worker",
+    ),
+    Refused(
         ("training", "target_accuracy"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None,
         "has no effect when training.compute is 'modelled'",

@@ -24,7 +24,7 @@ from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE,
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.scenario.use import TOPOLOGY
 from testbed.scenario.workload import with_script
-from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 
 BACK_ENDS = ("emulate", "simulate", "local")
 
@@ -55,6 +55,8 @@ class Training(Section):
     """Rounds between two measurements of the accuracy. They cost no time of the run's clock."""
     compute: Annotated[str, one_of("real", "modelled")] = "real"
     """real: the true mathematics. modelled: sizes only, for thousands of data centres; simulate only."""
+    loading: Annotated[Technique, axis("loading", LOADINGS)] = short("in_memory")
+    """Where samples come from: all in memory, or a cache of levels."""
 
     _rules = model_validator(mode="after")(check_training)
 

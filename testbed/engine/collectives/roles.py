@@ -17,6 +17,7 @@ from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
 from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
+from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
@@ -57,6 +58,7 @@ def data_parallel(
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership, mail = Membership(world, inbox, plan), CollectiveMail(world, inbox)
+        begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
@@ -66,6 +68,7 @@ def data_parallel(
         if node.trains:
             sums = await make_sums(world, mail)
             rounds = await AllReduceWorker(plan, node, learner, values, buckets, sums).run(world, membership)
+        await finish_loading(learner)
         await membership.finish()
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))

@@ -10,6 +10,7 @@ from torch import Tensor
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
+from testbed.engine.local_work import one_step
 from testbed.engine.membership import Membership
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.training.learner import Learner, StepResult
@@ -67,7 +68,7 @@ class AllReduceWorker:
 
     async def _round(self, world: World, round_: int, evaluation: Evaluation | None) -> bool:
         started = world.now()
-        result = await world.compute(Work("step", round_), lambda: self._learner.gradient(round_))
+        result = await one_step(self._learner, world, round_, round_)
         reached = await evaluation.before_push(round_) if evaluation else False
         last = await self._synchronise(world, round_, result, reached)
         world.record("round", t0=started, round=round_, loss=result.loss, samples=result.samples)

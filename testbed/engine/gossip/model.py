@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from testbed.engine.gossip.sketch import Sketch
+from testbed.engine.local_work import one_step
 from testbed.plan.model import Plan
 from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
@@ -38,7 +39,7 @@ class OwnModel:
         """A training step's gradient, at the current model or at another."""
         values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
         self._learner.load(list(values))
-        return await self._world.compute(Work("step", round_), lambda: self._learner.gradient(round_))
+        return await one_step(self._learner, self._world, round_, round_)
 
     async def step(self, round_: int, result: StepResult) -> None:
         """Move along a gradient."""

@@ -22,6 +22,7 @@ from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.gossip.topology import graph_of
 from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
+from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
@@ -49,6 +50,7 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         inbox = Inbox(world)
         membership, mail = Membership(world, inbox, plan), CollectiveMail(world, inbox)
         gossip = GossipMail(world, inbox)
+        begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
@@ -63,6 +65,7 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
             after = Collectives(world, mail, ranks, name="end")
             after.round = -1  # no training any more
             rounds = await _train(plan, world, membership, after, learner, one)
+        await finish_loading(learner)
         await membership.finish()
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))

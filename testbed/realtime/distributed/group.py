@@ -143,4 +143,3 @@ def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
 
 Maker = Callable[[RealWorld, Plan, Collectives], Any]
 GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group}
-

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Place = tuple[str, int]
 Ends = tuple[Place, Place]  # of a connection: ours, theirs
@@ -32,10 +33,10 @@ def connections() -> dict[int, Counted]:
 
 
 def _each() -> Iterator[tuple[int, Counted]]:
-    for name in os.listdir("/proc/self/fd"):
-        counted = _look_at(int(name))
+    for path in list(Path("/proc/self/fd").iterdir()):
+        counted = _look_at(int(path.name))
         if counted is not None:
-            yield int(name), counted
+            yield int(path.name), counted
 
 
 def _look_at(descriptor: int) -> Counted | None:

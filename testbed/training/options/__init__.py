@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, ScriptData, Teacher, Text
+from testbed.training.options.loading import LOADINGS
 from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, Lars, Nesterov, OptimizerOptions, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
@@ -48,4 +49,4 @@ OPTIMIZERS: dict[str, type[OptimizerOptions]] = {
     "nesterov": Nesterov,
 }
 
-__all__ = ["DATASETS", "MODELS", "OPTIMIZERS", "SPLITS"]
+__all__ = ["DATASETS", "LOADINGS", "MODELS", "OPTIMIZERS", "SPLITS"]

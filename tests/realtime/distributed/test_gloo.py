@@ -55,7 +55,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Forked:
 def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> None:
     """The order of a sum is another, so the last bits are; nothing else is."""
     results = trained.values
-    ours = run_plan(Virtual(tmp_path), serverless_plan([2, 1], "allreduce", {}, iterations=ROUNDS, model=MODEL), allreduce_worker)
+    plan = serverless_plan([2, 1], "allreduce", {}, iterations=ROUNDS, model=MODEL)
+    ours = run_plan(Virtual(tmp_path), plan, allreduce_worker)
     for name, values in results.items():
         for mine, reference in zip(values, ours[name], strict=True):
             assert torch.allclose(mine, reference, atol=1e-5)

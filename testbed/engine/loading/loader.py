@@ -1,0 +1,135 @@
+"""Loads batches ahead of the steps that need them, from the nearest level that has each sample.
+
+memory (decoded) → disk (encoded) → the neighbour whose share it is (if samples are spread) → the remote source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from testbed.engine.loading.requests import Requests
+from testbed.engine.loading.source import Source, sample_of
+from testbed.training.batches import Batches
+from testbed.training.cache.levels import Disk, Memory
+from testbed.training.cache.samples import Sample, SampleCoder
+from testbed.training.datasets import Dataset
+from testbed.training.options.loading import Cached
+from testbed.world import Future, Work, World
+
+Batch = tuple[Tensor, Tensor]
+LEVELS = ("memory", "disk", "neighbour", "remote")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What a loader loads from. ``neighbours``: the workers of its data centre, itself included, by their shares."""
+
+    memory: Memory
+    disk: Disk
+    requests: Requests
+    source: Source
+    neighbours: tuple[str, ...]
+
+
+class Loader:
+    """Of one worker. Samples that are being loaded are not asked for a second time."""
+
+    def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: Levels) -> None:
+        self._world, self._dataset, self._batches = world, dataset, batches
+        self._options, self._levels, self._coder = options, levels, SampleCoder(dataset)
+        self._tasks: dict[int, Future[list[Sample]]] = {}
+        self._coming: dict[int, Future[Sample]] = {}
+        self._came: Counter[str] = Counter()
+
+    async def batch(self, step: int, round_: int) -> Batch:
+        """Inputs and labels of ``step``: the same bits as of the data set itself. Starts loading those that follow."""
+        begun_s = self._world.now()
+        for ahead in range(step, step + self._options.prefetch + 1):
+            if ahead not in self._tasks:
+                self._tasks[ahead] = self._world.spawn(self._load(ahead), f"loading step {ahead}")
+        samples = await self._world.wait(self._tasks.pop(step), f"the batch of step {step}")
+        hits = {level: self._came.pop(level, 0) for level in LEVELS}
+        self._world.record(
+            "load", t0=begun_s, round=round_, step=step, waited_s=round(self._world.now() - begun_s, 6), **hits
+        )
+        return torch.stack([sample.input for sample in samples]), torch.stack([sample.label for sample in samples])
+
+    async def give(self, numbers: list[int], whole: bool) -> list[bytes]:
+        """Encoded samples for another worker: of one's own share, or of all that there is."""
+        if whole:
+            return [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
+        return [self._coder.encode(sample) for sample in await self._samples(numbers, count=False)]
+
+    async def finish(self) -> None:
+        """Let what is on its way come, so that nobody answers a worker that has left."""
+        for step, task in list(self._tasks.items()):
+            await self._world.wait(task, f"the batch of step {step}")
+        self._tasks.clear()
+
+    async def _load(self, step: int) -> list[Sample]:
+        return await self._samples(self._batches.indices(step).tolist(), count=True)
+
+    async def _samples(self, numbers: Sequence[int], *, count: bool) -> list[Sample]:
+        found = {number: sample for number in numbers if (sample := self._levels.memory.get(number)) is not None}
+        if count:
+            self._came["memory"] += sum(number in found for number in numbers)
+        awaited = {number: self._coming[number] for number in numbers if number in self._coming}
+        missing = [n for n in dict.fromkeys(numbers) if n not in found and n not in awaited]
+        for number in missing:
+            self._coming[number] = self._world.future()
+        for number, sample in zip(missing, await self._from_below(missing, count), strict=True):
+            self._keep(number, sample)
+            found[number] = sample
+        for number, future in awaited.items():
+            found[number] = await self._world.wait(future, "a sample that is on its way")
+        return [found[number] for number in numbers]
+
+    def _keep(self, number: int, sample: Sample) -> None:
+        if self._owner(number) == self._world.node:
+            self._levels.memory.put(number, sample)
+        self._coming.pop(number).set_result(sample)
+
+    async def _from_below(self, numbers: list[int], count: bool) -> list[Sample]:
+        """Read, ask or fetch the encoded samples, then decode them, which takes its time."""
+        if not numbers:
+            return []
+        encoded: dict[int, bytes] = {}
+        mine = [number for number in numbers if self._owner(number) == self._world.node]
+        on_disk = await self._read(mine)
+        remote = [number for number in mine if number not in on_disk]
+        fetched = dict(zip(remote, await self._levels.source.fetch(remote), strict=True)) if remote else {}
+        for number, content in fetched.items():
+            self._levels.disk.put(number, content)
+        asked = await self._ask([number for number in numbers if number not in set(mine)])
+        encoded = {**on_disk, **fetched, **asked}
+        if count:
+            self._came.update(disk=len(on_disk), remote=len(fetched), neighbour=len(asked))
+        if self._options.decode:
+            await self._world.sleep(self._options.decode * (len(on_disk) + len(fetched)))
+        return [self._coder.decode(encoded[number]) for number in numbers]
+
+    async def _read(self, numbers: list[int]) -> dict[int, bytes]:
+        def read() -> dict[int, bytes]:
+            found = {number: self._levels.disk.get(number) for number in numbers}
+            return {number: content for number, content in found.items() if content is not None}
+
+        return await self._world.compute(Work("load"), read)
+
+    async def _ask(self, numbers: list[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for owner in self._levels.neighbours:
+            theirs = [number for number in numbers if self._owner(number) == owner]
+            if theirs:
+                found |= dict(zip(theirs, await self._levels.requests.ask(owner, theirs), strict=True))
+        return found
+
+    def _owner(self, number: int) -> str:
+        """Whose share a sample is: who keeps it, and fetches it for the data centre."""
+        if not self._options.spread:
+            return self._world.node
+        return self._levels.neighbours[number % len(self._levels.neighbours)]

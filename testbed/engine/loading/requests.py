@@ -1,0 +1,49 @@
+"""Samples asked for and given between workers: encoded, several in one message, by numbers of their data set."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import torch
+
+from testbed.engine.inbox import Inbox
+from testbed.messages import Kind, Message
+from testbed.world import Future, World
+
+Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
+
+
+class Requests:
+    """One per worker. ``give(numbers, whole)``, set before messages are read, answers others.
+
+    ``whole``: out of the data set itself.
+    """
+
+    give: Give
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._asked = 0
+        self._answers: dict[int, Future[Message]] = {}
+        inbox.on(Kind.FETCH, self._spawn_answer)
+        inbox.on(Kind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
+
+    async def ask(self, node: str, numbers: Sequence[int], *, whole: bool = False) -> list[bytes]:
+        """What ``node`` gives for these numbers."""
+        self._asked += 1
+        number = self._asked
+        self._answers[number] = answer = self._world.future()
+        parts = (torch.tensor(numbers, dtype=torch.int64),)
+        await self._world.send(node, Message(Kind.FETCH, number, -1, {"whole": whole}, parts))
+        message = await self._world.wait(answer, f"samples from {node}")
+        data, sizes = message.parts
+        return [bytes(part.numpy()) for part in torch.split(data, sizes.tolist())]
+
+    def _spawn_answer(self, message: Message) -> None:
+        self._world.spawn(self._answer(message), "samples for another")
+
+    async def _answer(self, message: Message) -> None:
+        contents = await self.give(message.parts[0].tolist(), message.meta["whole"])
+        data = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8)
+        sizes = torch.tensor([len(content) for content in contents])
+        await self._world.send(message.sender, Message(Kind.SAMPLES, message.key, -1, {}, (data, sizes)))

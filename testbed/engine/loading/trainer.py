@@ -1,0 +1,86 @@
+"""A trainer whose batches come from a loader, and the calls with which roles serve it; for others these do nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from testbed.engine.inbox import Inbox
+from testbed.engine.loading.loader import Batch, Levels, Loader
+from testbed.engine.loading.requests import Requests
+from testbed.engine.loading.source import Owner, Source, Store
+from testbed.plan.model import NodePlan, Plan
+from testbed.training.batches import Batches
+from testbed.training.cache.levels import Disk, Folder, Memory, Shelf
+from testbed.training.cache.samples import SampleCoder
+from testbed.training.datasets import Dataset, as_model_input, digest_of
+from testbed.training.learner import Learner
+from testbed.training.options.loading import Cached
+from testbed.training.trainer import Trainer
+from testbed.world import World
+
+
+class LoadingTrainer(Trainer):
+    """``gradient(step)`` needs the batch that ``prepare(step)`` has waited for."""
+
+    def __init__(
+        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device, plan: Plan, node: NodePlan
+    ) -> None:
+        super().__init__(model, dataset, batches, device)
+        self._plan, self._node = plan, node
+        self._options = Cached(**plan.training.loading.options)
+        self._ready: dict[int, Batch] = {}
+        self._loader: Loader
+
+    def begin(self, world: World, inbox: Inbox) -> None:
+        """From now on this worker loads, and gives to others."""
+        requests = Requests(world, inbox)
+        mates = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
+        levels = Levels(Memory(self._options.memory), self._disk(), requests, self._source(world, requests), mates)
+        self._loader = Loader(world, self._dataset, self._batches, self._options, levels)
+        requests.give = self._loader.give
+
+    async def prepare(self, step: int, round_: int) -> None:
+        """Wait for the batch of ``step``."""
+        self._ready[step] = await self._loader.batch(step, round_)
+
+    async def finish(self) -> None:
+        """Nothing is loaded any more."""
+        await self._loader.finish()
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
+        inputs, labels = self._ready.pop(step)
+        return as_model_input(inputs.to(self._device)), labels.to(self._device)
+
+    def _disk(self) -> Disk:
+        if not self._options.folder:
+            return Shelf(self._options.disk)
+        data = digest_of(self._dataset.train_inputs, self._dataset.train_labels)
+        return Folder(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
+
+    def _source(self, world: World, requests: Requests) -> Source:
+        options = self._options
+        if options.source and options.source != self._node.data_center:
+            owner = next(w.name for w in self._plan.with_role("worker") if w.data_center == options.source)
+            return Owner(requests, owner)
+        return Store(world, self._dataset, SampleCoder(self._dataset), options.rate, options.latency)
+
+
+def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
+    """Before anybody can ask for samples."""
+    if isinstance(learner, LoadingTrainer):
+        learner.begin(world, inbox)
+
+
+async def loaded(learner: Learner, step: int, round_: int) -> None:
+    """Returns when the batch of ``step`` is there."""
+    if isinstance(learner, LoadingTrainer):
+        await learner.prepare(step, round_)
+
+
+async def finish_loading(learner: Learner) -> None:
+    """After the last step, while all are still there."""
+    if isinstance(learner, LoadingTrainer):
+        await learner.finish()

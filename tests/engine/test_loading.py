@@ -1,0 +1,164 @@
+"""A data cache: the same bits as without it, from the nearest level, hidden behind the steps where there is time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.loading.loader import LEVELS
+from testbed.errors import ScenarioError
+from testbed.plan.model import Choice, Plan
+from testbed.scenario.load import load
+from testbed.training.cache.levels import Folder, Memory, Shelf
+from testbed.training.cache.samples import Sample, SampleCoder
+from testbed.training.datasets import Dataset
+from testbed.training.options.loading import Cached
+from tests.engine.collectives.plans import run_plan, serverless_plan
+from tests.engine.collectives.worlds import Runs, worlds
+
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+# 1 438 samples for 3 workers: 15 batches of 32 an epoch
+BATCH, EPOCH, ROUNDS = 32, 15, 33
+
+
+def plan_of(groups: tuple[int, ...] = (2, 1), rounds: int = ROUNDS, **options: Any) -> Plan:
+    plan = serverless_plan(list(groups), "allreduce", {}, iterations=rounds)
+    loading = Choice(kind="cached", options=options) if options else Choice(kind="in_memory")
+    return replace(plan, training=replace(plan.training, batch_size=BATCH, loading=loading))
+
+
+def events(runs: Runs, plan: Plan, kind: str, name: str | None = None) -> list[dict[str, Any]]:
+    names = [name] if name else [worker.name for worker in plan.with_role("worker")]
+    return [event for one in names for event in runs.events(one) if event["kind"] == kind]
+
+
+def hash_of(runs: Runs, plan: Plan) -> str:
+    run_plan(runs, plan, allreduce_worker)
+    (digest,) = {event["parameters_sha256"] for event in events(runs, plan, "final")}
+    return str(digest)
+
+
+@pytest.fixture(scope="module")
+def uncached(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return hash_of(worlds("virtual", tmp_path_factory.mktemp("uncached")), plan_of())
+
+
+@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rate": 1e9, "latency": 0.001},
+        {"rate": 1e9, "latency": 0.001, "spread": True, "prefetch": 5},
+        {"rate": 1e9, "latency": 0.001, "memory": 3000, "disk": 2000, "prefetch": 0},
+        {"source": "b", "spread": True},
+    ],
+    ids=["plain", "spread", "small", "another data centre"],
+)
+def test_training_ends_with_the_same_bits(kind: str, options: dict[str, Any], uncached: str, tmp_path: Path) -> None:
+    assert hash_of(worlds(kind, tmp_path), plan_of(**options)) == uncached
+
+
+def test_the_second_epoch_comes_from_memory(tmp_path: Path) -> None:
+    plan, runs = plan_of(rate=1e9, latency=0.001), worlds("virtual", tmp_path)
+    hash_of(runs, plan)
+    loads = events(runs, plan, "load", "a/worker1")
+    assert len(loads) == ROUNDS
+    first = sum(load["remote"] for load in loads[:EPOCH])
+    assert first == 479, "every sample of this worker's share is fetched once"
+    assert sum(load["remote"] + load["disk"] for load in loads[EPOCH:]) == 0
+    assert sum(load["memory"] for load in loads[EPOCH + 1 :]) >= BATCH * (ROUNDS - EPOCH - 3)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_loading_hides_behind_the_steps(prefetch: int, tmp_path: Path) -> None:
+    """5 ms a batch and steps of 10 ms: ahead, only the first one is waited for; without, every one of the epoch."""
+    plan, runs = plan_of(rate=1e9, latency=0.005, prefetch=prefetch), worlds("virtual", tmp_path)
+    hash_of(runs, plan)
+    waited = [load["waited_s"] for load in events(runs, plan, "load", "a/worker0")]
+    assert waited[0] >= 0.005
+    slow = sum(wait_s > 0.004 for wait_s in waited)
+    assert slow == (EPOCH if prefetch == 0 else 1)
+
+
+def test_a_slow_store_makes_the_rounds_as_long_as_its_transfers(tmp_path: Path) -> None:
+    plan, runs = plan_of((1,), rounds=60, rate=20_000, latency=0.0), worlds("virtual", tmp_path)
+    hash_of(runs, plan)
+    rounds = events(runs, plan, "round")
+    lengths = [event["t"] - event["t0"] for event in rounds]
+    assert sum(lengths[3:40]) / 37 > 0.5  # 32 samples of about 60 bytes at 20 kbit/s
+    assert sum(lengths[-10:]) / 10 == pytest.approx(0.01, rel=0.1)
+
+
+def test_spread_samples_are_fetched_once_for_the_data_centre(tmp_path: Path) -> None:
+    plan, runs = plan_of((2, 2), spread=True, rate=1e9, latency=0.001), worlds("virtual", tmp_path)
+    hash_of(runs, plan)
+    loads = events(runs, plan, "load")
+    assert {load["neighbour"] > 0 for load in loads[2:6]} == {True}
+    asked = [e for e in events(runs, plan, "transfer") if e["message"] == "samples"]
+    assert {event["tier"] for event in asked} == {"lan"}
+
+
+def test_a_folder_serves_later_runs(tmp_path: Path, uncached: str) -> None:
+    plan = plan_of(rate=1e9, latency=0.001, folder=str(tmp_path / "disk"))
+    remote = []
+    for number in range(2):
+        runs = worlds("virtual", tmp_path / str(number))
+        assert hash_of(runs, plan) == uncached
+        came = {level: sum(load[level] for load in events(runs, plan, "load")) for level in LEVELS}
+        remote.append((came["remote"], came["disk"]))
+    assert remote[0][1] == 0
+    assert remote[1] == (0, remote[0][0])
+
+
+def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:
+    disk = Folder(tmp_path, 10_000, "digits")
+    disk.put(1, b"one")
+    disk.put(2, b"two")
+    assert Folder(tmp_path, 10_000, "digits").get(1) == b"one"
+    assert Folder(tmp_path, 10_000, "letters").get(1) is None
+    file = next(path for path in tmp_path.iterdir() if path.read_bytes().endswith(b"one"))
+    file.write_bytes(file.read_bytes()[:-1])
+    assert disk.get(1) is None
+    assert disk.get(2) == b"two"
+
+
+@pytest.mark.parametrize("level", ["shelf", "folder", "memory"])
+def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
+    sample = Sample(torch.zeros(9), torch.tensor(1))
+    if level == "memory":
+        memory = Memory(100)
+        memory.put(1, sample), memory.put(2, sample), memory.put(3, sample)
+        assert [memory.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
+        return
+    disk = Shelf(100) if level == "shelf" else Folder(tmp_path, 164, "x")
+    for number in (1, 2, 3):
+        disk.put(number, b"x" * 44)
+    assert [disk.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([torch.float32, torch.uint8, torch.int64]), st.lists(st.integers(1, 4), max_size=3))
+def test_samples_come_back_bit_by_bit(dtype: torch.dtype, shape: list[int]) -> None:
+    inputs = torch.arange(2 * int(torch.tensor(shape).prod())).reshape(2, *shape).to(dtype)
+    labels = torch.tensor([3, 4]) if dtype != torch.int64 else inputs + 1
+    dataset = Dataset(inputs, labels, inputs, labels, 10)
+    back = SampleCoder(dataset).decode(SampleCoder(dataset).encode(Sample(inputs[1], labels[1])))
+    assert torch.equal(back.input, inputs[1])
+    assert torch.equal(back.label, labels[1])
+    assert back.input.dtype == dtype
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="no data centre with a worker"):
+        load(QUICKSTART, ["training.loading={kind: cached, source: osaka}"])
+    with pytest.raises(ScenarioError, match="before its batch can be waited for"):
+        load(QUICKSTART, ["training.loading=cached", "order={kind: p3, overlap: layers}"])
+    loading = load(QUICKSTART, ["training.loading={kind: cached, rate: 5 Mbit/s}"]).training.loading
+    assert Cached(**loading.options()).rate == 5e6
