@@ -43,7 +43,7 @@ from testbed.policy.collective.cost import (
 )
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import Shape
-from testbed.realtime.distributed.group import gloo_group
+from testbed.run.distributed.group import gloo_group
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld

@@ -17,7 +17,7 @@ REAL_ONLY = ("gloo",)
 def require_machine(plan: Plan) -> None:
     """Before anything starts. Raises ``CapabilityError`` when this machine cannot run the Plan."""
     if plan.technique.paradigm.kind in REAL_ONLY:
-        from testbed.realtime.distributed.role import require
+        from testbed.run.distributed.role import require
 
         require(plan)
 
@@ -26,7 +26,7 @@ def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, Nod
     """Makes the role of a node."""
     if plan.technique.paradigm.kind not in REAL_ONLY:
         return partial(make_role, files=files)
-    from testbed.realtime.distributed.role import distributed_worker
+    from testbed.run.distributed.role import distributed_worker
 
     def make(plan: Plan, node: NodePlan) -> AnyRole:
         return distributed_worker(plan, node) if node.role == "worker" else make_role(plan, node, files)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Plan
-from testbed.realtime.distributed import sockets
-from testbed.realtime.distributed.sockets import Ends, Meter, Place
+from testbed.run.distributed import sockets
+from testbed.run.distributed.sockets import Ends, Meter, Place
 from testbed.realtime.world import RealWorld
 
 LOOPBACK = "127.0.0.1"

@@ -16,7 +16,7 @@ from testbed.errors import CapabilityError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import GlooOptions
-from testbed.realtime.distributed.group import GROUPS, Group
+from testbed.run.distributed.group import GROUPS, Group
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 
