@@ -43,10 +43,10 @@ from testbed.policy.collective.cost import (
 )
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import Shape
-from testbed.run.distributed.group import gloo_group
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
+from testbed.run.distributed.group import gloo_group
 from testbed.scenario.load import loads
 
 ALGORITHMS = ("ring", "butterfly", "recursive_doubling")

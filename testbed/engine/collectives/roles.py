@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from testbed.codec.table import make_codec
 from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.step import EverybodysStep, OptimizerStep, SharedStep
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
@@ -23,6 +25,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, CODECS, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
+from testbed.policy.collective.shares import shares_of
 from testbed.training.learner import SegmentedLearner, values_sha256
 from testbed.world import Role, World
 
@@ -38,21 +41,48 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
     if options.coordinated and plan.training.compute == "modelled":
         raise ScenarioError("paradigm: 'coordinated' looks at numbers, and with 'compute: modelled' there are none")
 
+    _check_shares(plan, options, ranks)
+
     async def make_sums(world: World, mail: CollectiveMail) -> list[BucketSum]:
         make = _SumMaker(plan, options, world, mail, ranks)
         return [make.sum_of(number) for number in range(len(buckets))]
 
-    return data_parallel(plan, node, learner, buckets, make_sums)
+    def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
+        if options.optimizer_work == "everybody":
+            return EverybodysStep(plan.technique.optimizer, values)
+        names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
+        group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
+        shares = shares_of([value.numel() for value in values], len(names))
+        return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
+
+    return data_parallel(plan, node, learner, buckets, Parts(make_sums, make_step))
+
+
+def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
+    """Refuse what would do nothing, or give data centres other bits: norms are rounded by how tensors are cut."""
+    if plan.technique.optimizer.kind != "lars":
+        if options.optimizer_work == "norms":
+            raise ScenarioError("paradigm.optimizer_work: 'norms' are LARS'; write 'optimizer: lars', or 'update'")
+    elif options.optimizer_work != "everybody" and options.shared_by == "data_center":
+        if len({len(site) for site in ranks.sites}) > 1:
+            raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
 
 
 AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[AnyWorld]):
+    """Makes what sums gradients, bucket by bucket, and what steps with the sums."""
+
+    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]]
+    make_step: Callable[[AnyWorld, CollectiveMail, list[Tensor]], OptimizerStep]
+
+
 def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets,
-    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]],
-) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:  # fmt: skip
-    """The role of a worker whose gradients are summed, bucket by bucket, by what ``make_sums`` makes."""
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, parts: Parts[AnyWorld]
+) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:
+    """The role of a worker that sums gradients with all others, and steps, with these parts."""
 
     async def run(world: AnyWorld) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
@@ -66,8 +96,8 @@ def data_parallel(
         values = await first_values(world, everybody, learner, buckets)
         rounds = 0
         if node.trains:
-            sums = await make_sums(world, mail)
-            rounds = await AllReduceWorker(plan, node, learner, values, buckets, sums).run(world, membership)
+            sums, step = await parts.make_sums(world, mail), parts.make_step(world, mail, values)
+            rounds = await AllReduceWorker(plan, node, learner, buckets, sums, step).run(world, membership)
         await finish_loading(learner)
         await membership.finish()
         await reading

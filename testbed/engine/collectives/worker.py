@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.local_work import one_step
 from testbed.engine.membership import Membership
-from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, StepResult
-from testbed.training.optimizers import ModelOptimizer
-from testbed.world import Work, World
+from testbed.world import World
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
 
@@ -42,12 +42,11 @@ class AllReduceWorker:
     """One training worker. ``sums[i]`` adds up bucket i. All workers end every round with the same bits."""
 
     def __init__(
-        self, plan: Plan, node: NodePlan, learner: Learner, values: list[Tensor], buckets: Buckets,
-        sums: Sequence[BucketSum],
+        self, plan: Plan, node: NodePlan, learner: Learner, buckets: Buckets, sums: Sequence[BucketSum],
+        step: OptimizerStep,
     ) -> None:  # fmt: skip
-        optimizer: Choice = plan.technique.optimizer
         self._plan, self._learner, self._buckets, self._sums = plan, learner, buckets, sums
-        self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
+        self._step = step
         self._training = [worker.name for worker in plan.with_role("worker") if worker.trains]
         self._is_evaluator = node.name == self._training[0]
 
@@ -89,8 +88,5 @@ class AllReduceWorker:
             bucket = self._buckets[number]
             for key, total in zip(bucket, split(flat, bucket, self._learner.sizes), strict=True):
                 gradients[key] = total
-        # Adam reads and writes gradient, value and two moments
-        work = Work("optimizer", round_, size_bytes=4 * sum(total.nbytes for total in gradients))
-        await world.compute(work, lambda: self._optimizer.step(gradients))
-        self._learner.load(self._optimizer.values())
+        self._learner.load(await self._step(world, round_, gradients))
         return reached

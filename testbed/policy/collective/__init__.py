@@ -10,6 +10,7 @@ from testbed.policy.collective.butterfly import butterfly, recursive_doubling
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import Schedule, Shape
+from testbed.policy.collective.shares import KINDS as SHARED_WORK
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
 
 Algorithm = Callable[[Shape, int], Schedule]
@@ -61,11 +62,25 @@ class AllReduceOptions:
     coordinated: bool = field(
         default=False, metadata={"help": "hitopk: choose the largest of the whole data centre, not of each shard"}
     )
+    optimizer_work: str = field(
+        default="everybody",
+        metadata={
+            "help": "everybody: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
+            "update: each also updates its share, and all gather the new values",
+            "choices": SHARED_WORK,
+        },
+    )
+    shared_by: str = field(
+        default="data_center",
+        metadata={"help": "who shares the optimizer's work", "choices": ("data_center", "all")},
+    )
 
 
 def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
     """Options set to other than their default that the chosen algorithm does not look at."""
-    looked_at = {"algorithm", "bucket"}
+    looked_at = {"algorithm", "bucket", "optimizer_work"}
+    if options.optimizer_work != "everybody":
+        looked_at.add("shared_by")
     if options.algorithm in ALL_REDUCE:
         looked_at |= {"segments", "rank_order"}
     else:

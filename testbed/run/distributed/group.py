@@ -15,9 +15,9 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Plan
+from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
 from testbed.run.distributed.sockets import Ends, Meter, Place
-from testbed.realtime.world import RealWorld
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,16 +9,17 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.roles import data_parallel
+from testbed.engine.collectives.roles import Parts, data_parallel
+from testbed.engine.collectives.step import EverybodysStep, OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import GlooOptions
-from testbed.run.distributed.group import GROUPS, Group
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
+from testbed.run.distributed.group import GROUPS, Group
 
 
 def require(plan: Plan) -> None:
@@ -46,7 +47,10 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
         group = await GROUPS[options.backend](world, plan, peers)
         return [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
 
-    return data_parallel(plan, node, learner, buckets, make_sums)
+    def make_step(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
+        return EverybodysStep(plan.technique.optimizer, values)
+
+    return data_parallel(plan, node, learner, buckets, Parts(make_sums, make_step))
 
 
 class LibrarySum:

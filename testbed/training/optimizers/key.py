@@ -101,9 +101,13 @@ class KeyOptimizer:
         self._optimizer.step()
         self.value.grad = None
 
-    def norms(self, gradient: Tensor) -> Norms:
-        """L2 norms of the value and of the gradient as ``step`` would take it; those of slices add up by squares."""
-        return norms_of(self.value, self._clipped(gradient.to(self.value.device)))
+    def norms(self, gradient: Tensor, start: int = 0) -> Norms:
+        """L2 norms of the value and of the gradient as ``step`` would take it; those of slices add up by squares.
+
+        ``gradient`` may be of the elements from ``start`` on alone; then the value's norm is of these, too.
+        """
+        value = self.value[start : start + gradient.numel()]
+        return norms_of(value, self._clipped(gradient.to(self.value.device)))
 
     def state(self) -> State:
         """A copy of all that the next step depends on, by name."""

@@ -19,7 +19,8 @@ class Lars(torch.optim.Optimizer):
     """Algorithm 1 of the paper: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
 
     λ is 1 where a norm is 0 (biases begin at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
-    taken over the tensor given, unless the group's ``norms`` says what they are over the whole of a sliced tensor.
+    taken over the tensor given, unless the group's ``norms`` says what they are over the whole of a sliced tensor;
+    who gives them decides about its size, too.
     """
 
     def __init__(self, value: Tensor, momentum: float, weight_decay: float, trust: float, adapt_from: int) -> None:
@@ -48,9 +49,11 @@ def norms_of(value: Tensor, gradient: Tensor) -> Norms:
 
 
 def _ratio(group: dict[str, Any], value: Tensor, gradient: Tensor) -> float:
-    if value.numel() < group["adapt_from"]:
-        return 1.0
-    norms = group["norms"] or norms_of(value, gradient)
+    norms = group["norms"]
+    if norms is None:
+        if value.numel() < group["adapt_from"]:
+            return 1.0
+        norms = norms_of(value, gradient)
     if norms.value == 0 or norms.gradient == 0:
         return 1.0
     return float(group["trust"] * norms.value / (norms.gradient + group["weight_decay"] * norms.value))

@@ -13,9 +13,9 @@ import torch
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Choice, Plan
+from testbed.realtime.fleet import Fleet
 from testbed.run.distributed import role as role_module
 from testbed.run.distributed.role import distributed_worker, require
-from testbed.realtime.fleet import Fleet
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import role_of, run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual

@@ -1,0 +1,121 @@
+"""The optimizer step after gradients are summed: done by every worker, or shared between them (see ``policy…shares``).
+
+All workers end with the same bits: norms are sums of squares in double precision, added in rank order, and each element
+is updated by one worker, or by all in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.plan.model import Choice
+from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
+from testbed.training.optimizers import KeyOptimizer, Norms
+from testbed.world import Work, World
+
+
+class OptimizerStep(Protocol):
+    """Values and how they change."""
+
+    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The new values of all keys."""
+
+
+class EverybodysStep:
+    """Every worker takes the whole step."""
+
+    def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
+        self._keys = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
+        self._reads = UPDATE_READS + (NORM_READS if optimizer.kind == "lars" else 0)
+
+    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+        def step() -> None:
+            for key, gradient in zip(self._keys, gradients, strict=True):
+                key.step(gradient)
+
+        work = Work("optimizer", round_, size_bytes=self._reads * sum(gradient.nbytes for gradient in gradients))
+        await world.compute(work, step)
+        return [key.value for key in self._keys]
+
+
+class SharedStep:
+    """Each takes the norms of its share; and updates it (``updates``), or all update everything with all norms."""
+
+    def __init__(
+        self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool
+    ) -> None:  # fmt: skip
+        self._group, self._shares, self._updates = group, shares, updates
+        self._sizes, self._norms = [value.numel() for value in values], optimizer.kind == "lars"
+        self._adapt_from = optimizer.options.get("adapt_from", 0)
+        everything = tuple(Piece(key, 0, size) for key, size in enumerate(self._sizes))
+        self._mine = shares[group.rank]
+        self._stepped = self._mine if updates else everything
+
+        def make(pieces: Sequence[Piece]) -> list[KeyOptimizer]:
+            cut = [values[piece.key][piece.start : piece.stop] for piece in pieces]
+            return [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in cut]
+
+        self._optimizers = make(self._stepped)
+
+    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+        self._group.round = round_
+        norms = await self._gather_norms(world, round_, gradients) if self._norms else None
+
+        def step() -> None:
+            for one, piece in zip(self._optimizers, self._stepped, strict=True):
+                gradient = gradients[piece.key][piece.start : piece.stop]
+                one.step(gradient, norms=norms[piece.key] if norms else None)
+
+        work = Work("optimizer", round_, size_bytes=UPDATE_READS * _bytes(self._stepped))
+        await world.compute(work, step)
+        return await self._gather_values() if self._updates else [one.value for one in self._optimizers]
+
+    async def _gather_norms(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Norms]:
+        """Of whole tensors, from the squares of everybody's pieces."""
+        work = Work("optimizer", round_, size_bytes=NORM_READS * _bytes(self._mine))
+        squares = await world.compute(work, lambda: self._squares(gradients))
+        total = torch.zeros_like(squares)
+        for part in await self._group.all_gather(squares):
+            total += part
+        if total.is_meta:
+            return [Norms(1.0, 1.0)] * len(self._sizes)
+        roots = [Norms(sqrt(value), sqrt(gradient)) for value, gradient in total.tolist()]
+        # no norm, no ratio: LARS leaves small tensors as they are, and a piece does not know how large its tensor is
+        return [
+            norm if size >= self._adapt_from else Norms(0.0, 0.0) for size, norm in zip(self._sizes, roots, strict=True)
+        ]
+
+    def _squares(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Sums of squares of this worker's pieces of values and gradients: float64 [keys, 2]."""
+        if gradients[0].is_meta:
+            return torch.zeros(len(self._sizes), 2, dtype=torch.float64, device="meta")
+        squares = torch.zeros(len(self._sizes), 2, dtype=torch.float64)
+        optimizers = {piece: one for piece, one in zip(self._stepped, self._optimizers, strict=True)}
+        for piece in self._mine:
+            gradient, whole = (
+                gradients[piece.key][piece.start : piece.stop],
+                Piece(piece.key, 0, self._sizes[piece.key]),
+            )
+            one = optimizers[piece if self._updates else whole]
+            norms = one.norms(gradient, 0 if self._updates else piece.start)
+            squares[piece.key] += torch.tensor([norms.value**2, norms.gradient**2], dtype=torch.float64)
+        return squares
+
+    async def _gather_values(self) -> list[Tensor]:
+        """Every worker's new pieces, put together."""
+        new = torch.cat([one.value for one in self._optimizers] or [torch.zeros(0)])
+        values = [torch.empty(size, device=new.device) for size in self._sizes]
+        for share, part in zip(self._shares, await self._group.all_gather(new), strict=True):
+            for piece, value in zip(share, torch.split(part, [piece.size for piece in share]), strict=True):
+                values[piece.key][piece.start : piece.stop] = value
+        return values
+
+
+def _bytes(pieces: Sequence[Piece]) -> int:
+    return 4 * sum(piece.size for piece in pieces)
