@@ -84,6 +84,9 @@ class Settings:
     delay_ms: float
     repeats: int
     mac: str
+    segments: int
+    queue_ms: float
+    control: str
 
     @property
     def link(self) -> Link:
@@ -96,6 +99,8 @@ def plan_of(settings: Settings) -> Plan:
     names = [f"dc{rank}" for rank in range(settings.ranks)]
     sites = [{"name": name, "workers": 1, **({"central": True} if name == "dc0" else {})} for name in names]
     link = {"rate": f"{settings.rate_mbps:g} Mbit/s", "delay": f"{settings.delay_ms / 2:g} ms"}
+    if settings.queue_ms:
+        link["queue"] = f"{settings.queue_ms:g} ms"
     scenario = {
         "version": 1, "name": "allreduce-times", "seed": 1, "run": {"on": settings.on},
         "topology": {
@@ -104,7 +109,7 @@ def plan_of(settings: Settings) -> Plan:
             "lan": {"rate": "1 Gbit/s", "delay": f"{LAN_DELAY_S * 1e3:g} ms"},
         },
         "training": {"model": "mlp", "data": "digits", "iterations": 1, "evaluate_every": 1},
-        "transport": {"mac": settings.mac}, "paradigm": "allreduce",
+        "transport": {"mac": settings.mac, "congestion_control": settings.control}, "paradigm": "allreduce",
     }  # fmt: skip
     return build_plan(loads(json.dumps(scenario)), settings.on)
 
@@ -120,7 +125,7 @@ def bench(plan: Plan, node: NodePlan, settings: Settings) -> AnyRole:
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         names = [worker.name for worker in plan.with_role("worker")]
-        peers = Collectives(world, mail, names)
+        peers = Collectives(world, mail, names, shape=Shape(len(names), segments=settings.segments))
         group = await gloo_group(world, plan, peers)
 
         async def gloo(tensor: Tensor) -> None:
@@ -189,9 +194,11 @@ def _rows(settings: Settings, directory: Path) -> list[Row]:
 def _predicted(settings: Settings, size: int, name: str) -> float | None:
     if settings.on == "local" or name not in ALL_REDUCE:
         return None
-    if name in FORMS and not settings.ranks & (settings.ranks - 1):
+    if name in FORMS and settings.segments == 1 and not settings.ranks & (settings.ranks - 1):
         return FORMS[name](settings.ranks, size, settings.link)
-    schedules = [ALL_REDUCE[name](Shape(settings.ranks), rank) for rank in range(settings.ranks)]
+    schedules = [
+        ALL_REDUCE[name](Shape(settings.ranks, segments=settings.segments), rank) for rank in range(settings.ranks)
+    ]
     return max(finish_times_s(schedules, size, lambda a, b: settings.link, settings.link.beta_s))
 
 
@@ -217,7 +224,8 @@ def main() -> int:
     rows: list[Row] = []
     for ranks in options.ranks:
         settings = Settings(ranks, tuple(int(size * 1e6) for size in options.sizes), tuple(options.algorithms),
-                            options.on, options.rate, options.delay, options.repeats, options.mac)  # fmt: skip
+                            options.on, options.rate, options.delay, options.repeats, options.mac,
+                            options.segments, options.queue, options.control)  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             mine = measure(settings, Path(folder))
         rows += mine
@@ -257,6 +265,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--delay", type=float, default=10, metavar="MS")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--mac", choices=("hmac-sha256", "crc32"), default="hmac-sha256")
+    parser.add_argument("--segments", type=int, default=1, help="parts in which our own are pipelined")
+    parser.add_argument("--queue", type=float, default=0, metavar="MS", help="of each link, as time to drain")
+    parser.add_argument("--control", default="cubic", help="TCP's congestion control")
     parser.add_argument("--out", type=Path)
     return parser
 

@@ -3,8 +3,9 @@
     python -m analysis.experiments.data_cache OUT [--on simulate]
 
 The scenario ``scenarios/paradigms/data-cache.yaml`` on one worker per data centre: without any cache (every batch from
-the store, nothing ahead), with the cache from cold, the same again with the disk that the first run has filled, and with
-samples decoded in memory from the start. Writes ``data_cache.csv`` and ``data_cache.png``. All must end with equal bits.
+the store, nothing ahead), with the cache from cold, the same again with the disk that the first run has filled, and
+with samples decoded in memory from the start. Writes ``data_cache.csv`` and ``data_cache.png``. All must end with equal
+bits.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def measure(out: Path, back_end: str) -> dict[str, Run]:
 
 
 def table(runs: dict[str, Run]) -> pd.DataFrame:
-    """One row per variant and round of the first worker: ``variant, round, iteration_s, waited_s``, samples by level."""
+    """One row per variant and round of the first worker: ``iteration_s, waited_s``, and samples by level."""
     import pandas as pd
 
     parts = []

@@ -63,9 +63,10 @@ def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
     if plan.technique.optimizer.kind != "lars":
         if options.optimizer_work == "norms":
             raise ScenarioError("paradigm.optimizer_work: 'norms' are LARS'; write 'optimizer: lars', or 'update'")
-    elif options.optimizer_work != "everybody" and options.shared_by == "data_center":
-        if len({len(site) for site in ranks.sites}) > 1:
-            raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
+        return
+    shared = options.optimizer_work != "everybody" and options.shared_by == "data_center"
+    if shared and len({len(site) for site in ranks.sites}) > 1:
+        raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
 
 
 AnyWorld = TypeVar("AnyWorld", bound=World)

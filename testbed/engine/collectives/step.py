@@ -96,12 +96,10 @@ class SharedStep:
         if gradients[0].is_meta:
             return torch.zeros(len(self._sizes), 2, dtype=torch.float64, device="meta")
         squares = torch.zeros(len(self._sizes), 2, dtype=torch.float64)
-        optimizers = {piece: one for piece, one in zip(self._stepped, self._optimizers, strict=True)}
+        optimizers = dict(zip(self._stepped, self._optimizers, strict=True))
         for piece in self._mine:
-            gradient, whole = (
-                gradients[piece.key][piece.start : piece.stop],
-                Piece(piece.key, 0, self._sizes[piece.key]),
-            )
+            gradient = gradients[piece.key][piece.start : piece.stop]
+            whole = Piece(piece.key, 0, self._sizes[piece.key])
             one = optimizers[piece if self._updates else whole]
             norms = one.norms(gradient, 0 if self._updates else piece.start)
             squares[piece.key] += torch.tensor([norms.value**2, norms.gradient**2], dtype=torch.float64)
