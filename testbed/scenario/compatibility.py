@@ -61,7 +61,16 @@ class Gloo(GlooOptions):
     tiers: ClassVar[int] = 0
 
 
-PARADIGMS = {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo}
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """Known, so that it can be refused with the reason."""
+
+    tiers: ClassVar[int] = 0
+
+
+PARADIGMS = {
+    "hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "mpi": Mpi,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,12 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.paradigm.kind == "gloo" and scenario.codec.tier2.kind != "none",
         "torch.distributed sums what workers hold, as it is",
         "write 'codec: none'",
+    ),
+    Refused(
+        ("paradigm",),
+        lambda scenario: scenario.paradigm.kind == "mpi",
+        "mpirun starts ranks of its own, outside the hosts of a run, and this release cannot make its workers ranks",
+        "write 'gloo' for the all-reduce of another library on the same hosts and links",
     ),
     Refused(
         ("paradigm",),
