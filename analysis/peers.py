@@ -119,9 +119,9 @@ def waits(frames: Mapping[str, pd.DataFrame], plan: Mapping[str, Any]) -> Iterat
             yield from _for_neighbours(frames["transfers"], ends)
         return
     for _, of_round in ends.groupby(level="round"):
-        nodes = of_round.droplevel("round")
-        last = nodes.idxmax()
-        yield from (("all-reduce", node, last, nodes[last] - end) for node, end in nodes.items() if node != last)
+        nodes = {str(node): float(end_s) for (_, node), end_s in of_round.to_dict().items()}
+        last = max(nodes, key=nodes.__getitem__)
+        yield from (("all-reduce", node, last, nodes[last] - end_s) for node, end_s in nodes.items() if node != last)
 
 
 def _for_neighbours(transfers: pd.DataFrame, ends: pd.Series) -> Iterator[tuple[str, str, str, float]]:

@@ -33,7 +33,7 @@ CACHE = "kind: cached, rate: 200 kbit/s, latency: 20 ms, decode: 0.2 ms"
 def variants(disk: Path) -> dict[str, str]:
     """Label to ``training.loading``. The order matters: the second fills the disk for the third."""
     return {
-        "no cache": f"{{{CACHE}, memory: 0 bytes, disk: 0 bytes, prefetch: 0}}",
+        "no cache": f"{{{CACHE}, memory: 1 bytes, disk: 1 bytes, prefetch: 0}}",
         "cache, cold": f"{{{CACHE}, prefetch: 2, folder: '{disk}'}}",
         "cache, warm disk": f"{{{CACHE}, prefetch: 2, folder: '{disk}'}}",
         "all in memory": "in_memory",

@@ -34,7 +34,7 @@ class LoadingTrainer(Trainer):
         self._ready: dict[int, Batch] = {}
         self._loader: Loader
 
-    def begin(self, world: World, inbox: Inbox) -> None:
+    def open(self, world: World, inbox: Inbox) -> None:
         """From now on this worker loads, and gives to others."""
         requests = Requests(world, inbox)
         mates = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
@@ -71,7 +71,7 @@ class LoadingTrainer(Trainer):
 def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
     """Before anybody can ask for samples."""
     if isinstance(learner, LoadingTrainer):
-        learner.begin(world, inbox)
+        learner.open(world, inbox)
 
 
 async def loaded(learner: Learner, step: int, round_: int) -> None:

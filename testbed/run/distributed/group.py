@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
@@ -19,6 +19,7 @@ from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
 from testbed.run.distributed.sockets import Ends, Meter, Place
 
+_LIBRARY: Any = torch.distributed  # its stubs leave out much of what it has
 LOOPBACK = "127.0.0.1"
 
 
@@ -36,15 +37,15 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     """Gloo, over TCP between the workers' own addresses, connected from each to each."""
     address = plan.node(world.node).address or LOOPBACK
     before = sockets.listening()
-    device = dist.ProcessGroupGloo.create_device(hostname=address)
+    device = _LIBRARY.ProcessGroupGloo.create_device(hostname=address)
     (listener,) = sockets.listening() - before
     store = await _store(plan, peers)
     timeout = timedelta(seconds=plan.timeouts.step_deadline_s)
 
     def make() -> Any:
-        options = dist.ProcessGroupGloo._Options()
+        options = _LIBRARY.ProcessGroupGloo._Options()
         options._devices, options._threads, options._timeout = [device], 2, timeout
-        return dist.ProcessGroupGloo(store, peers.rank, peers.size, options)
+        return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
     return _Gloo(made, store, Meter(await _whose(peers, listener)))
@@ -53,8 +54,8 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
 async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     """NCCL, one GPU per worker, by rank."""
     store, device = await _store(plan, peers), torch.device("cuda", peers.rank)
-    make = dist.ProcessGroupNCCL
-    return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size), store, device)
+    make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
+    return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size, options), store, device)
 
 
 async def _store(plan: Plan, peers: Collectives) -> Any:
@@ -63,7 +64,7 @@ async def _store(plan: Plan, peers: Collectives) -> Any:
     timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
 
     def make(port: int, first: bool) -> Any:
-        return dist.TCPStore(host, port, peers.size, first, timeout=timeout, wait_for_workers=False)
+        return _LIBRARY.TCPStore(host, port, peers.size, first, timeout=timeout, wait_for_workers=False)
 
     port = torch.zeros(1, dtype=torch.int64)
     if peers.rank == 0:
