@@ -119,7 +119,8 @@ def waits(frames: Mapping[str, pd.DataFrame], plan: Mapping[str, Any]) -> Iterat
             yield from _for_neighbours(frames["transfers"], ends)
         return
     for _, of_round in ends.groupby(level="round"):
-        nodes = {str(node): float(end_s) for (_, node), end_s in of_round.to_dict().items()}
+        rows = of_round.reset_index()
+        nodes = dict(zip(rows["node"].tolist(), rows["t_s"].tolist(), strict=True))
         last = max(nodes, key=nodes.__getitem__)
         yield from (("all-reduce", node, last, nodes[last] - end_s) for node, end_s in nodes.items() if node != last)
 
