@@ -59,6 +59,7 @@ class Gloo(GlooOptions):
     """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
 
     tiers: ClassVar[int] = 0
+    virtual: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Mpi:
     """Known, so that it can be refused with the reason."""
 
     tiers: ClassVar[int] = 0
+    virtual: ClassVar[bool] = False
 
 
 PARADIGMS = {

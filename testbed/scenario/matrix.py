@@ -2,7 +2,8 @@
 
 Nothing is decided here: the verdicts are those of ``testbed.scenario.compatibility``, asked pair by pair. What is
 written here is what a pair needs beside itself (``settings``), such as where the optimizer runs under HFA.
-``testbed matrix`` prints the result, and a test holds scenarios/README.md to it.
+``testbed matrix`` prints the result, and a test holds scenarios/README.md to it. Cells are run in virtual time, so
+paradigms that it cannot see (``virtual = False``: other libraries' all-reduce) have none; they go with defaults only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from testbed.scenario.load import loads
 from testbed.scenario.schema import Scenario
 
 AXES: dict[str, tuple[str, ...]] = {
-    "paradigm": tuple(PARADIGMS),
+    "paradigm": tuple(kind for kind, entry in PARADIGMS.items() if getattr(entry, "virtual", True)),
     "sync": tuple(SYNC),
     "codec": tuple(CODECS),
     "order": tuple(ORDERS),

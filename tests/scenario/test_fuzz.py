@@ -111,6 +111,7 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("paradigm=gossip", "shard=multigps"),
         ("paradigm=gossip", "order=p3"),
         ("paradigm=gloo", "run.on=simulate"),
+        ("paradigm=gloo", "codec=fp16"),
         ("paradigm=mpi",),
         ("training.loading=cached", "training.compute=modelled", "run.on=simulate"),
         ("training.loading=cached", "order={kind: p3, overlap: layers}"),
