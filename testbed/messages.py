@@ -43,6 +43,7 @@ class Kind(StrEnum):
     BARRIER = "barrier"  # node → scheduler: I have reached it
     RELEASE = "release"  # scheduler → node: everybody has
     DONE = "done"  # node → scheduler: I have finished
+    LEAVE = "leave"  # child → server: I shall push no more
     COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
     ASK = "ask"  # member of an overlay → its root: I am ready to send this chunk
     TELL = "tell"  # root → member: send it to that node

@@ -32,6 +32,10 @@ class Contributions:
         assert where not in self._held, f"{member} pushed key {key} of round {round_} twice"
         self._held[where] = contribution
 
+    def begun(self) -> list[tuple[int, int]]:
+        """(key, round) of what has arrived and has not been taken."""
+        return sorted({(key, round_) for _, key, round_ in self._held})
+
     def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[Contribution]:
         """Those of ``members``, in their order; their wait ends ``now_s``."""
         taken = [self._held.pop((member, key, round_)) for member in members]

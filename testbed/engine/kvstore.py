@@ -132,6 +132,13 @@ class KVStore:
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
         return [(await self.value(key, PULL_ROUND)).tensor for key in keys]
 
+    async def leave(self) -> None:
+        """Tell the servers that this child pushes no more, once all that it pushed is answered."""
+        for (key, round_), future in list(self._pending.items()):
+            await self._world.wait(future, f"round {round_} of key {key}, before leaving")
+        for server in self._servers:
+            await self._world.send(server, Message(Kind.LEAVE))
+
     def state(self) -> dict[str, Any]:
         """What its codec remembers; between two rounds there is nothing else."""
         return codec_state(self._codec)

@@ -89,6 +89,7 @@ def _script(plan: Plan, node: NodePlan) -> Role:
         await membership.join()
         worker = ScriptWorker(world, membership, store, job, plan.training.iterations)
         await worker.run(script.start(path, job, plan.seed))
+        await store.leave()
         await membership.finish()
         await reading
         digest = values_sha256(worker.values)

@@ -16,9 +16,10 @@ from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import PULL_ROUND, Advice, Send, Value
 from testbed.engine.upstream import Total, Upstream
+from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
-from testbed.policy.events import Answer, Combine, Effect, Push, Report, SyncPolicy
-from testbed.world import Work, World
+from testbed.policy.events import Answer, Bounded, Combine, Effect, Push, Report, SyncPolicy
+from testbed.world import Future, Work, World
 
 CodecMaker = Callable[[], Codec]
 
@@ -47,6 +48,8 @@ class Server:
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
         self._ending = False
+        self._left: set[str] = set()
+        self._at_work: list[Future[None]] = []  # under a bounded policy: effects that are being carried out
         self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
         self._priorities: dict[int, int] = {}  # of keys, as their pushes came; answers go back with the same
@@ -54,6 +57,7 @@ class Server:
         inbox.on(Kind.INIT, self._on_init)
         inbox.on(Kind.PUSH, self._on_push)
         inbox.on(Kind.PULL, self._on_pull)
+        inbox.on(Kind.LEAVE, self._on_leave)
 
     def values(self) -> list[Tensor]:
         """Current values in the order of keys."""
@@ -120,7 +124,11 @@ class Server:
         reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
-            self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
+            task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
+            if isinstance(self._policy, Bounded):
+                self._at_work = [*(each for each in self._at_work if not each.done()), task]
+        if self._left:
+            self._check_nobody_waits_in_vain(key, message.round)
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -142,16 +150,15 @@ class Server:
             merged_notes([each.notes for each in taken]),
             self._priorities[effect.key],
         )
-        if effect.up:
-            self._values[effect.key] = await self._upstream.apply(total)
-        else:
-            # nobody outside heard what these members' notes say; whether this is the last round, they say again
-            self._values[effect.key] = Value(tensor, Advice())
+        # only what has been above can end the run: in a round inside, other data centres would not hear of it
+        value = await self._upstream.apply(total) if effect.up else Value(tensor)
+        self._values[effect.key] = value
+        if value.advice.last and not self._ending:
+            self._end()
         self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
 
     async def _answer(self, effect: Answer) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
-        self._ending = self._ending or value.advice.last
         steps = value.advice.steps or effect.steps
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             held_s = self._contributions.waited_s(member, key, round_, now_s)
@@ -162,6 +169,37 @@ class Server:
             parts = self._codecs[member].encode_value(key, value.tensor)
             self._upstream.handed_out(key, value.tensor, member)
             await self._send(member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key]))
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """From now on every answer says that it is the last; so whoever is held would be held for ever."""
+        self._ending = True
+        self._world.spawn(self._let_go(tuple(self._codecs)), "answer whom nobody will free")
+
+    def _on_leave(self, message: Message) -> None:
+        """A script has ended, or those of all workers of a data centre have."""
+        self._left.add(message.sender)
+        for key, round_ in self._contributions.begun():
+            self._check_nobody_waits_in_vain(key, round_)
+        self._world.spawn(self._let_go((message.sender,)), f"{message.sender} leaves")
+
+    async def _let_go(self, members: Sequence[str]) -> None:
+        if isinstance(self._policy, Bounded):
+            effects = self._policy.leave(members)
+            for task in self._at_work:  # the values that are about to be answered with
+                await self._world.wait(task, "updates before the last answers")
+            await self._carry_out(effects)
+        if self._left.issuperset(self._codecs):
+            await self._upstream.leave()
+
+    def _check_nobody_waits_in_vain(self, key: int, round_: int) -> None:
+        gone = [member for member in self._policy.waiting_for(key, round_) if member in self._left]
+        if gone:
+            raise RunFailed(
+                f"round {round_} of key {key} waits for {gone[0]}, whose script has ended: where all wait for all, "
+                "all workers make the same number of steps (make it so, or write 'sync: mixedsync', 'tap' or 'ssp')"
+            )
 
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:

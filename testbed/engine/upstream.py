@@ -43,6 +43,9 @@ class Upstream(Protocol):
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         """``member`` is being sent ``value``: what it computes next, it computes there."""
 
+    async def leave(self) -> None:
+        """All children have pushed for the last time."""
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, between two rounds."""
 
@@ -90,6 +93,9 @@ class ParentServers:
 
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         pass
+
+    async def leave(self) -> None:
+        await self._store.leave()
 
     def state(self) -> dict[str, Any]:
         return {str(key): round_ for key, round_ in self._next_round.items()} | under("codec", self._store.state())
@@ -177,6 +183,9 @@ class Top:
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         self._seen[key, member] = self._versions[key]
         self._keys[key].pulled(member, value)
+
+    async def leave(self) -> None:
+        pass
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}

@@ -7,10 +7,10 @@ in every world, and a test drives a policy with a list of pushes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 
 class Contribution(StrEnum):
@@ -88,3 +88,11 @@ class SyncPolicy(Protocol):
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Members whose push of (key, round) is still missing while others wait for it."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A policy that has applied what it does not answer yet: until the slower have come closer."""
+
+    def leave(self, members: Collection[str]) -> list[Effect]:
+        """Nobody waits for ``members`` any more. Returns whom that frees."""

@@ -19,7 +19,7 @@ from testbed.policy.gossip import GossipOptions
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
 from testbed.scenario.rules import Found
-from testbed.scenario.sync_rules import sync_problems
+from testbed.scenario.sync_rules import ASYNCHRONOUS, sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
 
 if TYPE_CHECKING:
@@ -123,6 +123,17 @@ REFUSED: tuple[Refused, ...] = (
         ),
         "'overlap: layers' cuts a step at its layers, and a script's step is the script's own",
         "write 'overlap: none'; slices and priorities work all the same",
+    ),
+    Refused(
+        ("sync", "tier2", "staleness"),
+        lambda scenario: (
+            scenario.training.model.kind == "script"
+            and scenario.paradigm.trait("tiers") == 2
+            and scenario.sync.tier1.kind in ASYNCHRONOUS
+            and scenario.sync.tier2.options().get("staleness") == 0
+        ),
+        "a script may end when it likes, and those beside it would then wait with half of a round of their data centre",
+        "write 1 or more, or 'sync: fsa', or 'paradigm: ps'",
     ),
     Refused(
         ("sync",),

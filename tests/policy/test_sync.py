@@ -109,6 +109,24 @@ def test_ssp_without_a_bound_is_tap() -> None:
     assert loose == race(Tap(tuple(speeds), Tap.Options()), speeds, rounds=9)
 
 
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=5), st.integers(0, 3), st.randoms())
+def test_nobody_waits_for_who_has_left(ends: list[int], bound: int, chance: random.Random) -> None:
+    """Members that stop after unequal numbers of rounds, and say so: all the others come to their ends."""
+    members = tuple(f"m{number}" for number in range(len(ends)))
+    policy = Ssp(members, Ssp.Options(staleness=bound))
+    left, clock, free = dict(zip(members, ends, strict=True)), dict.fromkeys(members, 0), set(members)
+    while free:
+        member = chance.choice(sorted(free))
+        free.remove(member)
+        if clock[member] == left[member]:
+            effects = policy.leave([member])
+        else:
+            effects = push(policy, member, clock[member])
+            clock[member] += 1
+        free.update(name for effect in effects if isinstance(effect, Answer) for name in effect.members)
+    assert clock == left
+
+
 def test_hfa_goes_up_every_k2th_round_for_every_key() -> None:
     policy = Hfa(MEMBERS, Hfa.Options(k1=20, k2=3))
     ups = []

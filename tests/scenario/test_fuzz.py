@@ -128,6 +128,7 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("codec=twobit", "checkpoint={every: 5}"),
         (*SCRIPT, "paradigm=gossip"),
         (*SCRIPT, "order={kind: p3, overlap: layers}"),
+        (*SCRIPT, "sync={tier1: tap, tier2: {kind: ssp, staleness: 0}}"),
     ]
     messages = []
     for overrides in examples:

@@ -5,12 +5,14 @@ has finished c rounds may begin its next one iff c − min over members ≤ stal
 infinite staleness is TAP. Clocks are kept per key, since keys travel independently.
 
 Where workers below do not wait for each other, a data centre with n of them pushes n times in a round: its clock then
-goes on by one with every n-th push.
+goes on by one with every n-th push. Who has left (a script that has ended; everybody, once the target is reached) is
+waited for no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -33,6 +35,7 @@ class Ssp:
         self._members, self._staleness = members, options.staleness
         self._pushes_per_round = dict.fromkeys(members, 1)
         self._first_round = 0
+        self._left: set[str] = set()
         self._pushes: dict[int, dict[str, int]] = {}  # by key and member
         self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
@@ -48,23 +51,33 @@ class Ssp:
         pushes = self._pushes.setdefault(push.key, self._first_pushes())
         assert push.round == pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
         pushes[push.member] = push.round + 1
-        held = [*self._held.get(push.key, ()), (push.member, push.round)]
-        reach = min(self._clocks(push.key).values()) + self._staleness
-        free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
-        self._held[push.key] = [pair for pair in held if pair not in free]
-        effects: list[Effect] = [Combine(push.key, push.round, (push.member,))]
-        if not free:
-            return effects
-        members, rounds = zip(*free, strict=True)
-        return [*effects, Answer(push.key, rounds, members, by=push.member)]
+        self._held.setdefault(push.key, []).append((push.member, push.round))
+        return [Combine(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]
+
+    def leave(self, members: Collection[str]) -> list[Effect]:
+        self._left.update(members)
+        return [effect for key in list(self._held) for effect in self._free(key, "")]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """The slowest, for whom all held members wait."""
         if not self._held.get(key):
             return ()
+        clocks, slowest = self._clocks(key), self._slowest(key)
+        return tuple(member for member in self._members if clocks[member] == slowest and member not in self._left)
+
+    def _free(self, key: int, by: str) -> list[Effect]:
+        """The answers that are within the bound by now; ``by``: whose push it was."""
+        held, reach = self._held[key], self._slowest(key) + self._staleness
+        free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
+        self._held[key] = [pair for pair in held if pair not in free]
+        if not free:
+            return []
+        members, rounds = zip(*free, strict=True)
+        return [Answer(key, rounds, members, by=by)]
+
+    def _slowest(self, key: int) -> float:
         clocks = self._clocks(key)
-        slowest = min(clocks.values())
-        return tuple(member for member in self._members if clocks[member] == slowest)
+        return min((clocks[member] for member in self._members if member not in self._left), default=math.inf)
 
     def _first_pushes(self) -> dict[str, int]:
         return {member: self._first_round * count for member, count in self._pushes_per_round.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,83 @@ def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradien
 def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str, tmp_path: Path) -> None:
     done = run(tmp_path / "run", f"sync={sync}", scenario=scenario(tmp_path / "a", LOOP))
     assert max(event["version"] for event in done.of_kind("update")) == (12 if sync == "mixedsync" else 18)
+
+
+SLICES = "order={kind: p3, slice: 16 bytes, overlap: none}"  # the weight is of 48 bytes
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@pytest.mark.parametrize("order", ["order={kind: p3, overlap: none}", SLICES])
+def test_slices_and_priorities_leave_the_bits_alone(order: str, paradigm: str, tmp_path: Path) -> None:
+    path, overrides = scenario(tmp_path / "a", LOOP), (f"paradigm={paradigm}", order)
+    plain, p3 = run(tmp_path / "1", overrides[0], scenario=path), run(tmp_path / "2", *overrides, scenario=path)
+    pushes = [sum(event["message"] == "push" for event in each.of_kind("transfer")) for each in (plain, p3)]
+    assert pushes[1] == (2 * pushes[0] if order == SLICES else pushes[0])  # two keys in four pieces
+    expected = values_sha256(plain.results["east/worker1"])
+    assert {values_sha256(p3.results[name]) for name in ("hub/worker0", "east/worker0")} == {expected}
+    assert values_sha256(sockets(path, *overrides)["east/worker0"]) == expected
+
+
+LARGE = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+for key in ("early", "urgent"):
+    store.init(key, torch.zeros(20_000))
+for round_ in range(3):
+    later = [store.push("early", torch.ones(20_000), priority=0), store.push("urgent", torch.ones(20_000), priority=9)]
+    for handle in later:
+        assert handle.wait().unique().tolist() == [3.0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "overtakes"), [("p3, slice: 4 KB, overlap: none", True), ("fifo, slice: 4 KB", True)]
+)
+def test_a_scripts_own_priorities_hold_on_the_wan(order: str, overtakes: bool, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "a", LARGE)
+    done = run(tmp_path / "run", f"order={{kind: {order}}}", "topology.links[*].rate=2 Mbit/s", scenario=path)
+    keys = [event["key"] for event in done.of_kind("transfer", "hub/global0")
+            if event["message"] == "push" and event["tier"] == "wan" and event["round"] == 1]  # fmt: skip
+    urgent, early = ([place for place, key in enumerate(keys) if (key >= 20) == is_urgent] for is_urgent in (1, 0))
+    assert len(urgent) == len(early) == 20
+    assert (sum(urgent) < sum(early)) == overtakes
+
+
+def test_p3_says_what_it_cannot_do_with_a_script(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="a script's step is the script's own.*overlap: none"):
+        load(scenario(tmp_path, LOOP), ["order=p3"])
+
+
+UNEQUAL = LOOP.replace("range(6)", "range(3 + 4 * store.rank)")  # 3, 7 and 11 steps
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@pytest.mark.parametrize("sync", ["tap", "{kind: ssp, staleness: 1}", "{kind: ssp, staleness: 0}"])
+def test_where_nobody_waits_for_all_scripts_may_end_when_they_like(sync: str, paradigm: str, tmp_path: Path) -> None:
+    """Who has ended is waited for no more; at staleness 0 below the WAN that cannot be, and is refused."""
+    path, overrides = scenario(tmp_path / "a", UNEQUAL), (f"sync={sync}", f"paradigm={paradigm}")
+    if sync == "{kind: ssp, staleness: 0}" and paradigm == "hips":
+        with pytest.raises(ScenarioError, match="half of a round"):
+            load(path, overrides)
+        return
+    done = run(tmp_path / "run", *overrides, scenario=path)
+    assert max(event["version"] for event in done.of_kind("update")) == 3 + 7 + 11
+    sockets(path, *overrides)
+
+
+@pytest.mark.parametrize("world", ["virtual", "sockets"])
+@pytest.mark.parametrize("sync", ["fsa", "mixedsync", "{kind: hfa, k1: 1, k2: 2}"])
+def test_where_all_wait_for_all_a_script_that_ends_early_is_named(sync: str, world: str, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "a", UNEQUAL)
+    waits_for = r"waits for (hub/server0|east/worker0), whose script has ended.*all workers make the same number"
+    if world == "sockets":
+        with pytest.raises(RunFailed, match=waits_for):
+            sockets(path, f"sync={sync}")
+        return
+    plan = build_plan(load(path, [f"sync={sync}"]), "simulate")
+    exits = simulate(plan, make_role, tmp_path / "run", lambda line: None)
+    assert re.search(waits_for, " ".join(str(end.error) for end in exits.values()))
 
 
 def test_every_script_has_random_numbers_of_its_own_and_leaves_ours_alone(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""Any schedule of arrivals ends: whoever waits is freed, whatever the speeds, however early the target is reached."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testbed.training.learner import Score
+from tests.engine.runs import Simulated
+from tests.engine.sync.constant import ConstantLearner, simulated, use_constants
+
+ROUNDS = 7
+PAIRS = [
+    ("ps", "{kind: ssp, staleness: %d}"),
+    ("hips", "{kind: ssp, staleness: %d}"),
+    ("hips", "{tier1: fsa, tier2: {kind: ssp, staleness: %d}}"),
+    ("hips", "{tier1: tap, tier2: {kind: ssp, staleness: %d}}"),
+    ("hips", "{tier1: {kind: ssp, staleness: %d}, tier2: tap}"),
+]
+WORKERS = st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 3))
+SPEEDS = st.tuples(*[st.sampled_from([0.1, 0.5, 1.0])] * 3)
+
+
+def go(folder: pytest.TempPathFactory, *overrides: str) -> Simulated:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConstantLearner, "evaluate", lambda self, values: Score(1.0, 0.0))
+        use_constants(patch, lambda rank, values: 2.0**-rank)
+        sgd = "optimizer={kind: sgd, learning_rate: 1}"
+        return simulated(folder.mktemp("run"), sgd, f"training.iterations={ROUNDS}", *overrides)
+
+
+def rounds(run: Simulated) -> Counter[str]:
+    return Counter(event["node"] for event in run.of_kind("round"))
+
+
+@pytest.mark.parametrize(("paradigm", "sync"), PAIRS)
+@given(workers=WORKERS, speeds=SPEEDS, bound=st.integers(0, 3), seed=st.integers(0, 10**6), early=st.booleans())
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bounded_staleness_always_ends(
+    paradigm: str, sync: str, workers: tuple[int, ...], speeds: tuple[float, ...], bound: int, seed: int, early: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    """Unequal numbers of workers, unequal speeds, the evaluator fast or slow; a reached target ends everybody."""
+    sites = [f"data_centers[{number}].workers={count}" for number, count in enumerate(workers)]
+    devices = [f"data_centers[{number}].device.speed={speed}" for number, speed in enumerate(speeds)]
+    goal = ("training.target_accuracy=50 %", "training.evaluate_every=2") if early else ()
+    run = go(tmp_path_factory, f"paradigm={paradigm}", f"sync={sync % bound}", f"seed={seed}", *sites, *devices, *goal,
+             "device.variation=60 %")  # fmt: skip
+    done = rounds(run)
+    assert len(done) == sum(workers)
+    if not early:
+        assert set(done.values()) == {ROUNDS}
+    else:
+        evaluator = "hub/worker0" if workers[0] else "east/worker0"
+        assert done[evaluator] == 4  # scored after round 1, known at round 3, and said once
+
+
+@pytest.mark.parametrize("k2", [1, 2, 3])
+def test_a_target_reached_inside_a_data_centre_ends_all_at_the_next_round_across(
+    k2: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = go(tmp_path_factory, f"sync={{kind: hfa, k1: 1, k2: {k2}}}", "training.target_accuracy=50 %",
+             "optimizer={kind: sgd, learning_rate: 1, at: worker}", "training.evaluate_every=1")  # fmt: skip
+    assert set(rounds(run).values()) == {max(2, k2)}  # scored after round 0, known at round 1
