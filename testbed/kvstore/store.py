@@ -88,7 +88,7 @@ class KVStore:
         self._optimizer = (kind, options)
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
-        """Send a contribution, and go on. Larger priorities overtake smaller ones where the order axis allows it."""
+        """Send a contribution, and go on. Larger priorities overtake smaller ones; without one, the order axis says."""
         number = self._number(key)
         flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
         if flat.numel() != self._first[number].numel():

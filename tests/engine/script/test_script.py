@@ -129,21 +129,19 @@ for round_ in range(3):
 """
 
 
-@pytest.mark.parametrize(
-    ("order", "overtakes"), [("p3, slice: 4 KB, overlap: none", True), ("fifo, slice: 4 KB", True)]
-)
-def test_a_scripts_own_priorities_hold_on_the_wan(order: str, overtakes: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["p3, slice: 4 KB, overlap: none", "fifo, slice: 4 KB"])
+def test_a_scripts_own_priorities_hold_on_the_wan(order: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LARGE)
     done = run(tmp_path / "run", f"order={{kind: {order}}}", "topology.links[*].rate=2 Mbit/s", scenario=path)
     keys = [event["key"] for event in done.of_kind("transfer", "hub/global0")
             if event["message"] == "push" and event["tier"] == "wan" and event["round"] == 1]  # fmt: skip
     urgent, early = ([place for place, key in enumerate(keys) if (key >= 20) == is_urgent] for is_urgent in (1, 0))
     assert len(urgent) == len(early) == 20
-    assert (sum(urgent) < sum(early)) == overtakes
+    assert sum(urgent) < sum(early)
 
 
 def test_p3_says_what_it_cannot_do_with_a_script(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="a script's step is the script's own.*overlap: none"):
+    with pytest.raises(ScenarioError, match=r"a script's step is the script's own.*overlap: none"):
         load(scenario(tmp_path, LOOP), ["order=p3"])
 
 
