@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
+from testbed.results import atomic
 from testbed.scenario.load import loads
 from testbed.simulation.run import simulate
 
@@ -60,6 +62,17 @@ def run(scenario: str, *overrides: str) -> Run:
             events += [{"node": node, **json.loads(line)} for line in path.read_text().splitlines()]
     (begin_s,) = [event["t"] for event in events if event["kind"] == "train"]
     return Run([_since(event, begin_s) for event in events])
+
+
+def kept(path: Path, measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What ``measure`` gives for ``arguments``, from ``path`` if it is there; a long experiment can be cut anywhere."""
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    found = measure(*arguments)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(path, json.dumps(found))
+    return found
 
 
 def _since(event: dict[str, Any], begin_s: float) -> dict[str, Any]:

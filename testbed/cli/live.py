@@ -65,6 +65,8 @@ class PlainLines(Quiet):
         now = self._clock()
         if event["kind"] in _ALWAYS:
             self._print(now, describe(event))
+        elif event["kind"] == "evaluate" and event.get("accuracy") is not None:
+            self._print(now, score(event, self._state.train_t))
         elif now - self._last_s >= LINE_EVERY_S or before < self._state.completed == self._state.total:
             self._print(now, one_line(self._state, now - self._start_s))
 
@@ -151,6 +153,13 @@ def describe(event: Event) -> str:
             return f"{event['kind']}: {event.get('message', '')}"
         case kind:
             return " ".join([str(kind), *(f"{key}={value}" for key, value in event.items() if key != "kind")])
+
+
+def score(event: Event, train_t: float) -> str:
+    """One evaluation, in the format of GeoMX' demo programs; the time is that of the values, from training's start."""
+    epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
+    time_s = float(event["snapshot_t"]) - train_t
+    return f"[Time {time_s:.3f}]{epoch}[Iteration {event['round']}] Test Acc {event['accuracy']:.4f}"
 
 
 def one_line(known: state.RunState, elapsed_s: float) -> str:

@@ -46,6 +46,7 @@ class RunState:
     stage: str = "starting"
     accuracy: float | None = None
     t: float = 0.0
+    train_t: float = 0.0  # when training began
     simulated_rate: float | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -72,7 +73,7 @@ class RunState:
             case "stage":
                 self.stage = str(event["name"])
             case "train":
-                self.stage = "training"
+                self.stage, self.train_t = "training", self.t
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "status" | "round":

@@ -18,6 +18,7 @@ from testbed.world import Future, World
 @dataclass(slots=True)
 class _Snapshot:
     round: int
+    epoch: int
     time_s: float
     score: Future[Score | None]
 
@@ -64,12 +65,12 @@ class Evaluation:
         if "round" in state:
             score: Future[Score | None] = self._world.future()
             score.set_result(Score(state["accuracy"], state["loss"]) if "accuracy" in state else None)
-            self._snapshot = _Snapshot(int(state["round"]), self._world.now(), score)
+            self._snapshot = _Snapshot(int(state["round"]), self._learner.epoch, self._world.now(), score)
 
     def _take(self, round_: int) -> None:
         values = self._learner.values()
         score = self._world.aside(lambda: self._learner.evaluate(values))
-        self._snapshot = _Snapshot(round_, self._world.now(), score)
+        self._snapshot = _Snapshot(round_, self._learner.epoch, self._world.now(), score)
 
     async def _collect(self) -> None:
         if self._snapshot is None:
@@ -79,6 +80,7 @@ class Evaluation:
         if score is None:
             return
         self._world.record(
-            "evaluate", round=snapshot.round, accuracy=score.accuracy, loss=score.loss, snapshot_t=snapshot.time_s
-        )
+            "evaluate", round=snapshot.round, epoch=snapshot.epoch, accuracy=score.accuracy, loss=score.loss,
+            snapshot_t=snapshot.time_s,
+        )  # fmt: skip
         self._reached = self._reached or (self._target is not None and score.accuracy >= self._target)

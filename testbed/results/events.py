@@ -23,7 +23,7 @@ update      key, round, version, contributors, staleness             global serv
 checkpoint  round                                                    scheduler, when a checkpoint is whole
 held        round, member, held_s, by                                server, when it answers a push that had to wait:
                                                                    ``member`` waited held_s for ``by``; of its first key
-evaluate    round, accuracy, loss, snapshot_t                        who holds the model; snapshot_t: age of its values
+evaluate    round, epoch, accuracy, loss, snapshot_t                 who holds the model; snapshot_t: age of its values
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
                                                                      average of all models

@@ -35,6 +35,7 @@ class Learner(Protocol):
     """What the worker role needs of a training job."""
 
     sizes: tuple[int, ...]  # elements of each key
+    epoch: int  # the pass over this worker's samples that its last step belonged to
 
     def gradient(self, step: int) -> StepResult: ...
     def values(self) -> list[Tensor]: ...

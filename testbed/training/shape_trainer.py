@@ -24,6 +24,8 @@ class ShapeTrainer:
         self._batch_size = batch_size
         self._values = [torch.empty(size, device="meta") for size in self.sizes]
 
+    epoch = 0
+
     def gradient(self, step: int) -> StepResult:
         return StepResult(float("nan"), self._batch_size, list(self._values))
 

@@ -40,6 +40,7 @@ class Trainer:
         assert not list(model.buffers()), "buffers would differ between workers; see testbed/training/models"
         self._model, self._dataset, self._batches, self._device = model.to(device), dataset, batches, device
         self._scored_model: nn.Module | None = None
+        self.epoch = 0
         self._parameters = list(self._model.parameters())
         self._segments = segments(self._model)
         self.sizes = tuple(parameter.numel() for parameter in self._parameters)
@@ -62,7 +63,7 @@ class Trainer:
         return TorchStep(self._segments, *self._batch(step))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        indices = self._batches.indices(step)
+        indices, self.epoch = self._batches.indices(step), self._batches.epoch(step)
         inputs, labels = self._dataset.train_inputs[indices], self._dataset.train_labels[indices]
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 

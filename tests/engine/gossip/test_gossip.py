@@ -144,6 +144,7 @@ class Still:
     """A learner whose gradients are zero, so that only mixing moves models."""
 
     sizes = (30, 12)
+    epoch = 0
 
     def gradient(self, step: int) -> StepResult:
         return StepResult(0.0, 1, [torch.zeros(size) for size in self.sizes])

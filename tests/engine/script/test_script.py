@@ -58,9 +58,9 @@ def scenario(folder: Path, script: str) -> Path:
     return folder / "mine.yaml"
 
 
-def sockets(path: Path, *overrides: str) -> dict[str, Any]:
+def sockets(path: Path, *overrides: str, nodes: InProcess | None = None) -> dict[str, Any]:
     plan = build_plan(load(path, overrides), "local")
-    return InProcess()({node.name: make_role(plan, node) for node in plan.nodes}, plan)
+    return (nodes or InProcess())({node.name: make_role(plan, node) for node in plan.nodes}, plan)
 
 
 SYNCS = ["fsa", "{kind: hfa, k1: 2, k2: 1}", "{kind: diloco, h: 3}", "{kind: esync, fixed_steps: 2}"]
@@ -97,8 +97,12 @@ def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradien
 
 @pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
 def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str, tmp_path: Path) -> None:
-    done = run(tmp_path / "run", f"sync={sync}", scenario=scenario(tmp_path / "a", LOOP))
-    assert max(event["version"] for event in done.of_kind("update")) == (12 if sync == "mixedsync" else 18)
+    path, expected = scenario(tmp_path / "a", LOOP), 12 if sync == "mixedsync" else 18
+    done = run(tmp_path / "run", f"sync={sync}", scenario=path)
+    assert max(event["version"] for event in done.of_kind("update")) == expected
+    nodes = InProcess()
+    sockets(path, f"sync={sync}", nodes=nodes)
+    assert max(event["version"] for event in nodes.events("hub/global0") if event["kind"] == "update") == expected
 
 
 SLICES = "order={kind: p3, slice: 16 bytes, overlap: none}"  # the weight is of 48 bytes

@@ -31,6 +31,7 @@ class ConstantLearner:
     """Two keys; every element of the gradient is ``gradient_of(rank, values)``."""
 
     sizes = SIZES
+    epoch = 0
 
     def __init__(self, rank: int, gradient_of: GradientOf) -> None:
         self._rank, self._gradient_of = rank, gradient_of
@@ -70,10 +71,17 @@ def simulated(directory: Path, *overrides: str) -> Simulated:
     return run(directory, *overrides)
 
 
-def over_sockets(*overrides: str) -> dict[str, Any]:
-    """What each role returned, over real sockets on loopback."""
-    plan = build_plan(load(THREE_SITES, overrides), "local")
-    return InProcess()({node.name: make_role(plan, node) for node in plan.nodes}, plan)
+def over_sockets(*overrides: str) -> Simulated:
+    """The same as ``simulated``, but in real time, over real sockets on loopback."""
+    plan, nodes = build_plan(load(THREE_SITES, overrides), "local"), InProcess()
+    results = nodes({node.name: make_role(plan, node) for node in plan.nodes}, plan)
+    events = [{"node": name, **event} for name, log in nodes.logs.items() for event in log.events]
+    return Simulated(plan, results, sorted(events, key=lambda event: event["t"]))
+
+
+def everywhere(world: str, directory: Path, *overrides: str) -> Simulated:
+    """In the world of that name: ``virtual`` or ``sockets``."""
+    return over_sockets(*overrides) if world == "sockets" else simulated(directory, *overrides)
 
 
 def the_number(values: list[Tensor]) -> float:

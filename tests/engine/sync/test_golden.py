@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from testbed.engine import upstream
 from testbed.training.optimizers import KeyOptimizer
-from tests.engine.sync.constant import over_sockets, simulated, the_number, use_constants
+from tests.engine.sync.constant import everywhere, simulated, the_number, use_constants
 
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
 SGD = "optimizer={kind: sgd, learning_rate: 1}"
@@ -34,10 +34,6 @@ def towards(*targets: float) -> Any:
     return lambda rank, values: -targets[rank]
 
 
-def everywhere(kind: str, directory: Path, *overrides: str) -> dict[str, Any]:
-    return over_sockets(*overrides) if kind == "sockets" else simulated(directory, *overrides).results
-
-
 @pytest.mark.parametrize("world", ["virtual", "sockets"])
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize("at", ["global", "worker"])
@@ -47,7 +43,7 @@ def test_fsa_sums_and_does_not_average(
     """Rows 7, 9, 10: w = w0 - lr * sum of all gradients, the same at all workers, from the master's first values."""
     use_constants(monkeypatch, power_of_two)
     optimizer = f"optimizer={{kind: sgd, learning_rate: 1, at: {at}}}"
-    results = everywhere(world, tmp_path, f"paradigm={paradigm}", optimizer, ROUNDS, *FAST)
+    results = everywhere(world, tmp_path, f"paradigm={paradigm}", optimizer, ROUNDS, *FAST).results
     summed = 15 if at == "global" else 15 / 4  # an optimizer of the worker's own takes the mean
     assert {the_number(results[name]) for name in WORKERS} == {-3 * summed}
 
@@ -60,11 +56,12 @@ def test_a_master_that_does_not_train_contributes_nothing(
     """Rows 15 and 16: its first values count, its gradients do not, and the run ends well."""
     use_constants(monkeypatch, lambda rank, values: [1e6, 2.0, 4.0, 8.0][rank])
     overrides = ("data_centers[hub].workers=0", f"paradigm={paradigm}", SGD, ROUNDS, *FAST)
-    results = everywhere(world, tmp_path, *overrides)
+    results = everywhere(world, tmp_path, *overrides).results
     assert {the_number(results[name]) for name in WORKERS[1:]} == {-3 * 14.0}
 
 
-def test_local_servers_hold_no_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("world", ["virtual", "sockets"])
+def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 14: one optimizer per key, at the top."""
     made: list[int] = []
 
@@ -75,7 +72,7 @@ def test_local_servers_hold_no_optimizer(tmp_path: Path, monkeypatch: pytest.Mon
 
     use_constants(monkeypatch, power_of_two)
     monkeypatch.setattr("testbed.engine.technique.KeyOptimizer", Counted)
-    simulated(tmp_path, "optimizer={kind: adam, learning_rate: 0.1}", ROUNDS)
+    everywhere(world, tmp_path, "optimizer={kind: adam, learning_rate: 0.1}", ROUNDS, *FAST)
     assert len(made) == 2
     assert upstream.KeyOptimizer is KeyOptimizer
 
@@ -85,9 +82,9 @@ def test_hfa_golden(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Row 25, on the data centres of this file: {1}, {3, 5} and {9}: means 1, 4 and 9, and over the WAN 14/3."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     one_round = ("training.iterations=1", "training.evaluate_every=1", "device.step_time=2 ms", LOCAL)
-    inside = everywhere(world, tmp_path / "a", "sync={kind: hfa, k1: 1, k2: 2}", *one_round)
+    inside = everywhere(world, tmp_path / "a", "sync={kind: hfa, k1: 1, k2: 2}", *one_round).results
     assert [the_number(inside[name]) for name in WORKERS] == [1, 4, 4, 9]
-    across = everywhere(world, tmp_path / "b", "sync={kind: hfa, k1: 1, k2: 1}", *one_round)
+    across = everywhere(world, tmp_path / "b", "sync={kind: hfa, k1: 1, k2: 1}", *one_round).results
     assert [the_number(across[name]) for name in WORKERS] == [pytest.approx(14 / 3)] * 4
 
 
@@ -102,17 +99,18 @@ def test_hfa_of_the_original_example(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("party", 14 / 3), ("worker", 18 / 4)])
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@pytest.mark.parametrize(("paradigm", "world"), [("hips", "virtual"), ("ps", "virtual"), ("hips", "sockets")])
 @pytest.mark.parametrize("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0",
                                   "esync, fixed_steps: 1"])  # fmt: skip
 def test_weights_of_a_mean(
-    sync: str, paradigm: str, weights: str, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sync: str, paradigm: str, world: str, weights: str, expected: float, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Row 29, and row 31 (the mean of the changes, at rate 1): the same on two tiers and on one."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     chosen = f"sync={{kind: {sync}, weights: {weights}}}"
-    run = simulated(tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.iterations=1",
-                    "training.evaluate_every=1")  # fmt: skip
+    run = everywhere(world, tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.iterations=1",
+                     "training.evaluate_every=1", "device.step_time=2 ms")  # fmt: skip
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(expected)] * 4
 
 
@@ -157,16 +155,18 @@ def test_no_gradient_is_lost_or_counted_twice(
     assert final == values_sha256([expected[:3], expected[3:]])
 
 
-@pytest.mark.parametrize(("paradigm", "sync"), [("hips", "mixedsync"), ("ps", "tap"), ("hips", "tap")])
+@pytest.mark.parametrize("world", ["virtual", "sockets"])
+@pytest.mark.parametrize(("paradigm", "sync"), [("hips", "mixedsync"), ("ps", "tap")])
 @pytest.mark.parametrize("momentum", [0, 0.5])
 def test_dcasgd_compensates_from_what_each_member_last_pulled(
-    paradigm: str, sync: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paradigm: str, sync: str, world: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows 22 and 23: replayed, update by update, by the formula of the paper with one backup per member."""
     use_constants(monkeypatch, lambda rank, values: 0.5 + 0.1 * rank)
-    run = simulated(
-        tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.iterations=5", "device.variation=60 %",
+    run = everywhere(
+        world, tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.iterations=5", "device.variation=60 %",
         f"optimizer={{kind: dcasgd, learning_rate: 0.1, compensation: 0.4, momentum: {momentum}}}",
+        "device.step_time=10 ms",
         "data_centers[west].device.speed=0.4",
     )  # fmt: skip
     updates = sorted((e for e in run.of_kind("update") if e["key"] == 0), key=lambda event: event["version"])
@@ -175,12 +175,7 @@ def test_dcasgd_compensates_from_what_each_member_last_pulled(
     history, velocity = [0.0], 0.0
     for update in updates:
         (member,) = update["contributors"]
-        if member in per_worker:
-            gradient = per_worker[member]
-        elif sync == "mixedsync":
-            gradient = sum(gradients[member.split("/")[0]])
-        else:
-            return  # TAP on both tiers: which worker's push a server passed on is not in this event
+        gradient = per_worker[member] if member in per_worker else sum(gradients[member.split("/")[0]])
         backup = history[update["version"] - 1 - update["staleness"]]
         gradient += 0.4 * gradient * gradient * (history[-1] - backup)
         velocity = momentum * velocity + gradient
