@@ -97,6 +97,8 @@ def _curves(axes: Axes, runs: dict[str, dict[str, Any]], target: float) -> None:
     panels.accuracy_axis(axes, target)
     axes.set_xscale("log")
     axes.set_xlim(left=3)
+    axes.set_xticks((3, 10, 30, 100), ("3", "10", "30", "100"))
+    axes.set_xticks((), minor=True)
     axes.set_xlabel("training time (s)")
 
 

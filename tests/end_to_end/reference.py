@@ -20,7 +20,8 @@ def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
     training, options = plan.training, plan.technique.optimizer.options
     workers = [node for node in plan.with_role("worker") if node.trains]
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
-    seed = seed_for(plan.seed, "model", workers[0].rank)
+    master = plan.with_role("worker")[0]  # whether it trains or not
+    seed = seed_for(plan.seed, "model", master.rank)
     model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
     streams = []
     for rank in range(len(workers)):

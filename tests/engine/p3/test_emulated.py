@@ -16,7 +16,7 @@ SLOW = ("topology.links[1].rate=20 Mbit/s", "topology.links[1].reverse={rate: 2 
 
 
 def places_of_the_first_layer(run: Finished) -> list[float]:
-    """Where among the pushes of west the first layer's first slice arrived, from 0 to 1, by round from the second on."""
+    """Where among west's pushes the first layer's first slice arrived, from 0 to 1, by round from the second on."""
     arrived = [
         (event["t"], event["round"], event["key"])
         for event in run.of_kind("transfer")
