@@ -14,7 +14,7 @@ import torch
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.results import atomic
-from testbed.scenario.load import loads
+from testbed.scenario.load import load, loads
 from testbed.simulation.run import simulate
 
 
@@ -48,10 +48,11 @@ class Run:
         return shares
 
 
-def run(scenario: str, *overrides: str) -> Run:
-    """Simulate to the end. Raises what a node raised."""
+def run(scenario: str | Path, *overrides: str) -> Run:
+    """Simulate ``scenario`` (a file, or its text) to the end. Raises what a node raised."""
     torch.set_num_threads(1)
-    plan = build_plan(loads(scenario, overrides=overrides), "simulate")
+    read = load(scenario, overrides) if isinstance(scenario, Path) else loads(scenario, overrides=overrides)
+    plan = build_plan(read, "simulate")
     with tempfile.TemporaryDirectory() as folder:
         for end in simulate(plan, make_role, Path(folder), lambda line: None).values():
             if end.error is not None:
