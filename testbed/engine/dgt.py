@@ -13,7 +13,7 @@ from testbed.policy.order.dgt import Dgt
 from testbed.training.seeds import torch_stream
 from testbed.world import World
 
-CodecMaker = Callable[[], Codec]
+CodecMaker = Callable[..., Codec]
 
 
 def dgt_options(plan: Plan) -> Dgt.Options | None:
@@ -46,4 +46,4 @@ def receiving(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> BlockRe
 
 def assembled(make_codec: CodecMaker) -> CodecMaker:
     """Codecs for a server whose pushes come through a ``BlockReceiver``."""
-    return lambda: Assembled(make_codec())
+    return lambda said=None: Assembled(make_codec(said))

@@ -51,6 +51,8 @@ class Value:
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
 PriorityOf = Callable[[int], int]
+Said = tuple[str, dict[str, Any]]  # a codec, and its options, that a script has chosen
+CodecMaker = Callable[..., Codec]  # of nothing, or of what was said
 Declared = Callable[[str, dict[int, int]], None]
 Send = Callable[[str, Message], Awaitable[None]]
 
@@ -67,11 +69,11 @@ class KVStore:
     """One child's view of the servers above it."""
 
     def __init__(
-        self, world: World, inbox: Mail, servers: tuple[str, ...], codec: Codec, slicer: Slicer, priority: PriorityOf,
-        way: Way | None = None,
+        self, world: World, inbox: Mail, servers: tuple[str, ...], codec: CodecMaker, slicer: Slicer,
+        priority: PriorityOf, way: Way | None = None,
     ) -> None:  # fmt: skip
         """``way``: how pushes go, where order or overlay send them in their own way."""
-        self._world, self._servers, self._codec = world, servers, codec
+        self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
         self._slicer, self._priority = slicer, priority
         self._way = way or Way(world.send)
         self._slices: dict[int, list[Slice]] = {}
@@ -79,8 +81,10 @@ class KVStore:
         self._sizes: dict[int, int] = {}
         inbox.on(Kind.VALUE, self._on_value)
 
-    async def declare(self, sizes: Sequence[int]) -> None:
-        """Tell the servers which keys there are: key ``k`` has ``sizes[k]`` elements."""
+    async def declare(self, sizes: Sequence[int], codec: Said | None = None) -> None:
+        """Tell the servers which keys there are: key ``k`` has ``sizes[k]`` elements. ``codec``: a script's own."""
+        if codec is not None:
+            self._codec = self._make_codec(codec)
         slices = self._slicer(tuple(sizes), len(self._servers))
         for piece in slices:
             self._slices.setdefault(piece.key, []).append(piece)
@@ -91,7 +95,8 @@ class KVStore:
             sizes_ = torch.tensor([piece.stop - piece.start for piece in mine], dtype=torch.int64)
             if self._way.declared is not None:
                 self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
-            await self._world.send(server, Message(Kind.DECLARE, parts=(keys, sizes_)))
+            said = {"codec": list(codec)} if codec else {}
+            await self._world.send(server, Message(Kind.DECLARE, meta=said, parts=(keys, sizes_)))
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Give a key its first value, everywhere. Exactly one node of a run does this, and may name its optimizer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
@@ -15,7 +14,7 @@ from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvstore import KVStore, Way
+from testbed.engine.kvstore import CodecMaker, KVStore, Said, Way
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading
 from testbed.engine.membership import Membership
@@ -147,7 +146,7 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
         world,
         above.mail if above else inbox,
         node.parents,
-        make_codec(),
+        make_codec,
         lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
         order.priority,
         _way(plan, node, world, inbox, above),
@@ -161,10 +160,15 @@ def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: Above | 
     return None if send is None else Way(send)
 
 
-def _codec_maker(plan: Plan, server: str) -> Callable[[], Codec]:
-    """Makes one end of a connection between ``server`` and a child of it."""
+def _codec_maker(plan: Plan, server: str) -> CodecMaker:
+    """Makes one end of a connection between ``server`` and a child of it; over the WAN, in what a script has chosen."""
     node = plan.node(server)
     tier = 1 if node.role == "server" else 2
     choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     members = len(technique.contributors(plan, node))
-    return lambda: make_codec(choice.kind, choice.options, tier, members, plan.seed)
+
+    def make(said: Said | None = None) -> Codec:
+        kind, options = said if said and tier == 2 else (choice.kind, choice.options)
+        return make_codec(kind, options, tier, members, plan.seed)
+
+    return make

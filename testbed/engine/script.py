@@ -152,7 +152,7 @@ class ScriptWorker:
             thread.abandon()
 
     async def begin(self, request: api.Begin) -> list[Tensor]:
-        await self._store.declare([value.numel() for value in request.values])
+        await self._store.declare([value.numel() for value in request.values], request.compression)
         if self._job.rank == 0:
             notes = {"optimizer": list(request.optimizer)} if request.optimizer else None
             for key, value in enumerate(request.values):

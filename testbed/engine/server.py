@@ -5,7 +5,7 @@ A local server and a global server are this same role with another upstream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -14,14 +14,12 @@ from testbed.codec.base import Codec
 from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
 from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Mail
-from testbed.engine.kvstore import PULL_ROUND, Advice, Send, Value
+from testbed.engine.kvstore import PULL_ROUND, Advice, CodecMaker, Send, Value
 from testbed.engine.upstream import Total, Upstream
 from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
 from testbed.policy.events import Answer, Bounded, Combine, Effect, Push, Report, SyncPolicy
 from testbed.world import Future, Work, World
-
-CodecMaker = Callable[[], Codec]
 
 
 class Server:
@@ -83,11 +81,12 @@ class Server:
     def _on_declare(self, message: Message) -> None:
         keys, counts = message.parts
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
-        self._codecs[message.sender] = self._make_codec()
+        said = message.meta.get("codec")
+        self._codecs[message.sender] = self._make_codec(said)
         load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes = sizes
-            self._world.spawn(self._upstream.declare(sizes), "declare keys")
+            self._world.spawn(self._upstream.declare(sizes, said), "declare keys")
         assert self._sizes == sizes, f"{message.sender} declares other keys than the children before it"
 
     def _on_init(self, message: Message) -> None:

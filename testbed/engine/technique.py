@@ -13,6 +13,7 @@ from testbed.engine.learner import samples_of
 from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
 from testbed.engine.upstream import Assigned, TopKey
 from testbed.kvstore import Job
+from testbed.kvstore.store import pull_of
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
@@ -133,6 +134,7 @@ def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
 def script_job(plan: Plan, node: NodePlan) -> Job:
     """What a user's script is told."""
     technique, workers = plan.technique, training_workers(plan)
+    codecs = (technique.codec_tier1, technique.codec_tier2)
     return Job(
         rank=[worker.name for worker in workers].index(node.name),
         workers=len(workers),
@@ -141,7 +143,23 @@ def script_job(plan: Plan, node: NodePlan) -> Job:
         at_server=is_asynchronous(technique.sync_tier1) or is_asynchronous(technique.sync_tier2),
         weight=worker_weight(plan, node),
         local_steps=first_steps(plan),
+        differences=any(
+            pull_of(codec.kind, codec.options) == "difference"
+            for codec in (technique.codec_tier1, technique.codec_tier2)
+        ),
+        own_codec=_why_no_codec_of_its_own(plan),
     )
+
+
+def _why_no_codec_of_its_own(plan: Plan) -> str:
+    technique = plan.technique
+    if technique.codec_tier2.kind != "none":
+        return f"the scenario says 'codec: {technique.codec_tier2.kind}' already"
+    if technique.order.kind == "dgt" or technique.overlay_tier2.kind != "star":
+        return f"with '{technique.order.kind}' and '{technique.overlay_tier2.kind}' write it as 'codec' in the scenario"
+    if contribution_of(plan) is not Contribution.GRADIENT:
+        return f"with '{technique.sync_tier1.kind}' models travel, not gradients; write it as 'codec' in the scenario"
+    return ""
 
 
 def _own_optimizer(optimizer: Choice, learner: Learner) -> ModelOptimizer:

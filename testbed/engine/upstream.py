@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from testbed.engine.checkpoint import below, under
-from testbed.engine.kvstore import Advice, KVStore, Value
+from testbed.engine.kvstore import Advice, KVStore, Said, Value
 from testbed.training.learner import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
@@ -31,7 +31,9 @@ class Total:
 class Upstream(Protocol):
     """Where combined contributions go and values come from."""
 
-    async def declare(self, sizes: dict[int, int]) -> None: ...
+    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+        """The keys; ``codec``: what a script has chosen for them."""
+
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         """The key's first value; ``notes`` may name the optimizer that it is to have."""
 
@@ -65,8 +67,8 @@ class ParentServers:
         self._next_round: dict[int, int] = {}
         self._declared: Future[None] = world.future()
 
-    async def declare(self, sizes: dict[int, int]) -> None:
-        await self._store.declare([sizes[key] for key in sorted(sizes)])
+    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+        await self._store.declare([sizes[key] for key in sorted(sizes)], codec)
         self._declared.set_result(None)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -149,7 +151,7 @@ class Top:
         self._versions: dict[int, int] = {}
         self._seen: dict[tuple[int, str], int] = {}
 
-    async def declare(self, sizes: dict[int, int]) -> None:
+    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
         pass  # a key begins with its first value
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:

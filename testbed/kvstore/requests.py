@@ -15,6 +15,7 @@ class Begin:
 
     values: list[Tensor]
     optimizer: tuple[str, dict[str, Any]] | None
+    compression: tuple[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class Job:
     at_server     whether the optimizer must stand on the servers, because nobody waits for the sum over all workers
     weight        what this worker counts for in the mean of models or deltas at its server
     local_steps   steps between two exchanges, to begin with
+    differences   whether what comes down over the WAN follows a value that changes little (``pull: difference``)
+    own_codec     why a script cannot choose the compression; empty: it can
     """
 
     rank: int = 0
@@ -91,6 +94,8 @@ class Job:
     at_server: bool = False
     weight: float = 1.0
     local_steps: int = 1
+    differences: bool = False
+    own_codec: str = ""
 
 
 class Session(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,22 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.kvstore.requests import Await, Barrier, Begin, Exchange, Holds, Job, Push, Score, Session, Step, Untimed
 from testbed.kvstore.session import here
+
+
+def pull_of(kind: str, options: Mapping[str, Any]) -> str:
+    """The way down of a codec; empty if it has none of its own."""
+    from testbed.codec.options import CODECS
+
+    return str(getattr(CODECS[kind](**options), "pull", ""))
+
+
+def _check(call: str, table: Mapping[str, Callable[..., Any]], kind: str, options: Mapping[str, Any]) -> None:
+    if kind not in table:
+        raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(table)}")
+    try:
+        table[kind](**options)
+    except TypeError as error:
+        raise ScenarioError(f"{call}({kind!r}): {error}") from None
 
 
 def connect() -> KVStore:
@@ -46,6 +62,7 @@ class KVStore:
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
         self._optimizer: tuple[str, dict[str, Any]] | None = None
+        self._compression: tuple[str, dict[str, Any]] | None = None
         self._begun: list[Tensor] | None = None
 
     @property
@@ -79,13 +96,23 @@ class KVStore:
             raise ScenarioError("set_optimizer comes after the first push or pull; call it before")
         from testbed.training.options import OPTIMIZERS
 
-        if kind not in OPTIMIZERS:
-            raise ScenarioError(f"set_optimizer: {kind!r} is not one of {', '.join(OPTIMIZERS)}")
-        try:
-            OPTIMIZERS[kind](**options)
-        except TypeError as error:
-            raise ScenarioError(f"set_optimizer({kind!r}): {error}") from None
+        _check("set_optimizer", OPTIMIZERS, kind, options)
         self._optimizer = (kind, options)
+
+    def set_compression(self, kind: str, **options: Any) -> None:
+        """Send what goes over the WAN in a codec of the scenario's table; every worker makes the same call.
+
+        What the servers send back is compressed too, as the codec does it. The scenario's ``codec`` says the same, and
+        can change it without touching the script; where it does, or where the two cannot go together, this is refused.
+        """
+        if self._begun is not None:
+            raise ScenarioError("set_compression comes after the first push or pull; call it before")
+        if self.job.own_codec:
+            raise ScenarioError(f"set_compression({kind!r}): {self.job.own_codec}")
+        from testbed.codec.options import CODECS
+
+        _check("set_compression", CODECS, kind, options)
+        self._compression = (kind, options)
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution, and go on. Larger priorities overtake smaller ones; without one, the order axis says."""
@@ -148,8 +175,18 @@ class KVStore:
 
     def _begin(self) -> list[Tensor]:
         if self._begun is None:
-            self._begun = self._session.ask(Begin(self._first, self._optimizer))
+            self._refuse_differences_of_sums()
+            self._begun = self._session.ask(Begin(self._first, self._optimizer, self._compression))
         return self._begun
+
+    def _refuse_differences_of_sums(self) -> None:
+        """Without an optimizer on the servers, sums of gradients come down: they are new every round."""
+        chosen = self._compression and pull_of(*self._compression) == "difference"
+        if (chosen or self.job.differences) and self._optimizer is None and self.job.contribution == "gradient":
+            raise ScenarioError(
+                "this codec sends down how values have changed, and without an optimizer on the servers sums of "
+                "gradients come down: write pull: sparse-sum (or dense), or call set_optimizer"
+            )
 
     def _number(self, key: Hashable) -> int:
         if key not in self._keys:

@@ -105,6 +105,42 @@ def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str
     assert max(event["version"] for event in nodes.events("hub/global0") if event["kind"] == "update") == expected
 
 
+COMPRESSED = LOOP.replace("optimizer = Geo", "store.set_compression('fp16')\noptimizer = Geo")
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+def test_a_script_may_choose_the_compression_as_the_scenario_does(paradigm: str, tmp_path: Path) -> None:
+    own, theirs = scenario(tmp_path / "own", COMPRESSED), scenario(tmp_path / "theirs", LOOP)
+    codec = "codec={tier1: none, tier2: fp16}" if paradigm == "hips" else "codec=fp16"
+    says = run(tmp_path / "1", f"paradigm={paradigm}", scenario=own)
+    said = run(tmp_path / "2", f"paradigm={paradigm}", codec, scenario=theirs)
+    plain = run(tmp_path / "3", f"paradigm={paradigm}", scenario=theirs)
+    assert says.hashes() == said.hashes() != plain.hashes()
+    moved = [sum(event["payload_bytes"] for event in each.of_kind("transfer")
+                 if event["tier"] == "wan" and event["round"] >= 0 and event["message"] in ("push", "value"))
+             for each in (says, plain)]  # fmt: skip
+    assert 2 * moved[0] == moved[1] > 0
+    assert values_sha256(sockets(own, f"paradigm={paradigm}")["east/worker0"]) in says.hashes()
+
+
+def test_compression_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+    def error(script: str, *overrides: str) -> str:
+        path = scenario(tmp_path / str(random.random()), script)
+        exits = simulate(
+            build_plan(load(path, overrides), "simulate"), make_role, path.parent / "run", lambda line: None
+        )
+        return str(exits["hub/worker0"].error)
+
+    assert "the scenario says 'codec: twobit' already" in error(COMPRESSED, "codec={tier1: none, tier2: twobit}")
+    assert "models travel, not gradients" in error(COMPRESSED, "sync={kind: hfa, k1: 1, k2: 1}")
+    assert "'fq16' is not one of" in error(COMPRESSED.replace("fp16", "fq16"))
+    sums = "write pull: sparse-sum"
+    assert sums in error(COMPRESSED.replace("'fp16'", "'bisparse', ratio=0.5"))
+    assert sums in error(LOOP, "codec={tier1: none, tier2: bisparse}")
+    assert "None" in error(LOOP, "codec={tier1: none, tier2: bisparse}", "sync=mixedsync")
+    assert "None" in error(COMPRESSED.replace("'fp16'", "'bisparse', ratio=0.5, pull='sparse-sum'"))
+
+
 SLICES = "order={kind: p3, slice: 16 bytes, overlap: none}"  # the weight is of 48 bytes
 
 
