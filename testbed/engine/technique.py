@@ -143,10 +143,7 @@ def script_job(plan: Plan, node: NodePlan) -> Job:
         at_server=is_asynchronous(technique.sync_tier1) or is_asynchronous(technique.sync_tier2),
         weight=worker_weight(plan, node),
         local_steps=first_steps(plan),
-        differences=any(
-            pull_of(codec.kind, codec.options) == "difference"
-            for codec in (technique.codec_tier1, technique.codec_tier2)
-        ),
+        differences="difference" in [pull_of(each.kind, each.options) for each in codecs],
         own_codec=_why_no_codec_of_its_own(plan),
     )
 
