@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -50,6 +51,35 @@ def test_kill_and_resume(tmp_path: Path) -> None:
         if json.loads(line)["kind"] == "round"
     )
     assert first >= 8
+
+
+def newest(directory: Path) -> int:
+    """The number of the newest checkpoint, 0 if there is none."""
+    return max((int(path.name.removeprefix("ckpt-")) for path in directory.glob("ckpt-*")), default=0)
+
+
+@pytest.mark.timeout(290)
+def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
+    """Each run goes on from where the one before it was killed; the last one ends with the undisturbed run's bits."""
+    every, chance = ("--set", "checkpoint.every=1"), random.Random(11)
+    subprocess.run(command(tmp_path / "whole", *every), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    resume: tuple[str, ...] = ()
+    done = 0
+    for number in range(10):
+        out = tmp_path / str(number)
+        killed = subprocess.Popen(command(out, *every, *resume), stdout=subprocess.DEVNULL)
+        goal, end_s = done + chance.randrange(1, 4), time.monotonic() + 60
+        while newest(out / "checkpoints") < goal:
+            assert time.monotonic() < end_s and killed.poll() is None, "no checkpoint in time"
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.15)  # somewhere in a round of 0.1 s and more
+        os.kill(killed.pid, signal.SIGKILL)
+        assert killed.wait(30) == -signal.SIGKILL
+        done, resume = newest(out / "checkpoints"), ("--resume", str(out))
+    assert 10 <= done < 40
+    last = command(tmp_path / "last", *every, *resume)
+    subprocess.run(last, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    assert result(tmp_path / "last")["parameters_sha256"] == result(tmp_path / "whole")["parameters_sha256"]
 
 
 def test_what_cannot_be_resumed_is_said_before_anything_is_made(tmp_path: Path) -> None:
