@@ -47,6 +47,7 @@ class Server:
         self._contributions = Contributions()
         self._ending = False
         self._left: set[str] = set()
+        self._bounded = policy if isinstance(policy, Bounded) else None
         self._at_work: list[Future[None]] = []  # under a bounded policy: effects that are being carried out
         self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
@@ -124,7 +125,7 @@ class Server:
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
-            if isinstance(self._policy, Bounded):
+            if self._bounded:
                 self._at_work = [*(each for each in self._at_work if not each.done()), task]
         if self._left:
             self._check_nobody_waits_in_vain(key, message.round)
@@ -184,8 +185,8 @@ class Server:
         self._world.spawn(self._let_go((message.sender,)), f"{message.sender} leaves")
 
     async def _let_go(self, members: Sequence[str]) -> None:
-        if isinstance(self._policy, Bounded):
-            effects = self._policy.leave(members)
+        if self._bounded:
+            effects = self._bounded.leave(members)
             for task in self._at_work:  # the values that are about to be answered with
                 await self._world.wait(task, "updates before the last answers")
             await self._carry_out(effects)
