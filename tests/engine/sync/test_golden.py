@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.engine import upstream
@@ -133,7 +133,12 @@ ASYNCHRONOUS = [
 
 @pytest.mark.parametrize(("paradigm", "sync"), ASYNCHRONOUS)
 @given(seed=st.integers(0, 10**6), speed=st.floats(0.05, 1))
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_no_gradient_is_lost_or_counted_twice(
     paradigm: str, sync: str, seed: int, speed: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
