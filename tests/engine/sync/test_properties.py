@@ -14,7 +14,7 @@ from tests.engine.runs import Simulated, run
 
 ROUNDS = 4
 SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.iterations={ROUNDS}", f"training.evaluate_every={ROUNDS}")
-few = settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.generate))
+few = settings(max_examples=3, deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 @dataclass(frozen=True)

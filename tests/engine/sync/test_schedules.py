@@ -38,7 +38,7 @@ def rounds(run: Simulated) -> Counter[str]:
 
 @pytest.mark.parametrize(("paradigm", "sync"), PAIRS)
 @given(workers=WORKERS, speeds=SPEEDS, bound=st.integers(0, 3), seed=st.integers(0, 10**6), early=st.booleans())
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_bounded_staleness_always_ends(
     paradigm: str, sync: str, workers: tuple[int, ...], speeds: tuple[float, ...], bound: int, seed: int, early: bool,
     tmp_path_factory: pytest.TempPathFactory,
