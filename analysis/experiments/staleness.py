@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def measure(optimizer: str, delay: int, seed: int, updates: int) -> dict[str, An
     return {"seen": seen, "accuracy": accuracy, "loss": loss}
 
 
+def interval(values: Sequence[float]) -> str:
+    """Mean and half the width of its 95 % confidence interval."""
+    mean = mean_of(values)
+    return f"{mean.value:7.4f} ± {mean.half_width:.4f}"
+
+
 def draw(rows: pd.DataFrame) -> Figure:
     with panels.style():
         figure = Figure(figsize=(7.4, 3.1), layout="constrained")
@@ -87,10 +94,9 @@ def main() -> None:
                 key += f"-{chosen.compensation:g}" if name == "DC-ASGD" else ""
                 one = kept(chosen.out / f"{key}.json".lower(), measure, optimizer, delay, seed, chosen.updates)
                 new.append({"variant": name, "delay": delay, "seed": seed, **one})
-            accuracy, loss = (mean_of([row[field] for row in new]) for field in ("accuracy", "loss"))
+            accuracy, loss = (interval([row[field] for row in new]) for field in ("accuracy", "loss"))
             seen = statistics.fmean(row["seen"] for row in new)
-            write(f"{delay:5} {name:7} {seen:5.1f}  {accuracy.value:7.4f} ± {accuracy.half_width:.4f}"
-                  f"   {loss.value:7.4f} ± {loss.half_width:.4f}")  # fmt: skip
+            write(f"{delay:5} {name:7} {seen:5.1f}  {accuracy:18} {loss:18}")
             rows += new
     frame = pd.DataFrame(rows)
     frame.to_csv(chosen.out / "staleness.csv", index=False)
