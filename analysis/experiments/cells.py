@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import sys
 from pathlib import Path
 
-from analysis.experiments.command import Ended, run
+from analysis.experiments import virtual
+from analysis.experiments.command import Ended, rounds_s, run
 from analysis.experiments.stragglers import write
 from testbed.scenario.matrix import Combination, cells, filled, overrides
 
@@ -65,24 +67,25 @@ def main() -> int:
     bad = 0
     for number, combination in enumerate(drawn(chosen.cells, chosen.seed), start=1):
         name = "-".join(combination.values())
-        texts, out = overrides(combination), chosen.out
-        real, virtual = (run(scenario, on, out / on / name, texts, LIMIT_S) for on in (chosen.on, "simulate"))
-        verdict = _verdict(combination, real, virtual)
+        texts = overrides(combination)
+        real = run(scenario, chosen.on, chosen.out / chosen.on / name, texts, LIMIT_S)
+        simulated = virtual.run(SCENARIO, *texts)
+        verdict = _verdict(combination, real, simulated)
         bad += verdict.isupper()
-        times = "".join(f"{each.iteration_s:8.3f} s" for each in (real, virtual))
-        write(f"{number:3} {name:55} {times}  {verdict}")
+        times = [statistics.fmean(seen or [float("nan")]) for seen in (real.rounds_s(), rounds_s(simulated.events))]
+        write(f"{number:3} {name:55} {times[0]:8.3f} s {times[1]:8.3f} s  {verdict}")
     write(f"{chosen.cells - bad} of {chosen.cells} combinations ended well {chosen.on}d and simulated")
     return int(bad > 0)
 
 
-def _verdict(combination: Combination, real: Ended, virtual: Ended) -> str:
+def _verdict(combination: Combination, real: Ended, simulated: virtual.Run) -> str:
     """In capitals if something is wrong."""
-    if (real.status, virtual.status) != ("done", "done"):
-        return f"{real.status} {virtual.status}".upper()
+    if real.status != "done":
+        return real.status.upper()
     if not comparable(combination):
         return "ended well"
-    same = real.result["parameters_sha256"] == virtual.result["parameters_sha256"]
-    return "the same bits" if same else "OTHER BITS"
+    hashes = {event["parameters_sha256"] for event in simulated.of("final") if event["role"] == "worker"}
+    return "the same bits" if {real.result["parameters_sha256"]} == hashes else "OTHER BITS"
 
 
 if __name__ == "__main__":
