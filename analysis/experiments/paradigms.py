@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCENARIO = Path("scenarios/topologies/hmc4.yaml")
 TARGET = 0.95
-COMMON = ("training.iterations=150", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
+COMMON = ("training.iterations=120", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
 AT_WORKERS = "optimizer={kind: adam, learning_rate: 0.002, at: worker}"
 
 

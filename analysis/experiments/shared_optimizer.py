@@ -3,9 +3,10 @@
     python -m analysis.experiments.shared_optimizer OUT
 
 ResNet-50 (25.6 million parameters) and BERT-base (110 million) with LARS on eight workers of one data centre, whose
-processors read and write 4 GB/s and verify messages at 1.8 GB/s; simulated, sizes only. ``norms``: each takes the norms
-of its share. ``update``: each also updates its share, and all gather the new values. Lines are the cost model's, markers what the engine took. The
-slowest network is a WAN: 20 Mbit/s and 45 ms. Writes ``shared_optimizer.csv`` and ``shared_optimizer.png``.
+processors read and write 4 GB/s and verify messages at 1.8 GB/s; simulated, sizes only. ``norms``: each takes the
+norms of its share. ``update``: each also updates its share, and all gather the new values. Lines are the cost
+model's, markers what the engine took. The slowest network is a WAN: 20 Mbit/s and 45 ms. Writes
+``shared_optimizer.csv`` and ``shared_optimizer.png``.
 """
 
 from __future__ import annotations
