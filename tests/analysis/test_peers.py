@@ -48,6 +48,7 @@ def test_a_chain_of_messages_begins_with_the_slowest_step(tmp_path: Path) -> Non
         tmp_path / "events",
         step("a/worker0", 0, 2), step("a/worker1", 0, 3), step("b/worker0", 0, 10),
         message("a/worker1", "a/worker0", 3, 4),  # not what it waits for in the end
+        message("a/worker1", "b/worker0", 3, 6),  # there before b has anything to add it to
         message("b/worker0", "a/worker1", 10, 15),
         step("a/worker1", 15, 16, "sum"),
         message("a/worker1", "a/worker0", 16, 17),
