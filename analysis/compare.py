@@ -38,11 +38,16 @@ _COLUMNS = (  # of the LaTeX table: heading, field, factor, form
 _LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "+": r"$+$", "<": r"$<$"})
 
 
+def latex_text(text: str) -> str:
+    """With what LaTeX would take for a command written out."""
+    return text.translate(_LATEX)
+
+
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """The rows as a ``tabular`` for the package booktabs; what is not known is a dash."""
     head = " & ".join(["", *(heading for heading, *_ in _COLUMNS)])
     body = [
-        " & ".join([str(row["label"]).translate(_LATEX), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows
+        " & ".join([latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows
     ]
     lines = [r"\begin{tabular}{l" + "r" * len(_COLUMNS) + "}", r"\toprule", head + r" \\", r"\midrule",
              *(line + r" \\" for line in body), r"\bottomrule", r"\end{tabular}"]  # fmt: skip

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 HELP = "reproduce a figure from a paper, with a verdict on every claim"
 FIGURES = ("netstorm-tta", "geomx-ladder", "esync", "allreduce-ab", "diloco-util", "hier-k1k2", "sparsity", "dgt",
            "p3-bandwidth", "gaia-wan", "stale", "geo-granularity")  # fmt: skip
+COMPARISONS = ("six-way",)  # of our own, made in the same way
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "papers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=FIGURES, metavar="NAME", help=", ".join(FIGURES))
+    parser.add_argument("name", choices=(*FIGURES, *COMPARISONS), metavar="NAME",
+                        help=", ".join((*FIGURES, *COMPARISONS)))  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, default="simulate", help="default: simulate")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
@@ -33,10 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from analysis.figures.papers import COMPARISONS as OWN
     from analysis.figures.papers import FIGURES as TABLE
     from analysis.figures.papers.produce import produce
 
-    figure = TABLE[arguments.name]
+    figure = {**TABLE, **OWN}[arguments.name]
     _refuse_missing(arguments.name, figure)
     out = arguments.out or Path("figures") / (arguments.name + ("-quick" if arguments.quick else ""))
     assert figure.studies is not None
@@ -78,7 +81,7 @@ def _run_study(study: Study, arguments: argparse.Namespace, out: Path, left_out:
     from testbed.cli.sweep_progress import progress
     from testbed.run import sweep
 
-    labelled = _points(study, arguments.on, left_out)
+    labelled = _points(study, study.back_end or arguments.on, left_out)
     job = _job(study, [point for _, point in labelled], out, arguments.jobs)
     if not arguments.json:
         print(f"{study.name}: {len(labelled)} runs, {job.jobs} at once")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.figures.papers import diloco_util, esync, geomx_ladder, hier_k1k2, sparsity, stale
+from analysis.figures.papers import diloco_util, esync, geomx_ladder, hier_k1k2, six_way, sparsity, stale
 from analysis.figures.papers.base import PaperFigure
 
 FIGURES: dict[str, PaperFigure] = {
@@ -22,3 +22,6 @@ FIGURES: dict[str, PaperFigure] = {
     "stale": stale.FIGURE,
     "geo-granularity": PaperFigure("Granularity across continents", "Erben et al., VLDB 2024", ("paradigm=allreduce",)),
 }  # fmt: skip
+
+COMPARISONS: dict[str, PaperFigure] = {"six-way": six_way.FIGURE}
+"""Figures of our own, made in the same way."""

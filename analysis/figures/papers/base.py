@@ -29,7 +29,8 @@ class Study:
     """Runs of one scenario file: every variant with every setting of the grid, ``seeds`` times.
 
     ``variants``: label of a series to the settings that make it. ``needs``: label to the techniques (``axis=kind``)
-    without which the series is left out and listed.
+    without which the series is left out and listed. ``back_end``: where it runs, whatever the command says; empty: as
+    the command says.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Study:
     grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seeds: int = 1
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    back_end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class PaperFigure:
-    """See the module's docstring. ``derive`` makes one tidy frame; ``check`` and ``draw`` see nothing else."""
+    """See the module's docstring. ``derive`` makes one tidy frame; the others see nothing else.
+
+    ``table`` makes the small table that goes beside the picture, if there is one.
+    """
 
     title: str
     source: str
@@ -85,6 +90,7 @@ class PaperFigure:
     draw: Callable[[Picture, pd.DataFrame, Sequence[Published]], None] | None = None
     check: Callable[[pd.DataFrame], list[Assertion]] | None = None
     size_in: tuple[float, float] = (9.0, 3.6)
+    table: Callable[[pd.DataFrame], pd.DataFrame] | None = None
 
 
 def published(figure: str) -> list[Published]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from analysis.figures import panels
 from analysis.figures.papers.base import Published
 from analysis.identity import Identity
-from analysis.metrics import mean_of
+from analysis.metrics import Mean, mean_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,3 +75,31 @@ def log_rate(axes: Axes, label: str = "rate of every WAN link (Mbit/s)") -> None
 def accuracy(axes: Axes, **limits: Any) -> None:
     panels.accuracy_axis(axes, None)
     axes.set_ylim(**{"bottom": 0, "top": 1.02, **limits})
+
+
+def mean_curve(axes: Axes, rows: pd.DataFrame, x: str, y: str, color: str, line: Any) -> None:
+    """Mean over seeds of curves with different ``x``: evaluation by evaluation, both averaged."""
+    if rows.empty:
+        return
+    number = rows.sort_values(x).groupby("seed").cumcount()
+    means = rows.sort_values(x).groupby(number)[[x, y]].mean()
+    axes.plot(means[x], means[y], color=color, linestyle=line, linewidth=1.4)
+
+
+def bar(axes: Any, place: float, mean: Mean, color: str, width: float, *, hollow: bool = False) -> None:
+    """One bar with its interval."""
+    error = mean.half_width if mean.count > 1 else None
+    look: Any = {"facecolor": "white", "edgecolor": color} if hollow else {"color": color}
+    axes.bar(place, mean.value, width=width, yerr=error, ecolor="#20242C", capsize=2, linewidth=1.2, **look)
+
+
+def error_bars(axes: Axes, errors: Mapping[str, Sequence[float]], looks: Mapping[str, Identity]) -> None:
+    """Relative errors in per cent: one point per seed and their mean."""
+    for place, (name, look) in enumerate(looks.items()):
+        values = [100 * value for value in errors[name]]
+        if values:
+            axes.plot([place] * len(values), values, "o", color=look.color, markersize=3, alpha=0.6)
+            axes.plot([place - 0.25, place + 0.25], [sum(values) / len(values)] * 2, color=look.color, linewidth=2)
+    axes.axhline(0, color=panels.MUTED, linewidth=0.9)
+    axes.set_xticks(range(len(looks)), [look.label for look in looks.values()], rotation=30, ha="right")
+    axes.grid(axis="x", visible=False)
