@@ -16,7 +16,7 @@ from analysis.identity import BACK_ENDS, look_of
 from analysis.metrics import accuracy_curve, mean_of, relative_error, time_to_accuracy
 
 TARGET = 0.7  # reached by all of them within the few rounds that emulation affords
-_LOCAL_ADAM = "{kind: adam, learning_rate: 0.002, at: worker}"
+_LOCAL_ADAM = "{kind: adam, learning_rate: 0.003, at: worker}"
 _LOCAL_SGD = "{kind: sgd, learning_rate: 0.1, at: worker}"
 VARIANTS = {
     "FSA": {},
