@@ -46,9 +46,7 @@ def latex_text(text: str) -> str:
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """The rows as a ``tabular`` for the package booktabs; what is not known is a dash."""
     head = " & ".join(["", *(heading for heading, *_ in _COLUMNS)])
-    body = [
-        " & ".join([latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows
-    ]
+    body = [" & ".join([latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows]
     lines = [r"\begin{tabular}{l" + "r" * len(_COLUMNS) + "}", r"\toprule", head + r" \\", r"\midrule",
              *(line + r" \\" for line in body), r"\bottomrule", r"\end{tabular}"]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -93,7 +93,7 @@ def _rounds(rounds: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
 def _computes(computes: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
     for row in _laid_out(computes[computes["duration_s"] > 0]):
         about = {"round": row["round"], "modelled_ms": _ms(row["modelled_s"]), "real_ms": _ms(row["real_s"])}
-        yield _slice(threads, row, "compute", str(row["work"]), about)
+        yield _slice(threads, row, "compute", str(row["part"] or row["work"]), about)
 
 
 def _transfers(transfers: pd.DataFrame, threads: _Threads, first_id: int) -> Iterator[Event]:

@@ -28,6 +28,7 @@ class Work:
     size_bytes  bytes read, for kinds whose time grows with size
     steps     how many training steps this is
     began_s   when it began, if that was before it is handed over (a user's script has computed meanwhile)
+    part      which part of a step it is, where steps are cut at their layers, e.g. ``forward 2``; for the record
     """
 
     kind: str
@@ -35,6 +36,11 @@ class Work:
     size_bytes: int = 0
     steps: float = 1.0
     began_s: float | None = None
+    part: str = ""
+
+    def noted(self) -> dict[str, str]:
+        """What the record says of the part; nothing of a whole."""
+        return {"part": self.part} if self.part else {}
 
 
 class Future(Protocol[T]):

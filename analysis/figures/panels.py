@@ -54,7 +54,7 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     for part, look in PARTS.items():
         widths = (split[f"{part}_s"] * factor).tolist()
         bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
-        texts = [f"{width:.3g}" if width > _LABELLED_SHARE * widest else "" for width in widths]
+        texts = [_short(width) if width > _LABELLED_SHARE * widest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=7, color="black" if part != "wan" else "white")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(places, names)
@@ -64,6 +64,10 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def time_axis(axes: Axes, end_s: float) -> None:

@@ -73,12 +73,14 @@ class PipelinedWorker(Worker):
             if before is not None:
                 await self._take(world, segment, before, evaluation)
             if before is None or not before.last:
-                await _part(world, now, share, partial(now.step.forward_segment, segment))
+                await _part(world, now, share, f"forward {segment}", partial(now.step.forward_segment, segment))
 
     async def _backward(self, world: World, now: _Begun) -> None:
         for segment in reversed(range(len(self._keys))):
             share = self._shares[segment][1]
-            gradients = await _part(world, now, share, partial(now.step.backward_segment, segment))
+            gradients = await _part(
+                world, now, share, f"backward {segment}", partial(now.step.backward_segment, segment)
+            )
             for key, gradient in zip(self._keys[segment], gradients, strict=True):
                 notes = dict(self._notes) if key == 0 else None
                 # beside: a full queue must hold up the sending of gradients, not their making
@@ -104,6 +106,6 @@ class PipelinedWorker(Worker):
             evaluation.after_round(before.round)
 
 
-async def _part(world: World, now: _Begun, share: float, function: Callable[[], T]) -> T:
+async def _part(world: World, now: _Begun, share: float, name: str, function: Callable[[], T]) -> T:
     """A share of a paced training step."""
-    return await world.compute(Work("step", now.round, steps=share), function)
+    return await world.compute(Work("step", now.round, steps=share, part=name), function)

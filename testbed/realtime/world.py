@@ -208,7 +208,7 @@ class RealWorld:
     def _record_compute(self, work: Work, start_s: float, modelled_s: float, real_s: float, overrun: bool) -> None:
         self.record(
             "compute", t0=round(start_s, 6), work=work.kind, round=work.round,
-            modelled_s=modelled_s, real_s=round(real_s, 6), overrun=overrun,
+            modelled_s=modelled_s, real_s=round(real_s, 6), overrun=overrun, **work.noted(),
         )  # fmt: skip
 
     def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:

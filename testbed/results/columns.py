@@ -67,6 +67,7 @@ TABLES: dict[str, Table] = {
     "computes": Table(("compute",), (
         *_SPAN, _ROUND,
         Column("work", "work", TEXT, "", "kind of work, as testbed.world.Work"),
+        Column("part", "part", TEXT, "", "which part of a step, where steps are cut at their layers, e.g. forward 2"),
         Column("modelled_s", "modelled_s", FLOAT, "s", "how long the device model says it takes"),
         Column("real_s", "real_s", FLOAT, "s", "how long the mathematics took here"),
         Column("overrun", "overrun", FLAG, "", "real_s was longer than modelled_s"),

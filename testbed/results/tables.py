@@ -78,7 +78,13 @@ def read_arrow(run: Path, name: str) -> pa.Table:
 def _stored(path: Path) -> pa.Table:
     # not pq.read_table: its search for a partitioned data set takes longer than reading a small file
     with pq.ParquetFile(path) as file:
-        return file.read(use_threads=False)
+        table = file.read(use_threads=False)
+    known = set(table.column_names)
+    for column in TABLES[path.stem].columns:  # a run of an earlier release lacks the columns that came later
+        if column.name not in known:
+            field = _described(column)
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def frame(table: pa.Table) -> pd.DataFrame:

@@ -267,7 +267,7 @@ class SimulatedWorld:
         await Sleep(self._clock, self._computing_until_s)
         fields = {
             "t0": round(start_s, 6), "work": work.kind, "round": work.round,
-            "modelled_s": duration_s, "real_s": duration_s, "overrun": False,
+            "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
         }  # fmt: skip
         self._recorder.write("compute", self._clock.now, fields)
         return result

@@ -1,6 +1,7 @@
-"""Every notebook runs from top to bottom, as it stands, and its assertions hold."""
+"""Every notebook runs from top to bottom, as it stands, and its assertions hold; both of its forms say the same."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.notebooks.pair import as_json, sources
+
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted(path for path in (ROOT / "analysis" / "notebooks").glob("*.py") if "# %%" in path.read_text())
+NOTEBOOKS = sources()
 
 
 def test_there_are_four() -> None:
@@ -43,7 +46,16 @@ def test_it_is_in_the_percent_format(path: Path) -> None:
             ast.parse(body)
 
 
-def test_the_own_algorithm_is_short() -> None:
-    source = (ROOT / "analysis" / "notebooks" / "own_algorithm.py").read_text()
-    (policy,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    assert policy.end_lineno - policy.lineno + 1 <= 50  # type: ignore[operator]
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_other_form_was_made_from_it(path: Path) -> None:
+    stored = path.with_suffix(".ipynb").read_text()
+    assert stored == as_json(path), "run: python -m analysis.notebooks.pair"
+    content = json.loads(stored)
+    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
+    code = "".join("".join(cell["source"]) + "\n" for cell in content["cells"] if cell["cell_type"] == "code")
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(path.read_text().split("\n# %%", 1)[1].partition("\n")[2]))
+
+
+def test_the_own_algorithm_is_one_short_file() -> None:
+    source = (ROOT / "analysis" / "notebooks" / "one_by_one.py").read_text()
+    assert len(source.splitlines()) <= 50

@@ -12,18 +12,20 @@ from testbed.training.declared.reading import declared_shape, read_layers
 from testbed.training.models.measuring import shape_of_model
 from testbed.training.options.models import Declared
 
-# Parameters: torchvision's and transformers' model pages (BertModel and GPT2Model), exact.
+# Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
 PARAMETERS = {
     "alexnet": 61_100_840,
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
     "resnet101": 44_549_160,
     "resnet152": 60_192_808,
+    "convnext-large": 197_767_336,
     "vgg11": 132_863_336,
     "vgg16": 138_357_544,
     "vgg19": 143_667_240,
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
+    "xlm-roberta-large": 559_890_432,
     "gpt2-small": 124_439_808,
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
@@ -32,7 +34,7 @@ PARAMETERS = {
 # "GFLOPS" of torchvision's weights, which are multiply-adds of one 224×224 image.
 GIGA_MULTIPLY_ADDS = {
     "alexnet": 0.71, "resnet18": 1.81, "resnet50": 4.09, "resnet101": 7.80, "resnet152": 11.51, "vgg11": 7.61,
-    "vgg16": 15.47, "vgg19": 19.63,
+    "vgg16": 15.47, "vgg19": 19.63, "convnext-large": 34.36,
 }  # fmt: skip
 
 

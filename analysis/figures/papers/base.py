@@ -146,6 +146,13 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
     return Assertion(claim, told, worst, "" if worst == PASS else "intervals overlap: more seeds")
 
 
+def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Assertion:
+    """Whether values that are the same for every seed fall in the order given; ``slack``: share that may be lacking."""
+    told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
+    return Assertion(claim, told, PASS if falls else FAIL, "" if falls else "the order is another")
+
+
 def unresolved(claim: str, why: str) -> Assertion:
     """A claim that this release cannot look at."""
     return Assertion(claim, "–", UNRESOLVED, why)

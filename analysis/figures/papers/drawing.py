@@ -77,13 +77,13 @@ def accuracy(axes: Axes, **limits: Any) -> None:
     axes.set_ylim(**{"bottom": 0, "top": 1.02, **limits})
 
 
-def mean_curve(axes: Axes, rows: pd.DataFrame, x: str, y: str, color: str, line: Any) -> None:
+def mean_curve(axes: Axes, rows: pd.DataFrame, x: str, y: str, color: str, line: Any, label: str | None = None) -> None:
     """Mean over seeds of curves with different ``x``: evaluation by evaluation, both averaged."""
     if rows.empty:
         return
     number = rows.sort_values(x).groupby("seed").cumcount()
     means = rows.sort_values(x).groupby(number)[[x, y]].mean()
-    axes.plot(means[x], means[y], color=color, linestyle=line, linewidth=1.4)
+    axes.plot(means[x], means[y], color=color, linestyle=line, linewidth=1.4, label=label)
 
 
 def bar(axes: Any, place: float, mean: Mean, color: str, width: float, *, hollow: bool = False) -> None:

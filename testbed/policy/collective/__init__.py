@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from testbed.policy.collective.blocks import binary_blocks
 from testbed.policy.collective.butterfly import butterfly, recursive_doubling
+from testbed.policy.collective.direct import direct
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import Schedule, Shape
@@ -23,6 +24,7 @@ ALL_REDUCE: dict[str, Algorithm] = {
     "recursive_doubling": recursive_doubling,
     "binary_blocks": binary_blocks,
     "ring": ring,
+    "direct": direct,
     "three_phase_ring": three_phase_ring,
     "leader_ring": leader_ring,
     "torus2d": torus2d,

@@ -97,6 +97,14 @@ def leader_ring_s(groups: int, members: int, size_bytes: float, inside: Link, ac
     return ring_s(members, size_bytes, inside) + collect_s + ring_s(groups, size_bytes, across)
 
 
+def direct_s(ranks: int, size_bytes: float, link: Link) -> float:
+    """2 α + 2 n/p β + (p − 1)/p n γ: every pair of ranks has a link of its own, and all are used at once."""
+    if ranks == 1:
+        return 0.0
+    part = size_bytes / ranks
+    return 2 * link.copy_s(part) + (ranks - 1) * part * link.gamma_s
+
+
 def star_s(ranks: int, size_bytes: float, link: Link) -> float:
     """One parameter server with one port: 2 α + 2 p n β + p n γ."""
     return 2 * link.alpha_s + ranks * size_bytes * (2 * link.beta_s + link.gamma_s)
@@ -111,6 +119,7 @@ ON_EQUAL_LINKS: dict[str, Cost] = {
     "butterfly": butterfly_s,
     "recursive_doubling": recursive_doubling_s,
     "ring": ring_s,
+    "direct": direct_s,
 }
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from testbed.training.declared.table import Layers
-from testbed.training.declared.transformers import bert, gpt2
-from testbed.training.declared.vision import alexnet, resnet, vgg
+from testbed.training.declared.transformers import bert, gpt2, xlm_roberta
+from testbed.training.declared.vision import alexnet, convnext, resnet, vgg
 
 IMAGE_MODELS: dict[str, Callable[[], Layers]] = {
     "alexnet": alexnet,
@@ -19,6 +19,7 @@ IMAGE_MODELS: dict[str, Callable[[], Layers]] = {
     "resnet50": lambda: resnet((3, 4, 6, 3), bottleneck=True),
     "resnet101": lambda: resnet((3, 4, 23, 3), bottleneck=True),
     "resnet152": lambda: resnet((3, 8, 36, 3), bottleneck=True),
+    "convnext-large": lambda: convnext((3, 3, 27, 3), 192),
     "vgg11": lambda: vgg((1, 1, 2, 2, 2)),
     "vgg16": lambda: vgg((2, 2, 3, 3, 3)),
     "vgg19": lambda: vgg((2, 2, 4, 4, 4)),
@@ -28,6 +29,7 @@ IMAGE_MODELS: dict[str, Callable[[], Layers]] = {
 LANGUAGE_MODELS: dict[str, Callable[[int], Layers]] = {
     "bert-base": lambda tokens: bert(12, 768, tokens),
     "bert-large": lambda tokens: bert(24, 1024, tokens),
+    "xlm-roberta-large": lambda tokens: xlm_roberta(24, 1024, tokens),
     "gpt2-small": lambda tokens: gpt2(12, 768, tokens),
     "gpt2-medium": lambda tokens: gpt2(24, 1024, tokens),
     "gpt2-large": lambda tokens: gpt2(36, 1280, tokens),

@@ -23,7 +23,7 @@ def declared_shape(options: Declared) -> ModelShape:
         if options.sequence:
             raise ScenarioError(f"training.model.sequence has no effect on {options.name}; remove it")
         return IMAGE_MODELS[options.name]().shape(options.name)
-    longest = BERT_TOKENS if options.name.startswith("bert") else GPT2_TOKENS
+    longest = GPT2_TOKENS if options.name.startswith("gpt2") else BERT_TOKENS
     if options.sequence > longest:
         raise ScenarioError(
             f"training.model.sequence: {options.sequence} is more than {options.name}'s {longest} tokens"

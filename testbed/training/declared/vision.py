@@ -1,7 +1,8 @@
-"""AlexNet, VGG and ResNet at 224×224 and 1 000 classes, as torchvision has them.
+"""AlexNet, VGG, ResNet and ConvNeXt at 224×224 and 1 000 classes, as torchvision has them.
 
 Krizhevsky, One weird trick, 2014 · Simonyan and Zisserman, 2015, table 1 · He et al., 2016, table 1 (stride in the
-3×3 convolution, as in torchvision). Running means and variances are no parameters and are left out.
+3×3 convolution, as in torchvision) · Liu et al., 2022 (ConvNeXt), table 9. Running means and variances are no
+parameters and are left out.
 """
 
 from __future__ import annotations
@@ -45,6 +46,32 @@ def resnet(blocks_per_stage: tuple[int, ...], *, bottleneck: bool) -> Layers:
             inputs = _block(layers, f"layer{stage + 1}.{number}", inputs, stage, bottleneck)
     layers.linear("fc", inputs, CLASSES)
     return layers
+
+
+def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
+    """ConvNeXt: (3, 3, 27, 3) from 192 channels on is ConvNeXt-L. Segments: blocks, and what joins stages."""
+    layers = Layers()
+    _convolution(layers, "stem", (3, width, 4, 56), bias=True)
+    layers.norm("stem", width)
+    for stage, count in enumerate(blocks_per_stage):
+        channels, side = width << stage, 56 >> stage
+        if stage:
+            layers.norm(f"down{stage}", channels // 2)
+            _convolution(layers, f"down{stage}", (channels // 2, channels, 2, side), bias=True)
+        for number in range(count):
+            _convnext_block(layers, f"stage{stage}.{number}", channels, side)
+    layers.norm("fc", width << 3)
+    layers.linear("fc", width << 3, CLASSES)
+    return layers
+
+
+def _convnext_block(layers: Layers, name: str, channels: int, side: int) -> None:
+    """A 7×7 convolution of each channel by itself, a perceptron over channels, and a scale for each."""
+    layers.add(name, [49 * channels, channels], 49 * channels * side * side)
+    layers.norm(name, channels)
+    layers.linear(name, channels, 4 * channels, side * side)
+    layers.linear(name, 4 * channels, channels, side * side)
+    layers.add(name, [channels])
 
 
 def _block(layers: Layers, name: str, inputs: int, stage: int, bottleneck: bool) -> int:

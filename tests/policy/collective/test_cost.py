@@ -40,7 +40,7 @@ def walked_s(name: str, shape: Shape, size_bytes: float, link: Link = WAN) -> fl
     return max(finish_times_s(schedules, size_bytes, lambda a, b: link))
 
 
-@pytest.mark.parametrize("name", ["ring", "butterfly", "recursive_doubling", "binomial_tree"])
+@pytest.mark.parametrize("name", ["ring", "butterfly", "recursive_doubling", "binomial_tree", "direct"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 8, 13, 16])
 @pytest.mark.parametrize("size_bytes", [4, 1e5, 1e8])
 def test_closed_forms_are_what_the_schedules_do(name: str, ranks: int, size_bytes: float) -> None:

@@ -72,6 +72,7 @@ def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: Shape, elements
         ("binomial_tree", "((0+1)+(2+3))"),
         ("tree", "(((1+3)+0)+2)"),
         ("three_phase_ring", "((0+1)+(2+3))"),
+        ("direct", "(((0+3)+2)+1)"),
     ],
 )
 def test_the_documented_order_of_sums(name: str, expected: str) -> None:

@@ -1,0 +1,25 @@
+"""Direct all-reduce: every rank adds up one chunk and hands the sum to everybody, in two steps.
+
+All pairs of ranks talk at once, so it wants a link (or a TCP stream) of its own for each pair, as data centres often
+have: what limits there is one stream, not the uplink. Hivemind averages in this way (Ryabinin et al., Moshpit SGD,
+NeurIPS 2021, call it butterfly all-reduce); MPI knows it as reduce-scatter and all-gather by pairs.
+
+Order of a sum: chunk r at rank r: its own, then r − 1, r − 2, … around the ring.
+"""
+
+from __future__ import annotations
+
+from testbed.policy.collective.primitives import all_gather_direct
+from testbed.policy.collective.schedule import Schedule, Shape, Step, Transfer, even_cuts, segmented
+
+
+def direct(shape: Shape, rank: int) -> Schedule:
+    """All-reduce in 2 steps of p − 1 messages of n / p each."""
+    size = shape.size
+    if size == 1:
+        return Schedule(even_cuts(1), ((),))
+    others = [(rank + distance) % size for distance in range(1, size)]
+    sends = tuple(Transfer(peer, peer, peer + 1, True) for peer in others)
+    receives = tuple(Transfer(peer, rank, rank + 1, True) for peer in reversed(others))
+    (gather,) = all_gather_direct(rank, size).lanes
+    return segmented(Schedule(even_cuts(size), ((Step(sends, receives), *gather),)), shape.segments)

@@ -1,0 +1,57 @@
+"""P3's point, seen in the exported trace: forward passes run while values of later layers are still being pulled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.load import load_run
+from analysis.overlap import forward_during_pulls
+from analysis.timeline import trace
+from testbed.cli import main as command
+from tests.end_to_end.runs import QUICKSTART
+from tests.end_to_end.test_three_worlds import skip_unless_possible
+
+SMALL = ("training.iterations=8", "training.evaluate_every=8", "training.target_accuracy=null")
+
+
+def made(folder: Path, back_end: str, *settings: str) -> Any:
+    sets = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
+    assert command.main(["run", str(QUICKSTART), "--on", back_end, "--out", str(folder), "--quiet", *sets]) == 0
+    return load_run(folder)
+
+
+def overlapping_slices(run: Any) -> list[tuple[str, str]]:
+    """(forward slice, pull slice) of one process of the trace that share time."""
+    slices = [event for event in trace([run])["traceEvents"] if event["ph"] == "X"]
+    forward = [event for event in slices if event["cat"] == "compute" and event["name"].startswith("forward")]
+    pulls = [event for event in slices if event["cat"] == "receive" and event["name"].startswith("pull")]
+    return [
+        (a["name"], b["name"])
+        for a in forward
+        for b in pulls
+        if a["pid"] == b["pid"] and a["ts"] < b["ts"] + b["dur"] and b["ts"] < a["ts"] + a["dur"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "back_end",
+    ["simulate", pytest.param("emulate", marks=[pytest.mark.emulation, pytest.mark.slow])],
+)
+def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str) -> None:
+    skip_unless_possible(back_end)
+    run = made(tmp_path / "p3", back_end, "order=p3")
+    assert len(overlapping_slices(run)) >= 10
+    shares = forward_during_pulls(run).assign(share=lambda rows: rows["overlap_s"] / rows["forward_s"])
+    assert len(shares) == sum(node["role"] == "worker" and node["trains"] for node in run.plan["nodes"])
+    remote = shares[~shares["node"].str.startswith("virginia/")]  # the central one has its values at once
+    assert len(remote) == 4
+    assert (remote["share"] > 0.3).all(), shares
+
+
+def test_without_overlap_forward_passes_wait_for_the_last_value(tmp_path: Path) -> None:
+    run = made(tmp_path / "fifo", "simulate", "order={kind: p3, overlap: none}")
+    assert forward_during_pulls(run).empty  # a step is one piece
+    assert not overlapping_slices(run)
