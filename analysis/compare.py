@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis import identity
 from analysis.breakdown import per_node
@@ -13,6 +13,9 @@ from analysis.load import Run
 from analysis.metrics import speed_up, time_to_accuracy, waiting_share
 from testbed.errors import ScenarioError
 from testbed.results import atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 UNITS = {"iteration_time_s": "s", "time_to_target_s": "s", "wan_bytes": "B", "accuracy": "1", "waiting_share": "1"}
 
@@ -57,19 +60,27 @@ def _cell(row: dict[str, Any], heading: str, name: str, factor: float, form: str
     return "--" if row[name] is None else format(row[name] * factor, form)
 
 
-def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """``comparison.csv``, ``.tex`` and ``.png`` in ``folder``; returns their paths."""
+def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
+    """``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` in ``folder``; returns their paths.
+
+    ``columns``: how many columns of a paper the figure fills, 1 or 2.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     latex = folder / "comparison.tex"
     atomic.write_text(latex, as_latex(rows))
-    table, picture = folder / "comparison.csv", folder / "comparison.png"
+    table = folder / "comparison.csv"
     with atomic.replacing(table) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    with atomic.replacing(picture) as temporary:
-        draw(runs, rows[0]["target"]).savefig(temporary, format="png")
-    return [table, latex, picture]
+    figure = draw(runs, rows[0]["target"], columns)
+    return [table, latex, *(_save(figure, folder / f"comparison.{form}") for form in ("png", "pdf"))]
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with atomic.replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=200)
+    return path
 
 
 def _refuse_unfinished(runs: list[Run]) -> None:

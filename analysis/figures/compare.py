@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 _WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
 
 
-def draw(runs: list[Run], target: float | None) -> Figure:
-    """One line and one bar per run that has completed rounds."""
+def draw(runs: list[Run], target: float | None, columns: int = 2) -> Figure:
+    """One line and one bar per run that has completed rounds. One column: panels below each other, as wide as it."""
     shown = [run for run in runs if len(run.tables["rounds"])]
     looks = identity.of_runs([run.plan for run in shown])
-    with panels.style():
+    with panels.style(columns):
         height = _HEIGHT_IN + 0.22 * max(0, len(shown) - 6)
-        figure = Figure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
-        over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
+        if columns == 1:
+            figure = Figure(figsize=(panels.WIDTHS_IN[1], 2 * _HEIGHT_IN + 0.16 * len(shown)), layout="constrained")
+            over_time, over_bytes, time = figure.subplots(3, 1)
+        else:
+            figure = Figure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
+            over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
         _accuracy(over_time, over_bytes, shown, looks, target)
-        _time(time, shown, looks)
+        _time(time, shown, looks, columns)
         handles, labels = over_time.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5))
+        figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5 if columns == 2 else 2))
         return figure
 
 
@@ -52,11 +56,14 @@ def _accuracy(
     over_bytes.set_xlim(left=0)
 
 
-def _time(axes: Axes, runs: list[Run], looks: list[Identity]) -> None:
+def _time(axes: Axes, runs: list[Run], looks: list[Identity], columns: int) -> None:
     axes.set_title("Where an iteration's time goes")
     panels.stacked_time(axes, [look.label for look in looks], iteration_split(runs))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, -0.34), ncols=4, handlelength=1, columnspacing=1.1)
+    if columns == 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.4, -0.55), ncols=4, handlelength=1, columnspacing=1.1)
+    else:
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, -0.34), ncols=4, handlelength=1, columnspacing=1.1)
 
 
 def iteration_split(runs: list[Run]) -> pd.DataFrame:

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STYLE = Path(__file__).parent.parent / "style.mplstyle"
+ONE_COLUMN = STYLE.with_name("one_column.mplstyle")
+WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column papers (IEEE, ACM)
 MUTED = "#555B66"
 _LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """The look of all figures."""
+def style(columns: int = 2) -> Iterator[None]:
+    """The look of all figures; of those that fill one of two columns, with ``columns=1``."""
     with mpl.rc_context(fname=str(STYLE)):
+        if columns == 1:
+            mpl.style.use(ONE_COLUMN)
         yield
 
 

@@ -16,7 +16,9 @@ HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR",
-                        help="where comparison.csv, .tex and .png go; default: comparison/")  # fmt: skip
+                        help="where comparison.csv, .tex, .png and .pdf go; default: comparison/")  # fmt: skip
+    parser.add_argument("--columns", type=int, choices=(1, 2), default=2,
+                        help="columns of a paper that the figure fills; default: 2")  # fmt: skip
     parser.add_argument("--target", type=float, metavar="ACCURACY",
                         help="for the time to accuracy; default: the first run's target")  # fmt: skip
 
@@ -28,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     runs = load(arguments.runs)
     rows, errors = comparison(runs, arguments.target), simulation_errors(runs)
-    files = write(runs, rows, arguments.out)
+    files = write(runs, rows, arguments.out, arguments.columns)
     if arguments.json:
         paths = [str(path) for path in files]
         print(json.dumps({"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}))

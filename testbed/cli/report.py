@@ -1,6 +1,7 @@
 """Write one HTML page about runs: what was run, on what, how far to trust it, where time and bytes went.
 
-The page holds everything itself: it opens offline, on a phone too, and prints well (to paper or to PDF).
+The page holds everything itself: it opens offline, on a phone too, and prints well. `--pdf` prints it with a Chromium
+that is installed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ HELP = "write one self-contained HTML page about runs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: report.html in the run, or here if several")
+    parser.add_argument("--pdf", action="store_true", help="also print it to a PDF of the same name")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from analysis.load import load
     from analysis.report.page import page
+    from analysis.report.printing import printed
     from testbed.results import atomic
 
     text = page(load(arguments.runs))
@@ -27,5 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path = arguments.out or folder / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
-    print(json.dumps({"kind": "report", "file": str(path)}) if arguments.json else str(path))
+    files = [path, *([printed(path)] if arguments.pdf else [])]
+    told = {"kind": "report", "file": str(path), "files": [str(each) for each in files]}
+    print(json.dumps(told) if arguments.json else "\n".join(told["files"]))
     return 0
