@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -28,7 +29,7 @@ def style(columns: int = 2) -> Iterator[None]:
     """The look of all figures; of those that fill one of two columns, with ``columns=1``."""
     with mpl.rc_context(fname=str(STYLE)):
         if columns == 1:
-            mpl.style.use(ONE_COLUMN)
+            matplotlib.style.use(ONE_COLUMN)
         yield
 
 

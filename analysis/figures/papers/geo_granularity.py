@@ -7,6 +7,7 @@ granularity of C-8 how much of it is computing, which more machines share, and h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -116,7 +117,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
 
 def _rule(frame: pd.DataFrame, model: str) -> Assertion:
     """Doubling the machines at granularity G speeds up (G + 1)/(G/2 + 1) times, if all but computing stays."""
-    rows = frame[frame["model"] == model].set_index("configuration")
+    rows: Any = frame[frame["model"] == model].set_index("configuration")
     granularity = float(rows.loc["A-4", "granularity"])
     rule = (granularity + 1) / (granularity / 2 + 1)
     measured = float(rows.loc["A-8", "speed"] / rows.loc["A-4", "speed"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -112,8 +113,8 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     off.set_title("Simulated against emulated")
     off.set_ylabel("error of the round's length (%)")
     lines = [Line2D([], [], color=look.color, marker="s", linestyle="", label=look.label) for look in LOOKS.values()]
-    lines += [Line2D([], [], color="#333333", linestyle=BACK_ENDS[back_end].line, label=world)
-              for world, back_end in WORLDS.items()]  # fmt: skip
+    styles: dict[str, Any] = {world: BACK_ENDS[back_end].line for world, back_end in WORLDS.items()}
+    lines += [Line2D([], [], color="#333333", linestyle=line, label=world) for world, line in styles.items()]
     figure.legend(handles=lines, loc="outside lower center", ncols=8)
 
 
