@@ -4,6 +4,7 @@ TestbedError                     1
 ├── ScenarioError                2   the scenario (or the command line) is wrong; nothing was created
 ├── CapabilityError              3   this machine cannot do what was asked; the message says what would help
 ├── RunFailed                    4   a node failed; the message names node, step and cause
+│   ├── NodeLost                 4   a node died or fell silent: what a restart can cure
 │   ├── WaitTimeout              5   a named wait passed its deadline, or nobody can advance any more
 │   └── NetworkMismatch          6   the emulated links do not do what the Plan says
 └── Interrupted                130   the user ended the run; the results so far are kept
@@ -41,6 +42,10 @@ class RunFailed(TestbedError):
     """A node failed during the run."""
 
     exit_code = 4
+
+
+class NodeLost(RunFailed):
+    """A node died, or fell silent. What a restart can cure, unlike other failures."""
 
 
 class WaitTimeout(RunFailed):

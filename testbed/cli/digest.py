@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from analysis.load import Run
 
 WARNINGS_SHOWN = 8
+FAULTS_SHOWN = 12
 
 
 def summary_of(run: Run) -> list[RenderableType]:
@@ -23,7 +24,7 @@ def summary_of(run: Run) -> list[RenderableType]:
 
     if run.result is None:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
-    shown: list[RenderableType] = [answer(run), traffic(run)]
+    shown: list[RenderableType] = [answer(run), traffic(run), *faults(run)]
     if run.result["iterations"]:
         shown.append(time_split(run))
     return [*shown, *(Text(line) for line in trust(run))]
@@ -58,6 +59,26 @@ def traffic(run: Run) -> Table:
         head = headers[site]
         shown.add_row(site, *(look.size(count) for count in (moved["up"], moved["down"], head["up"], head["down"])))
     return shown
+
+
+def faults(run: Run) -> list[Table]:
+    """What broke, and what was done about it; nothing where nothing broke."""
+    events = run.tables["faults"]
+    if events.empty:
+        return []
+    shown = look.table("faults", ">at", "what", "whom", ">late")
+    for row in events.head(FAULTS_SHOWN).to_dict("records"):
+        shown.add_row(look.seconds(row["t_s"]), _happened(row), str(row["targets"] or row["message"] or ""),
+                      look.seconds(row["late_s"]))  # fmt: skip
+    if len(events) > FAULTS_SHOWN:
+        shown.add_row("", f"and {len(events) - FAULTS_SHOWN} more", "", "")
+    return [shown]
+
+
+def _happened(row: dict[str, Any]) -> str:
+    if row["kind"] == "fault":
+        return str(row["fault"]) if row["begins"] else f"{row['fault']} is over"
+    return "all begin anew" if row["kind"] == "restart" else f"epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
 
 
 def time_split(run: Run) -> Table:

@@ -7,6 +7,7 @@ scheduler tells the servers, all write, and it makes the files a checkpoint.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from testbed.engine.checkpoint_files import CheckpointFiles, NodeState
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
+from testbed.errors import RunFailed
 from testbed.plan.model import Plan
 from testbed.world import World
 
+GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
 GetState = Callable[[], Mapping[str, Any]]
 
 
@@ -27,6 +30,8 @@ class Keeper:
     def __init__(self, world: World, membership: Membership, plan: Plan, files: CheckpointFiles | None) -> None:
         self._world, self._membership, self._files = world, membership, files
         self._every = plan.checkpoint_every if files else 0
+        faults = [fault for fault in plan.faults if fault.kind == "disk_full" and world.node in fault.targets]
+        self._full = [(fault.round or 0, (fault.round or 0) + int(fault.value)) for fault in faults]
         self._iterations, self._patience_s = plan.training.iterations, plan.timeouts.run_deadline_s
         self._workers = sum(worker.trains for worker in plan.with_role("worker"))
         self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
@@ -58,11 +63,18 @@ class Keeper:
         assert files is not None
         digest = ""
         try:
+            self._check_disk(round_)
             writing = self._world.aside(lambda: files.write(round_, node, state))
             digest = await self._world.wait(writing, "its checkpoint to be written", self._patience_s)
         except OSError as error:
             self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")
         await self._membership.barrier(f"{SAVED}{round_}", self._savers, self._patience_s, sha256=digest)
+
+    def _check_disk(self, round_: int) -> None:
+        """A fault of the Plan may have filled it."""
+        if any(begin <= round_ < end for begin, end in self._full):
+            self._world.record("fault", fault="disk_full", targets=self._world.node, begins=True)
+            raise OSError(errno.ENOSPC, "disk full (a fault of the scenario)")
 
 
 async def commit(world: World, files: CheckpointFiles, round_: int, digests: Mapping[str, str], wait_s: float) -> None:
@@ -80,9 +92,14 @@ async def commit(world: World, files: CheckpointFiles, round_: int, digests: Map
         return ""
 
     trouble = await world.wait(world.aside(make), "the checkpoint's manifest", wait_s)
+    whole = not trouble and all(digests.values())
+    files.failures = 0 if whole else files.failures + 1
+    if files.failures == GIVE_UP_AFTER:
+        why = trouble or f"{', '.join(node for node in digests if not digests[node])} could not write"
+        raise RunFailed(f"no checkpoint could be written {GIVE_UP_AFTER} times in a row; the last time: {why}")
     if trouble:
         world.record("warning", message=f"no checkpoint of round {round_}: {trouble}; the ones before it are kept")
-    elif all(digests.values()):
+    elif whole:
         world.record("checkpoint", round=round_)
 
 

@@ -7,6 +7,7 @@ tensors and plain values only (``torch.load`` with ``weights_only``).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -48,6 +49,7 @@ class CheckpointFiles:
     def __init__(self, directory: Path, plan: Plan) -> None:
         self._directory, self._job = directory, job_sha256(plan)
         self.skipped: list[str] = []
+        self.failures = 0  # in a row, as the scheduler counts them
         self.resumed = self._newest()
 
     def write(self, round_: int, node: str, state: Mapping[str, Any]) -> str:
@@ -57,10 +59,13 @@ class CheckpointFiles:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         data = buffer.getvalue()
-        with open(folder / _file_name(node), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(folder / _file_name(node), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _explained(error, folder, len(data)) from error
         return hashlib.sha256(data).hexdigest()
 
     def commit(self, round_: int, digests: Mapping[str, str]) -> Path:
@@ -103,6 +108,14 @@ class CheckpointFiles:
         if about["job_sha256"] != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
         return Checkpoint(path, int(about["round"]), states)
+
+
+def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
+    """What a full disk has, and what was needed."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return error
+    free_mb, needed_mb = shutil.disk_usage(folder).free / 1e6, needed_bytes / 1e6
+    return OSError(error.errno, f"disk full: {folder} has {free_mb:.1f} MB, needs {needed_mb:.1f} MB")
 
 
 def _load(path: Path, digest: str) -> NodeState:

@@ -13,6 +13,7 @@ from testbed.engine.checkpoint import Keeper
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
+from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import CodecMaker, KVStore, Said, Way
 from testbed.engine.learner import make_learner
@@ -51,7 +52,7 @@ _WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
-    learner = make_learner(plan, node)
+    learner = guarded(plan, node, make_learner(plan, node))
     work = technique.local_work(plan, node, learner)
     reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
     shape = learner.shape if technique.order(plan).overlaps else None
@@ -64,6 +65,8 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
+        if isinstance(learner, Guarded):
+            learner.record = world.record
         worker = Worker(plan, node, store, learner, work, reports)
         if shape is not None:
             worker = PipelinedWorker(plan, node, store, learner, work, shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testbed.errors import ScenarioError
 from testbed.plan.background import build_background
+from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
 from testbed.plan.model import PLAN_VERSION, Choice, Plan, TechniquePlan, TrainingPlan, TransportPlan
 from testbed.plan.network import build_network, expand
 from testbed.plan.placement import build_nodes
@@ -23,8 +24,10 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     network = build_network(topology, back_end, scenario.seed)
     nodes = build_nodes(topology, scenario.device, back_end, scenario.paradigm.trait("tiers"))
     training = _training(scenario)
+    faults = build_faults(scenario, network, nodes)
     return Plan(
-        version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=back_end, nodes=nodes, network=network,
+        version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=back_end, nodes=slowed(nodes, faults),
+        network=with_faults(network, faults), faults=faults, recovery=build_recovery(scenario),
         transport=_transport(scenario), training=training, technique=_technique(scenario),
         checkpoint_every=scenario.checkpoint.every,
         timeouts=derive(scenario, network, nodes, training.model),

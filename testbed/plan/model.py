@@ -179,6 +179,42 @@ class BackgroundPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """One fault, resolved: what, to whom, when. ``at_s`` counts from the start of training.
+
+    kind      ``kill`` | ``pause`` | ``slow`` (nodes); ``down`` | ``rate`` | ``loss`` | ``delay`` (links);
+              ``nan`` | ``disk_full`` (nodes, by round). ``slow`` and those of links are also in the node's slowdown and
+              the link's traces, which is where back ends take them from
+    targets   names of nodes, or of directed links
+    at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round)
+    for_s     how long it lasts; infinite: for good
+    value     factor, rate in bit/s, share lost, delay in s, or number of rounds (``disk_full``)
+    """
+
+    kind: str
+    targets: tuple[str, ...]
+    at_s: float | None = None
+    round: int | None = None
+    for_s: float = math.inf
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPlan:
+    """What is done when a node dies.
+
+    ``abort``: end the run, and say who and why. ``restart``: all go back to the last checkpoint (or the beginning), at
+    most ``max_restarts`` times, each ``restart_delay_s`` after the death. ``continue``: the others go on without it.
+    ``on_nan``, when a gradient is not finite: ``abort``, ``skip`` (that worker contributes zeros), ``ignore``.
+    """
+
+    on_failure: str = "abort"
+    max_restarts: int = 3
+    restart_delay_s: float = 1.0
+    on_nan: str = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
     """The job. It ends after ``iterations`` rounds, or earlier at ``target_accuracy`` on the test set."""
 
@@ -239,6 +275,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     checkpoint_every: int = 0  # rounds between two checkpoints; 0: none
     background: tuple[BackgroundPlan, ...] = ()
+    faults: tuple[FaultPlan, ...] = ()
+    recovery: RecoveryPlan = RecoveryPlan()
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

@@ -18,10 +18,11 @@ _NORMAL = NormalDist()
 class Pacer:
     """The steps of one node, in order. ``duration_s`` must be asked once for every piece of a step."""
 
-    def __init__(self, device: DevicePlan, seed: int, node: str) -> None:
+    def __init__(self, device: DevicePlan, seed: int, node: str, since_s: float | None = None) -> None:
+        """``since_s``: when training began, if that was in a life of the node before this one."""
         self._device, self._seed, self._node = device, seed, node
         self._steps_done = 0.0
-        self._first_s: float | None = None
+        self._first_s = since_s
 
     @property
     def steps_done(self) -> float:

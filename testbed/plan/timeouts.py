@@ -42,8 +42,8 @@ class Pace:
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
     """The deadlines of a run. Raises ``ScenarioError`` when changed ones are out of order."""
     pace = _pace(network, nodes, model_bytes(model))
-    derived = _derive(pace, scenario.training.iterations)
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
+    derived = _derive(pace, scenario.training.iterations, changes.get("dead_after_s"))
     timeouts = Timeouts(**{**asdict(derived), **changes})
     _check(scenario, timeouts)
     return timeouts
@@ -81,9 +81,10 @@ def _seconds(link: LinkPlan) -> float:
     return link.delay_s + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
 
 
-def _derive(pace: Pace, iterations: int) -> Timeouts:
+def _derive(pace: Pace, iterations: int, patience_s: float | None = None) -> Timeouts:
+    """``patience_s``: a ``dead_after`` that the user chose, which those above it follow."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
-    dead_after = max(10.0, 10 * heartbeat)
+    dead_after = max(10.0, 10 * heartbeat) if patience_s is None else patience_s
     user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
     step_deadline = max(user_timeout, 4 * transfer + MARGIN * pace.step_s)

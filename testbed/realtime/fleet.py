@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, RunFailed, TestbedError, WaitTimeout
+from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import Birth, live
+from testbed.realtime.faults import Faults, OnFault
 from testbed.realtime.network import Limits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
 from testbed.realtime.processor import Tokens
@@ -47,6 +49,8 @@ class Launch:
                 and each child binds its own; without it, the nodes meet on 127.0.0.1, on ports that the kernel chooses
     cores       how many training steps may really compute at one time
     epoch_ns    the run's start on CLOCK_MONOTONIC, from which all times count; default: when ``run`` is called
+    due         which faults have yet to happen; ``None``: all of the Plan's
+    on_fault    is told of each when it happens
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -55,6 +59,8 @@ class Launch:
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     limits: Limits = field(default_factory=Limits)
     epoch_ns: int | None = None
+    due: FaultClock | None = None
+    on_fault: OnFault = lambda due, now_s: None
 
 
 @contextlib.contextmanager
@@ -100,6 +106,8 @@ class Fleet:
         self._ending = False  # all have been told to end
         self._stop_at_s = self._kill_at_s = float("inf")
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
+        self._faults = Faults(launch.due or FaultClock(plan), self._epoch_ns, self._signal, launch.on_fault)
 
     def run(self, on_progress: Progress = lambda line: None) -> list[NodeExit]:
         """Start all nodes and stay until the last has ended; ``on_progress`` gets their lines as they come.
@@ -163,13 +171,14 @@ class Fleet:
             node.name: listeners[node.name].getsockname() if listeners else (node.address or "", node.port)
             for node in self._plan.nodes
         }
-        credentials, epoch_ns = new_credentials(), self._launch.epoch_ns or time.monotonic_ns()
+        credentials = new_credentials()
 
         def make(node: NodePlan) -> NodeSetup:
             listener = listeners[node.name] if listeners else listen(addresses[node.name])
             return NodeSetup(
                 plan=self._plan, name=node.name, addresses=addresses, listener=listener, credentials=credentials,
-                epoch_ns=epoch_ns, tokens=self._tokens, limits=self._launch.limits,
+                epoch_ns=self._epoch_ns, tokens=self._tokens, limits=self._launch.limits,
+                since_s=self._faults.training_since_s,
             )  # fmt: skip
 
         return make
@@ -200,13 +209,14 @@ class Fleet:
     # ---- watch --------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(_TICK_S):
+        for key, _ in self._selector.select(min(_TICK_S, self._faults.left_s())):
             if key.data is None:
                 os.eventfd_read(self._wake)
             elif key.fd == key.data.progress:
                 self._read(key.data)
             else:
                 self._reap(key.data)
+        self._faults.fire()
         now_s = time.monotonic()
         self._look_for_standstill(now_s)
         if now_s >= self._stop_at_s:
@@ -239,6 +249,13 @@ class Fleet:
         for child in self._children.values():  # not reaped yet, so the id is still theirs
             signal.pidfd_send_signal(child.descriptor, number)
 
+    def _signal(self, node: str, number: signal.Signals) -> bool:
+        """Whether it still ran."""
+        child = self._children.get(node)
+        if child is not None:
+            signal.pidfd_send_signal(child.descriptor, number)
+        return child is not None
+
     def _read(self, child: _Child) -> None:
         data = os.read(child.progress, 1 << 16)
         if not data:
@@ -256,6 +273,7 @@ class Fleet:
     def _note(self, line: dict[str, Any]) -> None:
         if line["kind"] == "status":
             self._standing.note(line, time.monotonic())
+        self._faults.take(line)
         self._on_progress(line)
 
     def _reap(self, child: _Child) -> None:
@@ -265,7 +283,8 @@ class Fleet:
         wait = child.last_words.get("wait")
         words = {name: child.last_words.get(name, "") for name in ("cause", "message", "traceback")}
         code = os.waitstatus_to_exitcode(status)
-        end = NodeExit(child.node, code, self._ending, **words, wait=tuple(wait) if wait else None)
+        end = NodeExit(child.node, code, self._ending, **words, wait=tuple(wait) if wait else None,
+                       fault=child.node in self._faults.killed)  # fmt: skip
         self.exits.append(end)
         self._standing.end(end)
         if end.failed:

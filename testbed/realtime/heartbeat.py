@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.errors import RunFailed
+from testbed.errors import NodeLost
 from testbed.plan.model import Plan
 
 
-class PeerLost(RunFailed):
+class PeerLost(NodeLost):
     """``node`` has lost ``peer``: usually a consequence, of which the peer's own end is the cause."""
 
     def __init__(self, node: str, peer: str, cause: str) -> None:

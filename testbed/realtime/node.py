@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.plan.pace import Pacer
 from testbed.realtime.auth import Credentials
 from testbed.realtime.network import Limits, Network
 from testbed.realtime.processor import Processor, Tokens
@@ -28,6 +29,7 @@ class NodeSetup:
     addresses   of every node of the run, this one included
     epoch_ns    the run's start on CLOCK_MONOTONIC
     tokens      shared with all nodes of the machine
+    since_s     when training began, in an attempt before this one
     """
 
     plan: Plan
@@ -38,6 +40,7 @@ class NodeSetup:
     epoch_ns: int
     tokens: Tokens
     limits: Limits = field(default_factory=Limits)
+    since_s: float | None = None
 
 
 async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress) -> Any:
@@ -50,6 +53,7 @@ async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress
     processor = Processor(setup.tokens, timeouts.step_deadline_s)
     recorder = Recorder(setup.name, log, progress)
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
+    world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)
     world.network = network = Network(
         setup.plan, setup.name, setup.listener, setup.addresses, setup.credentials, world, setup.limits
     )

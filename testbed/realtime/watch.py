@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.errors import CapabilityError, NetworkMismatch, RunFailed, ScenarioError, TestbedError, WaitTimeout
+from testbed.errors import CapabilityError, NetworkMismatch, NodeLost, RunFailed, ScenarioError, TestbedError, WaitTimeout
 from testbed.realtime.heartbeat import PeerLost
 
 _ERRORS: dict[int, type[TestbedError]] = {
@@ -21,7 +21,7 @@ class NodeExit:
     """How a node ended.
 
     ``code``: its exit status, or minus the signal that killed it; 0 is good. ``stopped``: we had told it to end.
-    ``cause``: class of its error. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
+    ``fault``: a fault of the scenario killed it. ``cause``: class of its error. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
     """
 
     node: str
@@ -31,6 +31,7 @@ class NodeExit:
     message: str = ""
     traceback: str = ""
     wait: tuple[str, str, float, float] | None = None
+    fault: bool = False
 
     @property
     def failed(self) -> bool:
@@ -44,11 +45,13 @@ class NodeExit:
         kind = _ERRORS.get(self.code, RunFailed)
         if self.code < 0:
             name = signal.Signals(-self.code).name
-            hint = " (out of memory?)" if name == "SIGKILL" else ""
-            return kind(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
+            hint = "" if name != "SIGKILL" else " (out of memory?)" if not self.fault else " (a fault of the scenario)"
+            return NodeLost(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
         if not self.cause:
             return kind(f"{self.node} ended with exit status {self.code} and did not say why")
-        error = kind(self.message if self.cause == PeerLost.__name__ else f"{self.node}: {self.cause}: {self.message}")
+        if self.cause == PeerLost.__name__:
+            return NodeLost(self.message)
+        error = kind(f"{self.node}: {self.cause}: {self.message}")
         if self.traceback:
             error.add_note(self.traceback)
         return error

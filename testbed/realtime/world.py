@@ -46,19 +46,19 @@ class Spawned:
 
 
 class RealWorld:
-    """See ``testbed.world.World``. Made inside the event loop; ``network`` is given before the role runs.
+    """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are given before the role runs.
 
     ``epoch_ns``: the run's start on CLOCK_MONOTONIC, which all processes of a machine share.
     """
 
     network: Network
+    pacer: Pacer
 
     def __init__(
         self, plan: Plan, node: str, epoch_ns: int, recorder: Recorder, processor: Processor, inbox_limit_bytes: int
     ) -> None:
         self.node = node
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
-        self.pacer = Pacer(self._device, plan.seed, node)
         self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Message] = deque()

@@ -140,6 +140,17 @@ TABLES: dict[str, Table] = {
         Column("what", "what", TEXT, "", "rate_bps, delay_s or loss"),
         Column("value", "value", FLOAT, "as what", "the new value"),
     )),
+    "faults": Table(("fault", "restart", "epoch"), (
+        _NODE, _T,
+        Column("kind", "kind", TEXT, "", "fault, restart or epoch"),
+        Column("fault", "fault", TEXT, "", "kind of the fault, as in the scenario"),
+        Column("targets", "targets", TEXT, "", "nodes or links that it hits; of an epoch: who left or joined"),
+        Column("begins", "begins", FLAG, "", "false: it is over"),
+        Column("planned_t_s", "planned_t", FLOAT, "s", "when it was due"),
+        Column("late_s", "late_s", FLOAT, "s", "how much later it happened"),
+        Column("number", "number", INTEGER, "", "of the epoch, or restarts so far"),
+        Column("message", "message", TEXT, "", "why"),
+    )),
     "machine": Table(("machine",), (
         _T,
         Column("busy_share", "busy_share", FLOAT, "1", "share of all cores' time that was busy"),

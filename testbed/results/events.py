@@ -34,6 +34,11 @@ measured    link or path, what, planned, measured, tolerance, ok     the back en
 replay      link, planned_t, late_s, what, value                     the trace replay, per change
 background  number, sent_bytes, received_bytes                       the back end, per entry of the Plan's background,
                                                                      once a second; counters are cumulative
+fault       fault, targets, begins, planned_t, late_s                the back end, when a fault of the Plan begins or is
+                                                                     over; nan and disk_full: the node itself
+restart     number, message, begins_t                                the back end: all begin anew at begins_t, because
+                                                                     of message
+epoch       number, targets, begins, message                         scheduler: targets have joined (begins) or left
 machine     busy_share, steal_share                                  the back end's monitor, once a second
 warning     message                                                  anybody; each becomes a fidelity warning
 error       message, cause                                           anybody

@@ -18,6 +18,7 @@ time_to_target_s       s           start of training to the first snapshot that 
 wan_payload_bytes      B           {data centre: {up, down}}: tensors of all training rounds over the WAN
 wan_header_bytes       B           likewise, all that is not tensors
 wan_setup_bytes        B           likewise, both together, of everything outside training rounds
+faults                             {happened: […], restarts, lost: [nodes that were gone at the end]}
 fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
 duration_s             s           of the whole command, on the wall clock
 volatile                           what differs from run to run without meaning; outside the hash
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES_NEEDED = ("nodes", "training", "rounds", "transfers", "accuracy", "finals")
+TABLES_NEEDED = ("nodes", "training", "rounds", "transfers", "accuracy", "finals", "faults")
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
 
 Frames = Mapping[str, "pd.DataFrame"]
@@ -71,6 +72,7 @@ def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, An
         "plan_sha256": sha256_of(plan),
         **_training(frames, plan),
         **_wan(frames["transfers"], [site["name"] for site in plan["network"]["sites"]]),
+        "faults": _faults(frames["faults"]),
         "fidelity": {"status": fidelity["status"], "warnings": list(fidelity["warnings"])},
         "duration_s": round(ending.duration_s, 3),
         "volatile": {"started": ending.started, "ended": ending.ended},
@@ -142,7 +144,7 @@ def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
 def _iterations(rounds: pd.DataFrame, plan: Mapping[str, Any]) -> int:
     """Rounds that every training worker has completed; a worker that the log never mentions has completed none."""
     workers = [node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]]
-    completed = rounds.groupby("node").size()
+    completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are done again
     return min((int(completed.get(worker, 0)) for worker in workers), default=0)
 
 
@@ -162,6 +164,20 @@ def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
         "wan_payload_bytes": _up_and_down(training, "payload_bytes", sites),
         "wan_header_bytes": _up_and_down(training, "header_bytes", sites),
         "wan_setup_bytes": _up_and_down(outside, "total", sites),
+    }
+
+
+def _faults(events: pd.DataFrame) -> dict[str, Any]:
+    begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
+    lost: dict[str, None] = {}
+    for targets, joins in events.loc[events["kind"] == "epoch", ["targets", "begins"]].itertuples(index=False):
+        for node in str(targets).split(", "):
+            lost.pop(node, None) if joins else lost.setdefault(node)
+    happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
+    return {
+        "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
+        "restarts": int((events["kind"] == "restart").sum()),
+        "lost": list(lost),
     }
 
 

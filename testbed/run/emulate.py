@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
+from testbed.run.recovery import Attempts, Begin
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -57,27 +58,40 @@ def _prepare(plan: Plan) -> None:
 
 
 def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
-    from testbed.realtime.fleet import Fleet, Launch
-    from testbed.run.resume import checkpoint_files
-    from testbed.run.roles import role_maker
-
     epoch_ns = time.monotonic_ns()
     network.start_monitor(epoch_ns / 1e9)
+    replaying = False
 
     def on_progress(line: dict[str, Any]) -> None:
-        if line["kind"] == "train":
+        nonlocal replaying
+        if line["kind"] == "train" and not replaying:
             network.start_replay(epoch_ns / 1e9, epoch_ns / 1e9 + line["t"])
+            replaying = True
         elif line["kind"] == "status":
             network.check_helpers()
         tell(line)
 
-    launch = Launch(
-        make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
-        event_directory=directory / "events",
-        enter=lambda node: network.enter(node.name),
-        epoch_ns=epoch_ns,
-    )
     try:
-        Fleet(plan, launch).run(on_progress)
+        with Attempts(plan, directory, tell) as attempts:
+            attempts.run(
+                lambda begin_s: _attempt(plan, directory, network, attempts, Begin(begin_s, epoch_ns), on_progress)
+            )
     finally:
         network.finish()
+
+
+def _attempt(plan: Plan, directory: Path, network: Any, attempts: Attempts, begin: Begin, tell: Tell) -> None:
+    from testbed.realtime.fleet import Fleet, Launch
+    from testbed.run.resume import checkpoint_files
+    from testbed.run.roles import role_maker
+
+    begin.wait()
+    launch = Launch(
+        make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
+        event_directory=directory / "events", enter=lambda node: network.enter(node.name), epoch_ns=begin.epoch_ns,
+        due=attempts.clock, on_fault=attempts.on_fault,
+    )  # fmt: skip
+    try:
+        Fleet(plan, launch).run(tell)
+    finally:
+        attempts.now_s = begin.now_s()

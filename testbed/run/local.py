@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.run.recovery import Attempts, Begin
+
+Tell = Callable[[dict[str, Any]], None]
 
 
-def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> None:
+def run(plan: Plan, directory: Path, tell: Tell) -> None:
     """Run all nodes to their end. Raises the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.realtime.fleet import Fleet, Launch
-    from testbed.run.resume import checkpoint_files
-    from testbed.run.roles import require_machine, role_maker
+    from testbed.run.roles import require_machine
 
     require_machine(plan)
-    make_role = role_maker(plan, checkpoint_files(plan, directory, tell))
     warm_up(plan)
-    launch = Launch(make_role=make_role, event_directory=directory / "events")
-    Fleet(plan, launch).run(tell)
+    epoch_ns = time.monotonic_ns()
+    with Attempts(plan, directory, tell) as attempts:
+        attempts.run(lambda begin_s: _attempt(plan, directory, tell, attempts, Begin(begin_s, epoch_ns)))
+
+
+def _attempt(plan: Plan, directory: Path, tell: Tell, attempts: Attempts, begin: Begin) -> None:
+    from testbed.realtime.fleet import Fleet, Launch
+    from testbed.run.resume import checkpoint_files
+    from testbed.run.roles import role_maker
+
+    begin.wait()
+    make_role = role_maker(plan, checkpoint_files(plan, directory, tell))
+    launch = Launch(
+        make_role=make_role, event_directory=directory / "events", epoch_ns=begin.epoch_ns,
+        due=attempts.clock, on_fault=attempts.on_fault,
+    )  # fmt: skip
+    try:
+        Fleet(plan, launch).run(tell)
+    finally:
+        attempts.now_s = begin.now_s()

@@ -8,20 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.run.recovery import Attempts
+
+Tell = Callable[[dict[str, Any]], None]
 
 
-def run(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> None:
+def run(plan: Plan, directory: Path, tell: Tell) -> None:
     """Run all roles to their end in this process. Raises the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     import torch
 
+    torch.set_num_threads(1)
+    with Attempts(plan, directory, tell) as attempts:
+        attempts.run(partial(_attempt, plan, directory, tell, attempts))
+
+
+def _attempt(plan: Plan, directory: Path, tell: Tell, attempts: Attempts, begin_s: float) -> None:
     from testbed.engine.roles import make_role
     from testbed.run.resume import checkpoint_files
-    from testbed.simulation.run import simulate
+    from testbed.simulation.run import SimulationOptions, simulate
 
-    torch.set_num_threads(1)
     files = checkpoint_files(plan, directory, tell)
-    exits = simulate(plan, partial(make_role, files=files), directory, tell)
+    options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
+    exits = simulate(plan, partial(make_role, files=files), directory, tell, options)
+    for end in exits.values():
+        attempts.now_s = max(attempts.now_s, end.at_s)
     for end in exits.values():
         if end.error is not None:
             raise end.error

@@ -106,7 +106,58 @@ def _not_kept(scenario: Scenario) -> list[str]:
     return [axis for axis, has_memory in reasons.items() if has_memory]
 
 
+def _cannot_go_on(scenario: Scenario) -> list[str]:
+    """The axes whose value cannot do without a node in mid-run."""
+    overlays = scenario.overlay
+    reasons = {
+        "paradigm": scenario.paradigm.trait("tiers") == 0,
+        "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
+        "order": scenario.order.kind == "dgt" or scenario.order.options().get("overlap") == "layers",
+        "checkpoint": scenario.checkpoint.every > 0,
+        "workload": scenario.training.model.kind == "script",
+        "data_centers[*].global_servers": any((site.global_servers or 1) > 1 for site in _sites(scenario)),
+    }
+    return [axis for axis, stuck in reasons.items() if stuck]
+
+
 REFUSED: tuple[Refused, ...] = (
+    Refused(
+        ("recovery", "on_failure"),
+        lambda scenario: scenario.recovery.on_failure == "continue" and bool(_cannot_go_on(scenario)),
+        "the others cannot go on without a node here",
+        "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, one global server, no checkpoints",
+    ),
+    Refused(
+        ("faults",),
+        lambda scenario: scenario.run.on == "local" and any(fault.hits_links for fault in scenario.faults),
+        "hit links, and loopback has none",
+        "write 'on: emulate' or 'simulate', or let nodes fail",
+    ),
+    Refused(
+        ("faults",),
+        lambda scenario: (
+            scenario.training.compute == "modelled" and any(fault.kind == "nan" for fault in scenario.faults)
+        ),
+        "of kind 'nan' need values, and training.compute is 'modelled'",
+        "remove them",
+    ),
+    Refused(
+        ("faults",),
+        lambda scenario: (
+            scenario.checkpoint.every == 0 and any(fault.kind == "disk_full" for fault in scenario.faults)
+        ),
+        "of kind 'disk_full' hit checkpoints, and this run keeps none",
+        "write 'checkpoint: {every: 10}'",
+    ),
+    Refused(
+        ("recovery", "on_nan"),
+        lambda scenario: (
+            scenario.recovery.on_nan == "skip"
+            and (_serverless(scenario) or scenario.order.options().get("overlap") == "layers")
+        ),
+        "leaves a whole gradient out, and here it is on its way in parts, or to no server",
+        "write 'abort'",
+    ),
     Refused(
         ("workload",),
         lambda scenario: (

@@ -19,6 +19,7 @@ from testbed.scenario.background import Background, background_problems
 from testbed.scenario.compatibility import PARADIGMS, technique_problems
 from testbed.scenario.devices import Device
 from testbed.scenario.document import Where
+from testbed.scenario.faults import Fault, Recovery
 from testbed.scenario.network import Topology
 from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, TEXT, exactly, integer, is_null, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
@@ -142,6 +143,10 @@ class Scenario(Section):
     """Your own training code: {script: FILE}. Then 'training' needs only 'iterations'."""
     checkpoint: Checkpoints = Checkpoints()
     """What is kept to be resumed."""
+    faults: tuple[Fault, ...] = ()
+    """What breaks, and when."""
+    recovery: Recovery = Recovery()
+    """What is done about it."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")

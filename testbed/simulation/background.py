@@ -10,20 +10,20 @@ from testbed.simulation.monitor import Links
 from testbed.traffic import bursts
 
 
-def start_background(plan: Plan, clock: Clock, links: Links) -> None:
-    """Training starts: time 0 of all background traffic is now. (A Plan has no tcp traffic in simulation.)"""
+def start_background(plan: Plan, clock: Clock, links: Links, start_s: float) -> None:
+    """Training starts, or started at ``start_s``: time 0 of all background traffic. (In simulation it is never tcp.)"""
     numbers = {link.name: number for number, link in enumerate(plan.network.links)}
     for traffic in plan.background:
         route = plan.network.routes[f"{traffic.source}>{traffic.target}"]
-        _Source(traffic, tuple(numbers[name] for name in route), clock, links).start()
+        _Source(traffic, tuple(numbers[name] for name in route), clock, links, start_s).start()
 
 
 class _Source:
     """One entry of the Plan: takes and gives back, burst by burst."""
 
-    def __init__(self, traffic: BackgroundPlan, path: tuple[int, ...], clock: Clock, links: Links) -> None:
+    def __init__(self, traffic: BackgroundPlan, path: tuple[int, ...], clock: Clock, links: Links, begin_s: float) -> None:
         self._traffic, self._path, self._clock, self._links = traffic, path, clock, links
-        self._begin_s = clock.now
+        self._begin_s = begin_s
         self._edges = self._changes()
 
     def start(self) -> None:

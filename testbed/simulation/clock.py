@@ -37,8 +37,8 @@ class Clock(Environment):  # type: ignore[misc]
     deadlines) keep nobody alive: when nothing else is left, the run has come to a stop.
     """
 
-    def __init__(self) -> None:
-        super().__init__(initial_time=0.0)
+    def __init__(self, begin_s: float = 0.0) -> None:
+        super().__init__(initial_time=begin_s)
         self._background = 0
         self.stalled = False  # set by the run while nothing but background events is left
 

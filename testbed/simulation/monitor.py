@@ -9,7 +9,7 @@ from typing import Any
 from testbed.plan.model import LinkPlan, Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
-from testbed.simulation.paths import Paths, WanLink, changes
+from testbed.simulation.paths import Paths, WanLink, changes_from
 from testbed.simulation.recorder import Log, Progress
 from testbed.simulation.tcp import Connection
 
@@ -68,17 +68,17 @@ class Links:
             bytes=round(payload / self._paths.goodput), dropped_packets=0, backlog_bytes=0,
         )  # fmt: skip
 
-    def start_traces(self) -> None:
-        """Training starts: time 0 of all traces is now."""
+    def start_traces(self, start_s: float) -> None:
+        """Training starts, or started at ``start_s``: time 0 of all traces. What has passed by now is passed over."""
         for link in self._paths.links:
             plan: LinkPlan = link.plan
             for what in ("rate", "delay", "loss", "state"):
                 series: Series | None = getattr(plan, f"{what}_trace")
                 if series is not None:
-                    self._follow(link, what, series)
+                    self._follow(link, what, series, start_s)
 
-    def _follow(self, link: WanLink, what: str, series: Series) -> None:
-        steps, start_s = changes(series), self._clock.now
+    def _follow(self, link: WanLink, what: str, series: Series, start_s: float) -> None:
+        steps = changes_from(series, self._clock.now - start_s)
 
         def apply(planned_s: float, value: float) -> None:
             self._apply(link, what, planned_s, value)

@@ -118,3 +118,18 @@ def changes(series: Series) -> Iterator[tuple[float, float]]:
             last = value
         if len(set(series.values)) == 1:
             return
+
+
+def changes_from(series: Series, after_s: float) -> Iterator[tuple[float, float]]:
+    """As ``changes``, beginning with the step that holds at ``after_s`` (or the first)."""
+    steps = changes(series)
+    held = next(steps, None)
+    for step in steps:
+        if step[0] > after_s:
+            yield from (each for each in (held,) if each is not None)
+            yield step
+            yield from steps
+            return
+        held = step
+    if held is not None:
+        yield held

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from testbed.messages import Message
 
 Progress = Callable[[dict[str, Any]], None]
+Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
 
 # What a watcher sees one by one; of the others it sees sums in ``status``.
 _WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "warning", "error"})
@@ -20,10 +21,13 @@ class Log(Protocol):
 
 
 class Recorder:
-    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN."""
+    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
 
-    def __init__(self, node: str, log: Log, progress: Progress, on_train: Callable[[], None]) -> None:
-        self.node, self._log, self._progress, self._on_train = node, log, progress, on_train
+    ``on_milestone`` hears of the start of training, and of rounds.
+    """
+
+    def __init__(self, node: str, log: Log, progress: Progress, on_milestone: Milestone) -> None:
+        self.node, self._log, self._progress, self._on_milestone = node, log, progress, on_milestone
         self._activity, self._round = 0, 0
         self._loss: float | None = None
         self._up_bytes = self._down_bytes = 0
@@ -38,8 +42,8 @@ class Recorder:
     def _watched(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         if kind == "round":
             self._round, self._loss = fields["round"], fields.get("loss")
-        elif kind == "train":
-            self._on_train()
+        if kind in ("train", "round"):
+            self._on_milestone(kind, fields)
         self._progress({"kind": kind, "t": t, "node": self.node, **fields})
 
     def sent(self, tier: str, payload_bytes: int) -> None:

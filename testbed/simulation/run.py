@@ -12,7 +12,8 @@ from random import Random
 from typing import Any, cast
 
 from testbed.best_effort import pace_bps
-from testbed.errors import Interrupted, RunFailed
+from testbed.errors import Interrupted, NodeLost, RunFailed
+from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
@@ -20,6 +21,7 @@ from testbed.simulation.background import start_background
 from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
+from testbed.simulation.faults import Faults, OnFault
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.monitor import Links, Status
 from testbed.simulation.paths import Paths
@@ -43,12 +45,18 @@ class SimulationOptions:
 
     tcp       ``None``: by the Plan's transport
     compiled  whether numba solves; ``None``: if it is installed and the run is large. The results are the same
+    begin_s   the time at which it begins: a restart goes on where the attempt before it ended
+    due       which faults have yet to happen; ``None``: all of the Plan's
+    on_fault  is told of each when it happens
     """
 
     tcp: TcpModel | None = None
     compute: ComputeModel = field(default_factory=ComputeModel)
     compiled: bool | None = None
     sample_interval_s: float = 0.5
+    begin_s: float = 0.0
+    due: FaultClock | None = None
+    on_fault: OnFault = lambda due, now_s: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ class Simulation:
         self._tcp = options.tcp or TcpModel.of(plan.transport)
         self._directory = run_directory / "events"
         self._buffer_bytes = max(4096, min(1 << 16, _LOG_MEMORY_BYTES // max(1, len(plan.nodes))))
-        self.clock = Clock()
+        self.clock = Clock(options.begin_s)
+        self._due = options.due or FaultClock(plan)
         self._paths = Paths(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
         compiled = _may_compile(plan) if options.compiled is None else options.compiled
         self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled)
@@ -103,12 +112,13 @@ class Simulation:
         self._recorders: list[Recorder] = []  # of nodes whose status is reported one by one
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
+        self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
         self._trained = False
         self.exits: dict[str, NodeExit] = {}
 
     def start(self, make_role: RoleMaker) -> None:
-        """Make all nodes; their roles begin at time 0, in the Plan's order."""
-        self._log.write("model", 0.0, tcp=asdict(self._tcp), compute=asdict(self._compute))
+        """Make all nodes; their roles begin at once, in the Plan's order."""
+        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute))
         self._warn()
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
@@ -117,6 +127,8 @@ class Simulation:
             coroutine = cast(Coroutine[Any, Any, Any], make_role(self._plan, node)(world))
             world.run(coroutine, partial(self._on_end, node.name))
         self._links.start_sampling()
+        if self._due.training_since_s is not None:
+            self._begin_training(self._due.training_since_s)
 
     def run(self) -> None:
         """Let time pass until all have ended, one has failed, or nobody can advance."""
@@ -154,12 +166,12 @@ class Simulation:
 
     def _make_world(self, node: NodePlan) -> SimulatedWorld:
         log = self._logs[node.name] = EventLog(self._directory, node.name, self._buffer_bytes)
-        recorder = Recorder(node.name, log, self._progress, self._on_train)
+        recorder = Recorder(node.name, log, self._progress, self._on_milestone)
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
-        world.pacer = Pacer(node.device, self._plan.seed, node.name)
+        world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders.append(recorder)
         return world
@@ -193,6 +205,18 @@ class Simulation:
             self.exits[name] = NodeExit(result, error, self.clock.now)
             self._worlds[name].close()
 
+    def kill(self, node: str, error: NodeLost) -> None:
+        """A fault: the node is gone, and the run with it."""
+        if node not in self.exits:
+            self._on_failure(node, error)
+
+    def pause(self, node: str, until_s: float) -> None:
+        """A fault: the node stands still."""
+        self._worlds[node].pause(until_s)
+
+    def revive(self, node: str) -> None:
+        """A fault is over. Where a death ends the run, there is nothing to come back to."""
+
     def _report_nodes(self) -> None:
         waits = self._waits.by_node() if self._recorders else {}
         for recorder in self._recorders:
@@ -202,11 +226,15 @@ class Simulation:
 
     # ---- events of the whole ------------------------------------------------------------------------------------
 
-    def _on_train(self) -> None:
-        if not self._trained:
-            self._trained = True
-            self._links.start_traces()
-            start_background(self._plan, self.clock, self._links)
+    def _on_milestone(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "train" and not self._trained:
+            self._begin_training(self.clock.now)
+        self._faults.take(kind, fields)
+
+    def _begin_training(self, since_s: float) -> None:
+        self._trained = True
+        self._links.start_traces(since_s)
+        start_background(self._plan, self.clock, self._links, since_s)
 
     def _on_stall(self) -> bool:
         """Nobody can advance but by a deadline. Remember who waits for what; without any deadline, it is the end."""

@@ -77,7 +77,7 @@ class SimulatedWorld:
         self._peers: dict[str, Peer] = {}
         self._inbox: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
-        self._reading_until_s = self._computing_until_s = 0.0
+        self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
         self._running: dict[Process, Coroutine[Any, Any, None]] = {}
         self.ended = False
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -89,6 +89,15 @@ class SimulatedWorld:
 
     async def sleep(self, duration_s: float) -> None:
         await Sleep(self._clock, self._clock.now + max(0.0, duration_s))
+        await self._awake()
+
+    def pause(self, until_s: float) -> None:
+        """Stand still, as a stopped process does: what arrives is not looked at, and what was begun ends later."""
+        self._paused_until_s = max(self._paused_until_s, until_s)
+
+    async def _awake(self) -> None:
+        while self._paused_until_s > self._clock.now:
+            await Sleep(self._clock, self._paused_until_s)
 
     # ---- messages -----------------------------------------------------------------------------------------------
 
@@ -156,6 +165,9 @@ class SimulatedWorld:
 
     def _hand_over(self, letter: Letter) -> None:
         if self.ended:
+            return
+        if self._paused_until_s > self._clock.now:
+            self._clock.at(self._paused_until_s, lambda _: self._hand_over(letter))
             return
         message = letter.message
         self._recorder.arrived(message, letter.header_bytes, letter.tier, self._clock.now)
@@ -265,6 +277,7 @@ class SimulatedWorld:
         self._computing_until_s = start_s + duration_s
         result = function()
         await Sleep(self._clock, self._computing_until_s)
+        await self._awake()
         fields = {
             "t0": round(start_s, 6), "work": work.kind, "round": work.round,
             "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),

@@ -29,8 +29,8 @@ def time_to_send(settings: Plan, size_bits: float) -> float:
     paths = Paths(settings, 1.0)
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
     links = Links(clock, network, paths, NoLog(), 0.5)  # type: ignore[arg-type]
-    links.start_traces()
-    start_background(settings, clock, links)
+    links.start_traces(0.0)
+    start_background(settings, clock, links, 0.0)
     number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")
     network.start(network.flow_class((number,)), size_bits / 8, lambda: ended.append(clock.now))
     while not ended:

@@ -18,6 +18,7 @@ from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTop
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
 from testbed.engine.inbox import Inbox
+from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership
@@ -32,7 +33,7 @@ from testbed.world import Role, World
 
 def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
     """The role of ``node``, a worker of a run with paradigm ``allreduce``."""
-    learner = make_learner(plan, node)
+    learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
     buckets = buckets_of(learner.sizes, options.bucket)
     ranks = ranks_of(plan, options.rank_order, options.bucket)

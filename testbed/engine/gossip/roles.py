@@ -21,6 +21,7 @@ from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.gossip.topology import graph_of
 from testbed.engine.inbox import Inbox
+from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership
@@ -39,7 +40,7 @@ FIRST_VALUES_BYTES = 25_000_000  # of one message
 
 def gossip_worker(plan: Plan, node: NodePlan) -> Role:
     """The role of ``node``, a worker of a run with paradigm ``gossip``."""
-    learner = make_learner(plan, node)
+    learner = guarded(plan, node, make_learner(plan, node))
     options = GossipOptions(**plan.technique.paradigm.options)
     graph = graph_of(plan, options.graph)
     if plan.technique.codec_tier2.kind not in CODECS:

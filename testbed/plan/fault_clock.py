@@ -1,0 +1,86 @@
+"""Which faults are due when: the part of the Plan's faults that is done to a run while it goes on. Pure.
+
+Whoever runs the nodes asks it, in every world: it is told of the start of training and of finished rounds, and gives
+back what is to be done. One clock serves a run through all of its restarts, so no fault happens twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.plan.model import FaultPlan, Plan
+
+# kinds that somebody has to carry out; of the others, only the record is made here
+DONE_TO_NODES = ("kill", "pause")
+IN_ROUNDS = ("nan", "disk_full")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A fault begins, or is over. ``planned_s`` is on the run's clock."""
+
+    fault: FaultPlan
+    begins: bool
+    planned_s: float
+
+    @property
+    def until_s(self) -> float:
+        """When it will be over."""
+        return self.planned_s + self.fault.for_s
+
+    def event(self, now_s: float) -> dict[str, Any]:
+        """Fields of the ``fault`` event."""
+        return {
+            "fault": self.fault.kind, "targets": ", ".join(self.fault.targets), "begins": self.begins,
+            "planned_t": round(self.planned_s, 6), "late_s": round(now_s - self.planned_s, 6),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.fault.kind} {', '.join(self.fault.targets)}" + ("" if self.begins else ": over")
+
+
+class FaultClock:
+    """See the module's docstring. Times are seconds on the run's clock."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._timed = [fault for fault in plan.faults if fault.at_s is not None]
+        self._by_round = [fault for fault in plan.faults if fault.at_s is None and fault.kind not in IN_ROUNDS]
+        self._heap: list[tuple[float, int, Due]] = []
+        self._count = 0
+        self.training_since_s: float | None = None
+
+    def started(self, now_s: float) -> None:
+        """Training has started; of several starts, the first counts."""
+        if self.training_since_s is None:
+            self.training_since_s = now_s
+            for fault in self._timed:
+                assert fault.at_s is not None
+                self._push(Due(fault, True, now_s + fault.at_s))
+
+    def finished(self, round_: int, now_s: float) -> None:
+        """Some worker has finished that round."""
+        for fault in [fault for fault in self._by_round if fault.round is not None and fault.round <= round_]:
+            self._by_round.remove(fault)
+            self._push(Due(fault, True, now_s))
+
+    @property
+    def due_s(self) -> float:
+        """When ``take`` is to be called next; infinite: not yet known, or never."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def take(self, now_s: float) -> Iterator[Due]:
+        """What is due, in order."""
+        while self.due_s <= now_s:
+            due = heapq.heappop(self._heap)[2]
+            if due.begins and math.isfinite(due.fault.for_s):
+                self._push(Due(due.fault, False, due.until_s))
+            yield due
+
+    def _push(self, due: Due) -> None:
+        self._count += 1
+        when_s = due.planned_s
+        heapq.heappush(self._heap, (when_s, self._count, due))

@@ -1,0 +1,179 @@
+"""Faults of a scenario as data of the Plan: whom each one hits, and when, and what that means for links and devices.
+
+What happens to links and to devices at a time is written into their traces, which every back end follows anyway. What
+is left to be *done* while a run goes on (a process that dies or stands still) is in ``testbed.plan.fault_clock``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from testbed.errors import ScenarioError
+from testbed.plan.changes import laid_over
+from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, RecoveryPlan, Series
+from testbed.scenario import Scenario
+from testbed.scenario.faults import Fault
+from testbed.scenario.suggest import suggestion
+
+_TRACES = {"down": "state_trace", "rate": "rate_trace", "loss": "loss_trace", "delay": "delay_trace"}
+
+
+def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
+    """Every fault with its targets and times, in order of time. Raises ``ScenarioError`` for one that hits nothing."""
+    problems: list[str] = []
+    found: list[FaultPlan] = []
+    for index, fault in enumerate(scenario.faults):
+        chance = _Chance(f"{scenario.seed}/faults/{index}")
+        targets, problem = _targets(fault, network, nodes)
+        problem = problem or _indispensable(scenario, fault, nodes, targets)
+        if problem:
+            where = scenario.place_of("faults", index, _key(fault))
+            problems.append(f"{where}: faults[{index}].{_key(fault)}: {problem}")
+        else:
+            found += _times(fault, targets, chance)
+    if problems:
+        raise ScenarioError(problems)
+    return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
+
+
+def build_recovery(scenario: Scenario) -> RecoveryPlan:
+    recovery = scenario.recovery
+    return RecoveryPlan(
+        on_failure=recovery.on_failure, max_restarts=recovery.max_restarts, restart_delay_s=recovery.delay,
+        on_nan=recovery.on_nan,
+    )  # fmt: skip
+
+
+# ---- whom -----------------------------------------------------------------------------------------------------------
+
+
+def _key(fault: Fault) -> str:
+    return next(key for key in ("node", "data_center", "link") if getattr(fault, key) is not None)
+
+
+def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[tuple[str, ...], str]:
+    """Names, and what is wrong if there are none."""
+    sites = [site.name for site in network.sites]
+    if fault.data_center is not None and fault.data_center not in sites:
+        return (), f"no data centre named '{fault.data_center}'{_hint(fault.data_center, sites)}"
+    if fault.hits_links:
+        found = _links(fault, [link.name for link in network.links])
+        known = [link.name for link in network.links]
+    else:
+        found = _nodes(fault, nodes)
+        known = [node.name for node in nodes if fault.kind == "kill" or node.role == "worker" or fault.kind != "nan"]
+    wanted = fault.node or fault.link or f"a {'link' if fault.hits_links else 'node'} of {fault.data_center}"
+    what = "link" if fault.hits_links else "node"
+    return found, "" if found else f"no {what} matches '{wanted}'{_hint(wanted, known)}"
+
+
+def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
+    if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
+        return ""
+    tops = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "scheduler")]
+    return f"nobody can go on without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""
+
+
+def _hint(word: str, known: list[str]) -> str:
+    hint = suggestion(word, known) or f"there are {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
+    return f" ({hint})"
+
+
+def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
+    if fault.data_center is not None:
+        return tuple(name for name in names if fault.data_center in name.split(">"))
+    wanted = str(fault.link)
+    first, both, second = wanted.partition("<>")
+    patterns = (f"{first}>{second}", f"{second}>{first}") if both else (wanted,)
+    return tuple(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
+    """A gradient is of a worker that trains, and so is a device; the others write checkpoints, and may die."""
+    able = [node for node in nodes if fault.kind not in ("nan", "slow") or (node.role == "worker" and node.trains)]
+    if fault.kind == "disk_full":
+        able = [node for node in nodes if node.role != "scheduler"]
+    if fault.data_center is not None:
+        return tuple(node.name for node in able if node.data_center == fault.data_center)
+    return tuple(node.name for node in able if fnmatchcase(node.name, str(fault.node)))
+
+
+# ---- when -----------------------------------------------------------------------------------------------------------
+
+
+class _Chance:
+    """Draws that depend on nothing but a text and their number."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed, self._count = seed, 0
+
+    def draw(self) -> float:
+        self._count += 1
+        digest = hashlib.sha256(f"{self._seed}/{self._count}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
+
+    def pick(self, names: tuple[str, ...], count: int | None) -> tuple[str, ...]:
+        """``count`` of them, in their order."""
+        if count is None:
+            return names
+        ranked = sorted((self.draw(), name) for name in names)
+        chosen = {name for _, name in ranked[:count]}
+        return tuple(name for name in names if name in chosen)
+
+
+def _times(fault: Fault, targets: tuple[str, ...], chance: _Chance) -> list[FaultPlan]:
+    start_s = fault.at
+    if fault.sometime is not None:
+        span_s = fault.sometime.end - fault.sometime.start
+        start_s = round(fault.sometime.start + chance.draw() * span_s, 6)
+    one = FaultPlan(
+        kind=fault.kind, targets=(), round=fault.round, value=fault.value or _default(fault),
+        for_s=math.inf if fault.duration is None else fault.duration,
+    )  # fmt: skip
+    found = []
+    for number in range(fault.times or 1):
+        at_s = None if start_s is None else start_s + number * (fault.every or 0.0)
+        found.append(replace(one, targets=chance.pick(targets, fault.pick), at_s=at_s))
+    return found
+
+
+def _default(fault: Fault) -> float:
+    return 1.0 if fault.kind == "disk_full" else 0.0
+
+
+# ---- what it means for links and devices ----------------------------------------------------------------------------
+
+
+def with_faults(network: NetworkPlan, faults: Iterable[FaultPlan]) -> NetworkPlan:
+    """The network whose links change as the faults say."""
+    links = {link.name: link for link in network.links}
+    for fault in faults:
+        if fault.kind in _TRACES:
+            for name in fault.targets:
+                links[name] = _struck(links[name], fault)
+    return replace(network, links=tuple(links.values()))
+
+
+def _struck(link: LinkPlan, fault: FaultPlan) -> LinkPlan:
+    what = _TRACES[fault.kind]
+    usual = {"state_trace": 1.0, "rate_trace": link.rate_bps, "loss_trace": link.loss, "delay_trace": link.delay_s}
+    base = getattr(link, what) or Series(times_s=(0.0,), values=(usual[what],))
+    assert fault.at_s is not None, "a link's fault happens at a time"
+    return replace(link, **{what: laid_over(base, fault.at_s, fault.for_s, lambda _: fault.value, fault.kind)})
+
+
+def slowed(nodes: tuple[NodePlan, ...], faults: Iterable[FaultPlan]) -> tuple[NodePlan, ...]:
+    """The nodes whose devices are slow while the faults say so."""
+    known = {node.name: node for node in nodes}
+    for fault in faults:
+        for name in fault.targets if fault.kind == "slow" else ():
+            device = known[name].device
+            base = device.slowdown or Series(times_s=(0.0,), values=(1.0,))
+            assert fault.at_s is not None, "a device is slow at a time"
+            series = laid_over(base, fault.at_s, fault.for_s, lambda before, by=fault.value: before * by, "slow")  # type: ignore[misc]
+            known[name] = replace(known[name], device=replace(device, slowdown=series))
+    return tuple(known.values())

@@ -1,0 +1,42 @@
+"""Which data centres fall silent, and when that counts as death: links that stay down for too long. Pure.
+
+In the real world heartbeats find this out; the virtual world, which sends none, reads it here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from testbed.plan.model import Plan, Series
+
+Span = tuple[float, float]
+
+
+def silences(plan: Plan) -> Iterator[tuple[float, str]]:
+    """``(time, data centre)``: cut off from the scheduler's for ``dead_after_s`` by then, one way or the other."""
+    schedulers = plan.with_role("scheduler")
+    home = (schedulers or plan.nodes)[0].data_center
+    down = {link.name: list(_down(link.state_trace)) for link in plan.network.links if link.state_trace}
+    for site in plan.network.sites if down else ():
+        ways = [plan.network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
+        for begin_s, end_s in _merged([span for way in ways for link in way for span in down.get(link, ())]):
+            if end_s - begin_s > plan.timeouts.dead_after_s:
+                yield begin_s + plan.timeouts.dead_after_s, site.name
+
+
+def _down(series: Series) -> Iterator[Span]:
+    ends = [*series.times_s[1:], math.inf]
+    for begin_s, end_s, value in zip(series.times_s, ends, series.values, strict=True):
+        if value == 0:
+            yield begin_s, end_s
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for begin_s, end_s in sorted(spans):
+        if merged and begin_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end_s))
+        else:
+            merged.append((begin_s, end_s))
+    return merged

@@ -1,0 +1,91 @@
+"""A run through deaths of its nodes: faults are recorded, and where the Plan says so, all begin anew.
+
+A restart is the whole job from its last checkpoint (or from its beginning), as TorchElastic and Horovod Elastic do it.
+A checkpoint holds all that the next round depends on, so the run ends with the bits of one that nothing happened to,
+whichever node it was that died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.errors import NodeLost
+from testbed.plan.fault_clock import Due, FaultClock
+from testbed.plan.model import Plan
+from testbed.results.events import EventLog
+
+Tell = Callable[[dict[str, Any]], None]
+LOG = "faults"
+
+
+class Attempts:
+    """The attempts of one run. ``clock``: its faults. ``now_s``: to be kept at the run's time by whoever runs nodes."""
+
+    def __init__(self, plan: Plan, directory: Path, tell: Tell) -> None:
+        self._plan, self._tell = plan, tell
+        self.clock = FaultClock(plan)
+        self.now_s = 0.0
+        self._back_s = 0.0  # when those that were killed are there again
+        self._log = EventLog(directory / "events", LOG) if plan.faults or self._restarts else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    @property
+    def _restarts(self) -> int:
+        recovery = self._plan.recovery
+        return recovery.max_restarts if recovery.on_failure == "restart" else 0
+
+    def on_fault(self, due: Due, now_s: float) -> None:
+        """A fault begins or is over."""
+        self.now_s = max(self.now_s, now_s)
+        if due.begins and due.fault.kind == "kill" and due.until_s < float("inf"):
+            self._back_s = max(self._back_s, due.until_s)
+        self._record("fault", now_s, **due.event(now_s))
+        self._tell({"kind": "fault", "t": now_s, "message": str(due)})
+
+    def run(self, once: Callable[[float], None]) -> None:
+        """Call ``once`` with the time at which it begins, until it ends well or no restart is left to cure it."""
+        begin_s = 0.0
+        for left in range(self._restarts, -1, -1):
+            try:
+                return once(begin_s)
+            except NodeLost as error:
+                if not left:
+                    raise self._given_up(error) from error
+                begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
+                number = self._restarts - left + 1
+                self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
+                self._tell({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
+        return None
+
+    def _given_up(self, error: NodeLost) -> NodeLost:
+        return NodeLost(f"{error} (after {self._restarts} restarts)") if self._restarts else error
+
+    def _record(self, kind: str, t: float, **fields: Any) -> None:
+        if self._log is not None:
+            self._log.write(kind, t, **fields)
+            self._log.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """When an attempt begins, on the run's clock, whose start on CLOCK_MONOTONIC is ``epoch_ns``."""
+
+    at_s: float
+    epoch_ns: int
+
+    def now_s(self) -> float:
+        return (time.monotonic_ns() - self.epoch_ns) / 1e9
+
+    def wait(self) -> None:
+        """Until then."""
+        time.sleep(max(0.0, self.at_s - self.now_s()))

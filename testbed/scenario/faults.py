@@ -1,0 +1,147 @@
+"""Faults that a scenario wants to happen, and what is to be done about them.
+
+Here is only what can be said without the Plan: which keys go with which kind. Names are looked up in
+``testbed.plan.faults``, where all nodes and links are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from testbed.scenario.axes import Section
+from testbed.scenario.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, is_null, number, one_of
+from testbed.scenario.rules import Found, raise_found
+
+NODE_KINDS = ("kill", "pause", "slow")
+LINK_KINDS = ("down", "rate", "loss", "delay")
+ROUND_KINDS = ("nan", "disk_full")
+KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
+# what only some kinds take, and which
+_VALUES = {"slow": "factor", "rate": "rate", "loss": "loss", "delay": "delay", "disk_full": "rounds"}
+_NEEDS_END = ("pause", "slow")
+_NULLABLE = BeforeValidator(lambda value: None if is_null(value) else value)
+
+
+class Window(Section):
+    """A moment that the seed draws."""
+
+    start: Annotated[float, INSTANT] = Field(alias="from")
+    """Earliest."""
+    end: Annotated[float, DURATION] = Field(alias="to")
+    """Latest."""
+
+
+class Fault(Section):
+    """Something that breaks."""
+
+    kind: Annotated[str, one_of(*KINDS)]
+    """kill (SIGKILL), pause (SIGSTOP), slow; down, rate, loss, delay (links); nan (gradient), disk_full (checkpoints)."""
+    node: Annotated[str | None, TEXT] = None
+    """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
+    data_center: Annotated[str | None, TEXT] = None
+    """All nodes of a data centre; for links: all its links, both ways."""
+    link: Annotated[str | None, TEXT] = None
+    """Which link, by direction: 'virginia>tokyo'; 'virginia<>tokyo' is both; with '*', all that match."""
+    pick: Annotated[int | None, integer(1, 1000)] = None
+    """Only so many of those that match, drawn by the seed."""
+    at: Annotated[float | None, INSTANT] = None
+    """When, since the start of training."""
+    sometime: Annotated[Window | None, _NULLABLE] = None
+    """At a moment that the seed draws, e.g. {from: 5 s, to: 20 s}."""
+    round: Annotated[int | None, integer(0, 10_000_000)] = None
+    """When the first worker has finished this round (nan, disk_full: in this round)."""
+    duration: Annotated[float | None, DURATION] = Field(default=None, alias="for")
+    """How long; otherwise for good."""
+    every: Annotated[float | None, DURATION] = None
+    """Again after this time, 'times' times in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
+    times: Annotated[int | None, integer(1, 10_000)] = None
+    """How often in all."""
+    factor: Annotated[float | None, number(1, 1e6, above=True)] = None
+    """slow: how many times slower."""
+    rate: Annotated[float | None, RATE] = None
+    """rate: the link's rate meanwhile."""
+    loss: Annotated[float | None, SHARE] = None
+    """loss: share of packets lost meanwhile."""
+    delay: Annotated[float | None, DELAY] = None
+    """delay: the link's one-way delay meanwhile."""
+    rounds: Annotated[int | None, integer(1, 10_000_000)] = None
+    """disk_full: for how many rounds."""
+
+    @property
+    def hits_links(self) -> bool:
+        return self.kind in LINK_KINDS
+
+    @property
+    def value(self) -> float:
+        """The number that belongs to its kind; 0 if none does."""
+        return float(getattr(self, _VALUES[self.kind], None) or 0.0) if self.kind in _VALUES else 0.0
+
+    @model_validator(mode="after")
+    def _rules(self) -> Fault:
+        raise_found([*_targets(self), *_when(self), *_how(self)])
+        return self
+
+
+class Recovery(Section):
+    """What is done when a node dies."""
+
+    on_failure: Annotated[str, one_of("abort", "continue", "restart")] = "abort"
+    """abort: the run ends, loudly. continue: the others go on. restart: all go back to the last checkpoint."""
+    max_restarts: Annotated[int, integer(0, 10_000)] = 3
+    """restart: how often."""
+    delay: Annotated[float, INSTANT] = 1.0
+    """restart: how long after the death."""
+    on_nan: Annotated[str, one_of("abort", "skip", "ignore")] = "abort"
+    """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
+
+
+def _targets(fault: Fault) -> Iterator[Found]:
+    named = [key for key in ("node", "data_center", "link") if getattr(fault, key) is not None]
+    allowed = ("data_center", "link") if fault.hits_links else ("node", "data_center")
+    for key in named:
+        if key not in allowed:
+            yield Found((key,), f"has no effect on '{fault.kind}'", f"write '{allowed[0]}' or '{allowed[1]}'")
+    if len(named) != 1:
+        problem = f"names {' and '.join(named)}" if named else "hits nobody"
+        yield Found((), problem, f"write one of '{allowed[0]}' and '{allowed[1]}'")
+
+
+def _when(fault: Fault) -> Iterator[Found]:
+    said = [key for key in ("at", "sometime", "round") if getattr(fault, key) is not None]
+    if len(said) != 1:
+        problem = f"says {' and '.join(said)}" if said else "never happens"
+        yield Found((), problem, "write one of 'at: 10 s', 'sometime: {from: 5 s, to: 20 s}' and 'round: 7'")
+    if fault.sometime is not None and fault.sometime.end <= fault.sometime.start:
+        yield Found(("sometime", "to"), f"{fault.sometime.end:g} s does not come after {fault.sometime.start:g} s")
+    if fault.round is not None and (fault.hits_links or fault.kind == "slow"):
+        yield Found(("round",), f"'{fault.kind}' happens at a time", "write 'at: 10 s'")
+    if fault.round is None and fault.kind in ROUND_KINDS and said:
+        yield Found((said[0],), f"'{fault.kind}' happens in a round", "write 'round: 7'")
+    yield from _repetition(fault)
+
+
+def _repetition(fault: Fault) -> Iterator[Found]:
+    if (fault.every is None) != (fault.times is None):
+        yield Found((), "'every' and 'times' belong together", "write both, or neither")
+    elif fault.every is not None and fault.round is not None:
+        yield Found(("every",), "has no effect beside 'round'", "write 'at'")
+    elif fault.every is not None and fault.every <= (fault.duration or 0.0):
+        yield Found(("every",), f"{fault.every:g} s is not longer than the {fault.duration:g} s that each one lasts")
+    elif fault.times is not None and fault.times > 1 and fault.duration is None:
+        yield Found(("times",), "the first one lasts for good", "write 'for: 1 s'")
+
+
+def _how(fault: Fault) -> Iterator[Found]:
+    for kind, key in _VALUES.items():
+        given: Any = getattr(fault, key)
+        if given is not None and fault.kind != kind:
+            yield Found((key,), f"has no effect on '{fault.kind}'", "remove it")
+        if given is None and fault.kind == kind and kind != "disk_full":
+            yield Found((), f"'{kind}' says no {key}", f"write '{key}: …'")
+    if fault.kind in _NEEDS_END and fault.duration is None:
+        yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
+    if fault.kind in ROUND_KINDS and fault.duration is not None:
+        yield Found(("for",), f"has no effect on '{fault.kind}'", "remove it" if fault.kind == "nan" else "write 'rounds'")

@@ -1,0 +1,88 @@
+"""Faults in virtual time: nodes that die, stand still or fall silent, when the Plan says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from testbed.errors import NodeLost
+from testbed.plan.fault_clock import Due, FaultClock
+from testbed.plan.model import Plan
+from testbed.plan.silence import silences
+from testbed.simulation.clock import Clock
+
+OnFault = Callable[[Due, float], None]
+
+
+class Nodes(Protocol):
+    """What is done to them."""
+
+    def kill(self, node: str, error: NodeLost) -> None:
+        """It is gone, and others may notice by ``error``."""
+
+    def pause(self, node: str, until_s: float) -> None: ...
+    def revive(self, node: str) -> None:
+        """It starts again, as a new process would."""
+
+
+class Faults:
+    """Asks the Plan's fault clock what is due, and does it."""
+
+    def __init__(self, plan: Plan, clock: Clock, due: FaultClock, nodes: Nodes, on_fault: OnFault) -> None:
+        self._plan, self._clock, self._due, self._nodes, self._on_fault = plan, clock, due, nodes, on_fault
+        self._armed_s = float("inf")
+        self._watched = bool(plan.faults)
+        self._silences: list[tuple[float, str]] = []
+        if due.training_since_s is not None:
+            self._watch_links()
+            self._arm()
+
+    def take(self, kind: str, fields: dict[str, Any]) -> None:
+        """Some node has recorded this."""
+        if kind == "train" and self._due.training_since_s is None:
+            self._due.started(self._clock.now)
+            self._watch_links()
+        elif kind == "round" and self._watched:
+            self._due.finished(fields["round"], self._clock.now)
+        self._arm()
+
+    def _watch_links(self) -> None:
+        since_s = self._due.training_since_s or 0.0
+        for at_s, site in silences(self._plan):
+            if since_s + at_s >= self._clock.now:
+                self._clock.at_background(since_s + at_s, lambda _, site=site: self._silent(self._nodes_of(site)))
+
+    def _nodes_of(self, site: str) -> Iterator[str]:
+        return (node.name for node in self._plan.nodes if node.data_center == site)
+
+    def _arm(self) -> None:
+        due_s = max(self._due.due_s, self._clock.now)
+        if due_s < self._armed_s:
+            self._armed_s = due_s
+            self._clock.at_background(due_s, self._fire)
+
+    def _fire(self, _: Any) -> None:
+        self._armed_s = float("inf")
+        for due in self._due.take(self._clock.now):
+            self._on_fault(due, self._clock.now)
+            self._do(due)
+        self._arm()
+
+    def _do(self, due: Due) -> None:
+        for node in due.fault.targets if due.fault.kind in ("kill", "pause") else ():
+            if due.fault.kind == "kill" and due.begins:
+                self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
+            elif due.fault.kind == "kill":
+                self._nodes.revive(node)
+            elif due.begins:
+                self._pause(node, due)
+
+    def _pause(self, node: str, due: Due) -> None:
+        self._nodes.pause(node, due.until_s)
+        dead_after_s = self._plan.timeouts.dead_after_s
+        if due.fault.for_s > dead_after_s:
+            self._clock.at_background(due.planned_s + dead_after_s, lambda _: self._silent(iter((node,))))
+
+    def _silent(self, nodes: Iterator[str]) -> None:
+        for node in nodes:
+            self._nodes.kill(node, NodeLost(f"lost {node}: no sign of life for {self._plan.timeouts.dead_after_s:g} s"))

@@ -1,0 +1,66 @@
+"""A small job with faults, on any back end: how it ended, what its nodes hold, what its logs say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.run import local, simulate
+from testbed.scenario.load import load
+from tests.engine.runs import THREE_SITES
+
+JOB = ("training.model={kind: mlp, hidden: 8}", "training.iterations=13", "training.evaluate_every=4",
+       "optimizer={kind: adam, learning_rate: 0.01}", "device.variation=30 %")  # fmt: skip
+RESTART = "recovery={on_failure: restart, delay: 100 ms}"
+CONTINUE = "recovery={on_failure: continue}"
+BACK_ENDS = {"simulate": simulate.run, "local": local.run}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """``error``: what ended it, if it did not end well."""
+
+    plan: Plan
+    directory: Path
+    error: TestbedError | None
+    told: list[dict[str, Any]]
+
+    def events(self, *kinds: str, node: str | None = None) -> list[dict[str, Any]]:
+        found = []
+        for path in sorted((self.directory / "events").glob("*.jsonl")):
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            name = path.stem.replace(".", "/")
+            found += [{"node": name, **line} for line in lines if line["kind"] in kinds and node in (None, name)]
+        return sorted(found, key=lambda event: event["t"])
+
+    def hashes(self) -> set[str]:
+        """Of what all holders of parameters hold at the end."""
+        return {event["parameters_sha256"] for event in self.events("final") if event.get("parameters_sha256")}
+
+    def rounds(self, node: str) -> list[int]:
+        return [event["round"] for event in self.events("round", node=node)]
+
+
+def plan_of(*overrides: str, on: str = "simulate", scenario: Path = THREE_SITES) -> Plan:
+    return build_plan(load(scenario, (*JOB, *overrides)), on)
+
+
+def run(directory: Path, *overrides: str, on: str = "simulate") -> Ended:
+    """Faults are written as ``fault(...)`` among the overrides."""
+    plan, told = plan_of(*overrides, on=on), []
+    error = None
+    try:
+        BACK_ENDS[on](plan, directory, told.append)
+    except TestbedError as caught:
+        error = caught
+    return Ended(plan, directory, error, told)
+
+
+def faults(*texts: str) -> str:
+    """An override: ``faults("kind: kill, node: east/server0, round: 3")``."""
+    return "faults=[" + ", ".join(f"{{{text}}}" for text in texts) + "]"

@@ -1,0 +1,124 @@
+"""Faults become data of the Plan: whom they hit, when, and what that makes of links and devices."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.plan.changes import laid_over
+from testbed.plan.fault_clock import FaultClock
+from testbed.plan.model import Plan, Series, from_json, to_json
+from testbed.plan.silence import silences
+from tests.faults.runs import faults, plan_of
+
+AT = "at: 5 s"
+
+
+def targets(text: str) -> list[tuple[str, ...]]:
+    return [fault.targets for fault in plan_of(faults(text)).faults]
+
+
+def link(plan: Plan, name: str) -> object:
+    return next(link for link in plan.network.links if link.name == name)
+
+
+@pytest.mark.parametrize(
+    ("text", "hit"),
+    [
+        (f"kind: kill, node: east/worker1, {AT}", ["east/worker1"]),
+        (f"kind: kill, node: '*/server0', {AT}", ["hub/server0", "east/server0", "west/server0"]),
+        (f"kind: pause, data_center: west, {AT}, for: 1 s", ["west/worker0", "west/server0"]),
+        (f"kind: slow, data_center: west, {AT}, for: 1 s, factor: 2", ["west/worker0"]),
+        ("kind: disk_full, node: hub/*, round: 3", None),
+        (f"kind: down, link: hub>east, {AT}", ["hub>east"]),
+        (f"kind: down, link: hub<>east, {AT}", ["hub>east", "east>hub"]),
+        (f"kind: down, data_center: west, {AT}", ["hub>west", "west>hub", "east>west", "west>east"]),
+    ],
+)
+def test_whom_it_hits(text: str, hit: list[str] | None) -> None:
+    if hit is None:
+        with pytest.raises(ScenarioError, match="this run keeps none"):
+            targets(text)
+    else:
+        assert targets(text) == [tuple(hit)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"kind: kill, node: est/worker1, {AT}", r"faults\[0\].node: no node matches 'est/worker1'.*did you mean 'east/worker1'"),
+        (f"kind: kill, data_center: wst, {AT}", r"no data centre named 'wst' \(did you mean 'west'\?\)"),
+        (f"kind: down, link: hub>wets, {AT}", r"no link matches 'hub>wets' \(did you mean 'hub>west'\?\)"),
+        ("kind: nan, node: east/server0, round: 3", r"no node matches 'east/server0'"),
+        (f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2", r"no node matches '\*/server0'"),
+    ],
+)  # fmt: skip
+def test_a_fault_that_hits_nothing_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        plan_of(faults(text))
+
+
+def test_global_server_and_scheduler_are_indispensable_where_the_others_go_on() -> None:
+    for node in ("hub/global0", "hub/scheduler", "hub/*"):
+        with pytest.raises(ScenarioError, match="nobody can go on without"):
+            plan_of(faults(f"kind: kill, node: {node}, {AT}"), "recovery={on_failure: continue}")
+
+
+def test_the_seed_draws_moments_and_victims() -> None:
+    text = "kind: kill, node: '*/worker*', pick: 1, sometime: {from: 5 s, to: 20 s}"
+    plans = [plan_of(faults(text), f"seed={seed}") for seed in (1, 1, *range(2, 12))]
+    drawn = [(plan.faults[0].at_s, plan.faults[0].targets) for plan in plans]
+    assert drawn[0] == drawn[1]
+    assert len({at_s for at_s, _ in drawn[1:]}) == 11 and len({who for _, who in drawn}) > 1
+    assert all(at_s is not None and 5 <= at_s < 20 and len(who) == 1 for at_s, who in drawn)
+
+
+def test_it_happens_again_and_again() -> None:
+    plan = plan_of(faults("kind: down, link: hub>east, at: 2 s, for: 1 s, every: 3 s, times: 3"))
+    assert [fault.at_s for fault in plan.faults] == [2, 5, 8]
+    assert link(plan, "hub>east").state_trace == Series(  # type: ignore[attr-defined]
+        times_s=(0, 2, 3, 5, 6, 8, 9), values=(1, 0, 1, 0, 1, 0, 1), source="down and down and down"
+    )
+    assert link(plan, "east>hub").state_trace is None  # type: ignore[attr-defined]
+
+
+def test_slow_multiplies_and_ends() -> None:
+    plan = plan_of(faults("kind: slow, node: west/worker0, at: 2 s, for: 1 s, factor: 3"))
+    assert plan.node("west/worker0").device.slowdown == Series(times_s=(0, 2, 3), values=(1, 3, 1), source="slow")
+
+
+def test_a_plan_with_faults_survives_json() -> None:
+    plan = plan_of(faults(f"kind: kill, node: east/worker1, {AT}", "kind: pause, node: '*', round: 3, for: 2 s"))
+    assert from_json(to_json(plan)) == plan
+
+
+def test_laid_over_a_series_that_repeats() -> None:
+    base = Series(times_s=(0, 1), values=(10, 20), period_s=2)
+    series = laid_over(base, 2.5, 1.0, lambda _: 5.0, "rate")
+    assert (series.times_s[:6], series.values[:6]) == ((0, 1, 2, 2.5, 3.5, 4), (10, 20, 10, 5, 20, 10))
+    assert series.period_s == math.inf and series.times_s[-1] > 6 * 3600
+
+
+def test_the_clock_tells_beginnings_and_ends_once() -> None:
+    plan = plan_of(faults("kind: pause, node: west/worker0, at: 2 s, for: 1 s", "kind: kill, node: east/worker1, round: 3"))
+    clock = FaultClock(plan)
+    assert clock.due_s == math.inf
+    clock.started(10.0)
+    clock.started(99.0)
+    assert clock.due_s == 12.0 and list(clock.take(11.9)) == []
+    assert [(due.fault.kind, due.begins) for due in clock.take(12.0)] == [("pause", True)]
+    clock.finished(2, 12.5)
+    clock.finished(3, 12.7)
+    clock.finished(3, 12.8)
+    assert [(due.fault.kind, due.planned_s) for due in clock.take(12.7)] == [("kill", 12.7)]
+    assert [(due.fault.kind, due.begins) for due in clock.take(99)] == [("pause", False)]
+    assert clock.due_s == math.inf
+
+
+def test_silence_is_death_only_when_it_lasts() -> None:
+    short = plan_of(faults("kind: down, data_center: west, at: 5 s, for: 9 s"))
+    long = plan_of(faults("kind: down, link: west>hub, at: 5 s, for: 11 s"))
+    assert short.timeouts.dead_after_s == 10
+    assert list(silences(short)) == [] and list(silences(long)) == [(15, "west")]
