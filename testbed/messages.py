@@ -45,6 +45,8 @@ class Kind(StrEnum):
     DONE = "done"  # node → scheduler: I have finished
     LEAVE = "leave"  # child → server: I shall push no more
     COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
+    LOST = "lost"  # world → scheduler: its sender is gone
+    EPOCH = "epoch"  # scheduler → node: who has left, or is back
     ASK = "ask"  # member of an overlay → its root: I am ready to send this chunk
     TELL = "tell"  # root → member: send it to that node
     MERGE = "merge"  # member → member or root: contributions of several members to a chunk

@@ -67,7 +67,10 @@ def faults(run: Run) -> list[Table]:
     if events.empty:
         return []
     shown = look.table("faults", ">at", "what", "whom", ">late")
-    for row in events.head(FAULTS_SHOWN).to_dict("records"):
+    rows: list[dict[str, Any]] = [
+        {str(name): value for name, value in row.items()} for row in events.head(FAULTS_SHOWN).to_dict("records")
+    ]
+    for row in rows:
         shown.add_row(look.seconds(row["t_s"]), _happened(row), str(row["targets"] or row["message"] or ""),
                       look.seconds(row["late_s"]))  # fmt: skip
     if len(events) > FAULTS_SHOWN:
@@ -78,7 +81,9 @@ def faults(run: Run) -> list[Table]:
 def _happened(row: dict[str, Any]) -> str:
     if row["kind"] == "fault":
         return str(row["fault"]) if row["begins"] else f"{row['fault']} is over"
-    return "all begin anew" if row["kind"] == "restart" else f"epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
+    if row["kind"] == "restart":
+        return "all begin anew"
+    return f"epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
 
 
 def time_split(run: Run) -> Table:

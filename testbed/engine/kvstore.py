@@ -29,15 +29,18 @@ class Advice:
     last      nobody goes on after this round
     waited_s  how long this child's contribution lay at servers, waiting for others, on all tiers together
     steps     local steps for the next round, by worker; empty: as before
+    begin     with a first value: the round that this child is to begin with (it has joined a run under way)
     """
 
     last: bool = False
     waited_s: float = 0.0
     steps: Mapping[str, int] = field(default_factory=dict)
+    begin: int = 0
 
     def to_meta(self) -> dict[str, Any]:
         """As it travels: of one size for all plain rounds, so that headers are the same bytes in every world."""
-        said = {name: value for name, value in (("last", self.last), ("steps", dict(self.steps))) if value}
+        said = {"last": self.last, "steps": dict(self.steps), "begin": self.begin}
+        said = {name: value for name, value in said.items() if value}
         return {"waited_s": float(self.waited_s), **said}
 
 
@@ -79,6 +82,7 @@ class KVStore:
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._sizes: dict[int, int] = {}
+        self.first = Advice()  # what came with the first values, of all keys together
         inbox.on(Kind.VALUE, self._on_value)
 
     async def declare(self, sizes: Sequence[int], codec: Said | None = None) -> None:
@@ -135,7 +139,9 @@ class KVStore:
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
-        return [(await self.value(key, PULL_ROUND)).tensor for key in keys]
+        values = [await self.value(key, PULL_ROUND) for key in keys]
+        self.first = merged([self.first, *(value.advice for value in values)])
+        return [value.tensor for value in values]
 
     async def leave(self) -> None:
         """Tell the servers that this child pushes no more, once all that it pushed is answered."""
@@ -176,4 +182,5 @@ class KVStore:
 def merged(advice: Sequence[Advice]) -> Advice:
     """What several answers of one round say together: the longest wait, and everybody's steps."""
     steps = {worker: count for each in advice for worker, count in each.steps.items()}
-    return Advice(any(each.last for each in advice), max(each.waited_s for each in advice), steps)
+    last, waited_s = any(each.last for each in advice), max(each.waited_s for each in advice)
+    return Advice(last, waited_s, steps, max(each.begin for each in advice))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from testbed.engine.inbox import Inbox
+from testbed.errors import NodeLost
 from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
 from testbed.world import Future, World
@@ -25,8 +26,12 @@ class Membership:
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
+        self.again = False  # this node has come back to a run that went on without it
+        self.gone: tuple[str, ...] = ()  # who was not there when it came
+        self.on_left: Callable[[list[str]], object] = lambda nodes: None
         self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
-        inbox.on(Kind.READY, lambda message: self._ready.set_result(None))
+        inbox.on(Kind.READY, self._on_ready)
+        inbox.on(Kind.EPOCH, self._on_epoch)
         inbox.on(Kind.RELEASE, self._on_release)
 
     async def join(self) -> None:
@@ -52,6 +57,16 @@ class Membership:
         """Returns when the scheduler has declared the end of the run."""
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
+    def _on_ready(self, message: Message) -> None:
+        self.again, self.gone = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
+        self._ready.set_result(None)
+
+    def _on_epoch(self, message: Message) -> None:
+        if self._world.node in message.meta["left"]:
+            self._world.spawn(_expelled(self._world.node, message.meta["why"]), "leave")
+        else:
+            self.on_left(message.meta["left"])
+
     def _on_release(self, message: Message) -> None:
         if message.meta["name"] == END:
             self._ended.set_result(None)
@@ -61,3 +76,8 @@ class Membership:
         else:
             assert self.on_checkpoint is not None, f"released from {message.meta['name']!r}, which nobody waits at"
             self.on_checkpoint(int(message.meta["name"].removeprefix(CHECKPOINT)))
+
+
+async def _expelled(node: str, why: str) -> None:
+    """An error that nobody awaits ends the node."""
+    raise NodeLost(f"{node} cannot go on: {why}")

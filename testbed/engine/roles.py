@@ -28,7 +28,6 @@ from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard import SHARDS
-from testbed.policy.sync.ssp import Ssp
 from testbed.training.learner import values_sha256
 from testbed.world import Role, World
 
@@ -113,15 +112,17 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if blocks is not None:
             make_codec = dgt.assembled(make_codec)
         mail = below.mail if below else inbox
-        server = Server(world, blocks or mail, policy, make_codec, upstream, below.send if below else None)
+        shares = technique.shares(plan, node)
+        server = Server(world, blocks or mail, policy, make_codec, upstream, shares, below.send if below else None)
+        membership.on_left = server.lost
         keeper = Keeper(world, membership, plan, files)
         if keeper.resumed:
             server.load_state(keeper.state)
-            if isinstance(policy, Ssp):
-                policy.begin_at(keeper.first_round)
+            server.begin_at(keeper.first_round)
         keeper.serve(server.state)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
+        server.lost(membership.gone)
         await membership.ended()
         await reading
         if blocks is not None:

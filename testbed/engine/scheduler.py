@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from testbed.engine.checkpoint import commit
 from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.epochs import Epochs
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
@@ -22,7 +23,9 @@ class Scheduler:
         self._training = {node.name for node in plan.with_role("worker") if node.trains}
         self._digests: dict[str, str] = {}
         self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler")
-        self._unfinished = {node.name for node in plan.with_role("worker")}
+        self._workers = {node.name for node in plan.with_role("worker")}
+        self._unfinished = set(self._workers)
+        self._epochs = Epochs(plan)
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}
 
@@ -31,15 +34,28 @@ class Scheduler:
         await self._rendezvous(world)
         while self._unfinished:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
-            if message.kind is Kind.DONE:
-                self._unfinished.discard(message.sender)
-                self._finished = self._finished or message.sender in self._training
-                await self._skip_checkpoints(world)
-            else:
-                assert message.kind is Kind.BARRIER, f"the scheduler cannot handle {message.kind}"
-                await self._on_barrier(world, message)
-        await _tell(world, self._others, Kind.RELEASE, END)
+            await self._take(world, message)
+        await _tell(world, self._epochs.present(), Kind.RELEASE, END)
+        await self._epochs.end(world)
         world.record("final", role="scheduler")
+
+    async def _take(self, world: World, message: Message) -> None:
+        if message.kind is Kind.DONE:
+            self._unfinished.discard(message.sender)
+            self._finished = self._finished or message.sender in self._training
+            await self._skip_checkpoints(world)
+        elif message.kind is Kind.LOST:
+            await self._lost(world, message.sender, message.meta["why"])
+        elif message.kind is Kind.REGISTER:
+            await self._lost(world, message.sender, "it has started anew")
+            joined = await self._epochs.back(world, message.sender)
+            self._unfinished.update(name for name in joined if name in self._workers)
+        else:
+            assert message.kind is Kind.BARRIER, f"the scheduler cannot handle {message.kind}"
+            await self._on_barrier(world, message)
+
+    async def _lost(self, world: World, node: str, why: str) -> None:
+        self._unfinished.difference_update(await self._epochs.left(world, node, why))
 
     async def _rendezvous(self, world: World) -> None:
         missing = dict.fromkeys(self._others)

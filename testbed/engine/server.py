@@ -5,7 +5,7 @@ A local server and a global server are this same role with another upstream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from testbed.engine.checkpoint import below, codec_state, load_codec_state, unde
 from testbed.engine.contributions import Contribution, Contributions
 from testbed.engine.inbox import Mail
 from testbed.engine.kvstore import PULL_ROUND, Advice, CodecMaker, Send, Value
+from testbed.engine.presence import Presence
 from testbed.engine.upstream import Total, Upstream
 from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
@@ -35,9 +36,13 @@ class Server:
         policy: SyncPolicy,
         codec: CodecMaker,
         upstream: Upstream,
+        shares: Mapping[str, float],
         send: Send | None = None,
     ) -> None:
-        """``send`` takes the place of the world's own for values, where an overlay passes them on."""
+        """``shares``: what each member counts for. ``send`` takes the place of the world's own for values, where an
+        overlay passes them on.
+        """
+        self._presence = Presence(shares, policy)
         self._world, self._policy, self._upstream = world, policy, upstream
         self._send = send or world.send
         self._make_codec = codec
@@ -57,6 +62,17 @@ class Server:
         inbox.on(Kind.PUSH, self._on_push)
         inbox.on(Kind.PULL, self._on_pull)
         inbox.on(Kind.LEAVE, self._on_leave)
+
+    def begin_at(self, round_: int) -> None:
+        """All rounds before ``round_`` are over: the run is resumed."""
+        self._presence.begin_at(round_)
+
+    def lost(self, nodes: Iterable[str]) -> None:
+        """These are gone. Whoever waited for them alone is answered."""
+        for member in nodes:
+            effects = self._presence.lose(member)
+            if effects:
+                self._world.spawn(self._carry_out(effects), f"go on without {member}")
 
     def values(self) -> list[Tensor]:
         """Current values in the order of keys."""
@@ -84,6 +100,7 @@ class Server:
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         said = message.meta.get("codec")
         self._codecs[message.sender] = self._make_codec(said)
+        self._presence.declare(message.sender)
         load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes = sizes
@@ -95,7 +112,8 @@ class Server:
 
     def _on_pull(self, message: Message) -> None:
         if message.key in self._values:
-            self._world.spawn(self._first_values(message.key, [message.sender]), "answer a pull")
+            if self._presence.may_have(message.key, message.sender):
+                self._world.spawn(self._first_values(message.key, [message.sender]), "answer a pull")
             return
         waiting = self._pulls.setdefault(message.key, [])
         waiting.append(message.sender)
@@ -104,19 +122,25 @@ class Server:
 
     async def _fetch(self, key: int) -> None:
         self._values[key] = Value(await self._upstream.pull(key))
+        if self._upstream.first.begin:  # this server itself has joined
+            self._presence.begin_at(self._upstream.first.begin)
         await self._first_values(key, self._pulls.pop(key))
 
     async def _first_values(self, key: int, members: list[str]) -> None:
-        value = self._values[key].tensor
+        value, first = self._values[key].tensor, self._upstream.first
         for member in members:
             self._codecs[member].begin(key, value)
             self._upstream.handed_out(key, value, member)
-            await self._send(member, Message(Kind.VALUE, key, PULL_ROUND, parts=(value,)))
+            begin = max(self._presence.begins(member), first.begin)
+            advice = Advice(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
+            await self._send(member, Message(Kind.VALUE, key, PULL_ROUND, advice, (value,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
+        if member in self._presence.gone:
+            return  # it died with this on its way
         # without parts, it is in the sum that came in another member's name
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
         self._priorities[key] = message.priority
@@ -134,6 +158,9 @@ class Server:
         for effect in effects:
             if isinstance(effect, Combine):
                 await self._combine(effect)
+                joined = self._presence.combined(effect.key, effect.round)
+                if joined:
+                    await self._first_values(effect.key, joined)
             else:
                 await self._answer(effect)
 
@@ -142,6 +169,7 @@ class Server:
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         work = Work("sum", effect.round, size_bytes=sum(tensor.nbytes for tensor in tensors))
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
+        tensor = self._made_whole(tensor, effect)
         total = Total(
             effect.key,
             effect.round,
@@ -157,10 +185,22 @@ class Server:
             self._end()
         self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
 
+    def _made_whole(self, tensor: Tensor, effect: Combine) -> Tensor:
+        """Without some members, the others' contributions stand for theirs too: a mean over those who are there."""
+        factor = self._presence.factor(effect.members)
+        if factor == 1.0:
+            return tensor
+        if effect.key == min(self._sizes):
+            missing = sorted(self._presence.shares.keys() - set(effect.members))
+            self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
+        return tensor * factor
+
     async def _answer(self, effect: Answer) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
         steps = value.advice.steps or effect.steps
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
+            if member in self._presence.gone:
+                continue
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == min(self._sizes):  # the first key speaks for all, as they travel together
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)

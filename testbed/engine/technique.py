@@ -19,6 +19,7 @@ from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
 from testbed.policy.order.fifo import Fifo
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.asynchronous import Tap
 from testbed.policy.sync.ssp import Ssp
 from testbed.training.learner import Learner
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
@@ -46,7 +47,7 @@ def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
     choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
     kind, members = SYNC[choice.kind], contributors(plan, node)
     policy: SyncPolicy = kind(members, kind.Options(**choice.options))
-    if isinstance(policy, Ssp) and node.role == "global_server" and is_asynchronous(plan.technique.sync_tier1):
+    if isinstance(policy, Ssp | Tap) and node.role == "global_server" and is_asynchronous(plan.technique.sync_tier1):
         workers = Counter(parent for worker in training_workers(plan) for parent in worker.parents)
         policy.count_pushes({member: workers.get(member, 1) for member in members})
     return policy
@@ -77,6 +78,15 @@ def party_weight(plan: Plan, server: NodePlan) -> float:
     weights = mean_weights(plan)
     mine = [worker.name for worker in training_workers(plan) if server.name in worker.parents]
     return math.fsum(weights[name] for name in mine) / math.fsum(weights.values())
+
+
+def shares(plan: Plan, node: NodePlan) -> dict[str, float]:
+    """What each contributing child counts for in what a server combines: in workers, or in its weight in the mean."""
+    below = Counter(parent for worker in training_workers(plan) for parent in worker.parents)
+    if contribution_of(plan) is Contribution.GRADIENT:
+        return {child: float(below.get(child, 1)) for child in contributors(plan, node)}
+    weight = party_weight if node.role == "global_server" and plan.with_role("server") else worker_weight
+    return {child: weight(plan, plan.node(child)) for child in contributors(plan, node)}
 
 
 def mean_weights(plan: Plan) -> dict[str, float]:

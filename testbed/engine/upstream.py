@@ -39,6 +39,10 @@ class Upstream(Protocol):
 
     async def pull(self, key: int) -> Tensor: ...
 
+    @property
+    def first(self) -> Advice:
+        """What came with the values that were pulled."""
+
     async def apply(self, total: Total) -> Value:
         """The key's value after this contribution."""
 
@@ -80,6 +84,10 @@ class ParentServers:
         (value,) = await self._store.pull([key])
         return value
 
+    @property
+    def first(self) -> Advice:
+        return self._store.first
+
     async def apply(self, total: Total) -> Value:
         round_ = self._round_of(total)
         tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
@@ -89,7 +97,7 @@ class ParentServers:
     def _round_of(self, total: Total) -> int:
         if not self._own_rounds:
             return total.round
-        round_ = self._next_round.get(total.key, 0)
+        round_ = self._next_round.get(total.key, self.first.begin)
         self._next_round[total.key] = round_ + 1
         return round_
 
@@ -150,6 +158,7 @@ class Top:
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._seen: dict[tuple[int, str], int] = {}
+        self.first = Advice()
 
     async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
         pass  # a key begins with its first value

@@ -39,19 +39,24 @@ class Worker:
         if self.keeper and self.keeper.resumed:
             first_steps = await self._resume(world, self.keeper, first_steps)
         else:
-            await self._agree_on_first_values()
+            await self._agree_on_first_values(joining=membership.again)
+            self._work.steps = self._store.first.begin * first_steps
         rounds = 0
         if self._node.trains:
-            await membership.barrier("train", self._training_workers)
+            if not membership.again:
+                await membership.barrier("train", self._training_workers)
             rounds = await self._train(world, first_steps)
             await finish_loading(self._learner)
         await membership.finish()
         return rounds
 
-    async def _agree_on_first_values(self) -> None:
-        """The master worker's values become everybody's, its own included; every worker starts from equal bits."""
+    async def _agree_on_first_values(self, joining: bool) -> None:
+        """The master worker's values become everybody's, its own included; every worker starts from equal bits.
+
+        Who joins a run under way takes the values that are there.
+        """
         await self._store.declare(self._learner.sizes)
-        if self._is_master:
+        if self._is_master and not joining:
             for key, value in enumerate(self._learner.values()):
                 await self._store.init(key, value)
         self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
@@ -77,9 +82,9 @@ class Worker:
 
     async def _train(self, world: World, steps: int) -> int:
         evaluation, keeper = self._begin_training(world), self.keeper
-        first = keeper.first_round if keeper else 0
+        first = max(keeper.first_round if keeper else 0, self._store.first.begin)
         round_ = first - 1
-        for round_ in range(first, self._plan.training.iterations):
+        for round_ in range(first, 0 if self._store.first.last else self._plan.training.iterations):
             values = await self._round(world, round_, steps, evaluation)
             advice = merged([value.advice for value in values])
             steps = advice.steps.get(self._node.name, steps)

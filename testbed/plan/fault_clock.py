@@ -84,3 +84,10 @@ class FaultClock:
         self._count += 1
         when_s = due.planned_s
         heapq.heappush(self._heap, (when_s, self._count, due))
+
+
+def needed_with(plan: Plan, node: str) -> tuple[str, ...]:
+    """Who starts when ``node`` is to come back: it, and its server and workers, if they have ended with it."""
+    own = plan.node(node)
+    servers = [name for name in own.parents if plan.node(name).role == "server"]
+    return (*servers, node, *(own.children if own.role == "server" else ()))

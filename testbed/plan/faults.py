@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.plan.changes import laid_over
@@ -163,7 +164,8 @@ def _struck(link: LinkPlan, fault: FaultPlan) -> LinkPlan:
     usual = {"state_trace": 1.0, "rate_trace": link.rate_bps, "loss_trace": link.loss, "delay_trace": link.delay_s}
     base = getattr(link, what) or Series(times_s=(0.0,), values=(usual[what],))
     assert fault.at_s is not None, "a link's fault happens at a time"
-    return replace(link, **{what: laid_over(base, fault.at_s, fault.for_s, lambda _: fault.value, fault.kind)})
+    traces: dict[str, Any] = {what: laid_over(base, fault.at_s, fault.for_s, lambda _: fault.value, fault.kind)}
+    return replace(link, **traces)
 
 
 def slowed(nodes: tuple[NodePlan, ...], faults: Iterable[FaultPlan]) -> tuple[NodePlan, ...]:

@@ -297,6 +297,12 @@ class Plan:
         raise KeyError(name)
 
 
+def monitor_of(plan: Plan) -> str:
+    """The node that all others keep a heartbeat connection to, and that ends last."""
+    schedulers = plan.with_role("scheduler")
+    return (schedulers or plan.nodes)[0].name
+
+
 def to_json(plan: Plan) -> bytes:
     """Readable JSON, one value for one Plan. Infinity is written as ``null``."""
     return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(plan)), indent=2)

@@ -77,14 +77,26 @@ class SyncPolicy(Protocol):
 
     contribution  what workers push under this algorithm
     tiers         the tiers on which it may stand
+    waits         whether all members' contributions to a round are combined in one; then, without one of them, the
+                  others' count for more
     """
 
     contribution: ClassVar[Contribution]
+    waits: ClassVar[bool]
     tiers: ClassVar[tuple[int, ...]]
     Options: ClassVar[type[Any]]
 
     def on_push(self, push: Push) -> list[Effect]:
         """Returns what to do, in order."""
+
+    def begin_at(self, round_: int) -> None:
+        """All members have finished the rounds before ``round_``: the run is resumed, or joined."""
+
+    def lose(self, member: str) -> list[Effect]:
+        """``member`` is gone, and will not push again until it joins; what it has pushed counts. What to do now."""
+
+    def join(self, member: str) -> int:
+        """``member``, which had left, is back without memory; returns the first round that it is to push."""
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Members whose push of (key, round) is still missing while others wait for it."""

@@ -23,8 +23,12 @@ _SIGNALS = {
 class Faults:
     """Asks the Plan's fault clock what is due, and sends signals. ``killed``: who has died of it."""
 
-    def __init__(self, due: FaultClock, epoch_ns: int, send: Send, on_fault: OnFault) -> None:
+    def __init__(
+        self, due: FaultClock, epoch_ns: int, send: Send, revive: Callable[[str], None], on_fault: OnFault
+    ) -> None:
+        """``revive`` starts a node again, if the run has gone on without it."""
         self._due, self._epoch_ns, self._send, self._on_fault = due, epoch_ns, send, on_fault
+        self._revive = revive
         self.killed: set[str] = set()
 
     @property
@@ -54,6 +58,9 @@ class Faults:
         for node in due.fault.targets if number is not None else ():
             if self._send(node, number) and number is signal.SIGKILL:  # type: ignore[arg-type]
                 self.killed.add(node)
+        if due.fault.kind == "kill" and not due.begins:
+            for node in due.fault.targets:
+                self._revive(node)
 
     def _now_s(self) -> float:
         return (time.monotonic_ns() - self._epoch_ns) / 1e9

@@ -13,7 +13,6 @@ import json
 import os
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import Interrupted, RunFailed, TestbedError, WaitTimeout
-from testbed.plan.fault_clock import FaultClock
-from testbed.plan.model import NodePlan, Plan
+from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
+from testbed.plan.fault_clock import FaultClock, needed_with
+from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import Birth, live
 from testbed.realtime.faults import Faults, OnFault
+from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import Limits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
 from testbed.realtime.processor import Tokens
@@ -105,9 +105,12 @@ class Fleet:
         self._verdict: TestbedError | None = None  # why we ended them, if no node's own failure is why
         self._ending = False  # all have been told to end
         self._stop_at_s = self._kill_at_s = float("inf")
+        self._goes_on, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
-        self._faults = Faults(launch.due or FaultClock(plan), self._epoch_ns, self._signal, launch.on_fault)
+        self._faults = Faults(
+            launch.due or FaultClock(plan), self._epoch_ns, self._signal, self._revive, launch.on_fault
+        )
 
     def run(self, on_progress: Progress = lambda line: None) -> list[NodeExit]:
         """Start all nodes and stay until the last has ended; ``on_progress`` gets their lines as they come.
@@ -152,29 +155,45 @@ class Fleet:
 
     def _start(self) -> None:
         local = self._launch.enter is None
-        listeners = {node.name: listen(("127.0.0.1", 0)) for node in self._plan.nodes} if local else {}
-        make_setup = self._setups(listeners)
+        self._listeners = {node.name: listen(("127.0.0.1", 0)) for node in self._plan.nodes} if local else {}
+        self._make_setup = self._setups()
         self._tokens = Tokens.make(self._launch.cores)
         self._life = os.pipe()
         gc.freeze()  # so that a collection in a child does not touch, and thereby copy, what it inherited
         try:
             for node in self._plan.nodes:
-                self._fork(node, lambda node=node: make_setup(node), listeners)  # type: ignore[misc]
+                self._fork(node)
         finally:
             gc.unfreeze()
-            os.close(self._life[0])
-            for sock in listeners.values():
-                sock.close()
+            self._close_listeners()
 
-    def _setups(self, listeners: dict[str, socket.socket]) -> Callable[[NodePlan], NodeSetup]:
+    def _close_listeners(self) -> None:
+        for sock in self._listeners.values():
+            sock.close()
+        self._listeners.clear()
+
+    def _revive(self, name: str) -> None:
+        """Start a node again that the run has gone on without, with those that ended because of it."""
+        if not self._goes_on or self._ending or self._monitor not in self._children:
+            return
+        for each in needed_with(self._plan, name):
+            if each not in self._children:
+                self._faults.killed.discard(each)
+                if self._launch.enter is None:
+                    self._listeners[each] = listen(self._addresses[each])
+                self._fork(self._plan.node(each))
+                self._close_listeners()
+
+    def _setups(self) -> Callable[[NodePlan], NodeSetup]:
+        listeners = self._listeners
         addresses: dict[str, Address] = {
             node.name: listeners[node.name].getsockname() if listeners else (node.address or "", node.port)
             for node in self._plan.nodes
         }
-        credentials = new_credentials()
+        self._addresses, credentials = addresses, new_credentials()
 
         def make(node: NodePlan) -> NodeSetup:
-            listener = listeners[node.name] if listeners else listen(addresses[node.name])
+            listener = listeners[node.name] if node.name in listeners else listen(addresses[node.name])
             return NodeSetup(
                 plan=self._plan, name=node.name, addresses=addresses, listener=listener, credentials=credentials,
                 epoch_ns=self._epoch_ns, tokens=self._tokens, limits=self._launch.limits,
@@ -183,16 +202,17 @@ class Fleet:
 
         return make
 
-    def _fork(self, node: NodePlan, make_setup: Callable[[], NodeSetup], listeners: dict[str, socket.socket]) -> None:
+    def _fork(self, node: NodePlan) -> None:
         progress, parent = os.pipe(), os.getpid()
         pid = os.fork()
         if pid == 0:
             live(
                 Birth(
-                    node=node, make_setup=make_setup, make_role=lambda node: self._launch.make_role(self._plan, node),
+                    node=node, make_setup=lambda: self._make_setup(node),
+                    make_role=lambda node: self._launch.make_role(self._plan, node),
                     enter=self._launch.enter or (lambda node: None), event_directory=self._launch.event_directory,
                     progress=progress[1], life=self._life[0], parent=parent,
-                    close=(progress[0], self._life[1], *self._not_for(node, listeners)),
+                    close=(progress[0], self._life[1], *self._not_for(node)),
                 )
             )  # fmt: skip
         os.close(progress[1])
@@ -200,9 +220,9 @@ class Fleet:
         self._selector.register(child.descriptor, selectors.EVENT_READ, child)
         self._selector.register(child.progress, selectors.EVENT_READ, child)
 
-    def _not_for(self, node: NodePlan, listeners: dict[str, socket.socket]) -> list[int]:
+    def _not_for(self, node: NodePlan) -> list[int]:
         """The parent's descriptors that are no business of this node."""
-        others = [sock.fileno() for name, sock in listeners.items() if name != node.name]
+        others = [sock.fileno() for name, sock in self._listeners.items() if name != node.name]
         siblings = [number for child in self._children.values() for number in (child.descriptor, child.progress)]
         return [*others, *siblings, self._wake, self._selector.fileno()]
 
@@ -283,16 +303,22 @@ class Fleet:
         wait = child.last_words.get("wait")
         words = {name: child.last_words.get(name, "") for name in ("cause", "message", "traceback")}
         code = os.waitstatus_to_exitcode(status)
-        end = NodeExit(child.node, code, self._ending, **words, wait=tuple(wait) if wait else None,
+        stopped = self._ending or self._may_go(child.node, code, words["cause"])
+        end = NodeExit(child.node, code, stopped, **words, wait=tuple(wait) if wait else None,
                        fault=child.node in self._faults.killed)  # fmt: skip
         self.exits.append(end)
         self._standing.end(end)
-        if end.failed:
-            self._end_all(_CAUSE_GRACE_S)
+        if end.failed or (self._goes_on and child.node == self._monitor):
+            self._end_all(_CAUSE_GRACE_S)  # whoever is still there then has missed the end
         self._selector.unregister(child.descriptor)
         os.close(child.descriptor)
         os.close(child.progress)
         del self._children[child.node]
+
+    def _may_go(self, node: str, code: int, cause: str) -> bool:
+        """Whether the run goes on without that node, which was killed or has lost the others."""
+        expendable = self._plan.node(node).role in ("worker", "server")
+        return self._goes_on and expendable and (code < 0 or cause in (NodeLost.__name__, PeerLost.__name__))
 
     def _close(self) -> None:
         """Leave nothing behind, whatever has happened."""
@@ -304,5 +330,6 @@ class Fleet:
         self._children.clear()
         self._selector.close()
         self._tokens.close()
-        os.close(self._life[1])
+        for descriptor in self._life:
+            os.close(descriptor)
         os.close(self._wake)

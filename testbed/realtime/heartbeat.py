@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from testbed.errors import NodeLost
-from testbed.plan.model import Plan
 
 
 class PeerLost(NodeLost):
@@ -20,12 +19,6 @@ class PeerLost(NodeLost):
     def __init__(self, node: str, peer: str, cause: str) -> None:
         self.node, self.peer, self.cause = node, peer, cause
         super().__init__(f"{node} lost {peer}: {cause}")
-
-
-def monitor_of(plan: Plan) -> str:
-    """The node that all others keep a heartbeat connection to, and that ends last."""
-    schedulers = plan.with_role("scheduler")
-    return (schedulers or plan.nodes)[0].name
 
 
 def error_of_loss(node: str, peer: str, cause: str, finishing: bool) -> PeerLost | None:

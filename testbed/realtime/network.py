@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from testbed.errors import RunFailed
 from testbed.messages import Message, encode_header
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.auth import Credentials, Hello, Keys, Refused, Verdict, accept, initiate
 from testbed.realtime.connection import Connection
 from testbed.realtime.frames import HEARTBEAT, Arrival
-from testbed.realtime.heartbeat import Liveness, error_of_loss, monitor_of
+from testbed.realtime.heartbeat import Liveness, error_of_loss
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import Address, address_text, configure, limit_buffers, new_socket
 from testbed.realtime.udp import Udp
@@ -52,6 +52,7 @@ class Owner(Protocol):
     def deliver(self, message: Message, overhead_bytes: int) -> None: ...
     def fail(self, error: BaseException) -> None: ...
     def warn(self, message: str) -> None: ...
+    def lost(self, peer: str, why: str) -> None: ...
 
 
 class Network:
@@ -76,6 +77,8 @@ class Network:
         self._refused: Counter[str] = Counter()
         self._udp: Udp | None = None
         self._departure = asyncio.Event()
+        goes_on = plan.recovery.on_failure == "continue"
+        self._expendable = {node.name for node in plan.nodes if goes_on and node.role in ("worker", "server")}
         self._finishing = self._closed = False
 
     def start(self) -> None:
@@ -106,12 +109,14 @@ class Network:
     async def send(self, to: str, message: Message) -> None:
         """See ``testbed.world.World.send``."""
         assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
+        if to in self._ended:
+            return (
+                None if to in self._expendable else self._owner.warn(f"{message.kind} for {to} dropped: it has ended")
+            )
         queue = self._queues.get(to)
         if queue is None:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
             self._spawn(self._open_data(to, queue), self._calls)
-        if to in self._ended:
-            return self._owner.warn(f"{message.kind} for {to} dropped: it has ended")
         if message.channel:
             return self._send_best_effort(to, message)
         item = queue.post(encode_header(message), message.parts, message.priority)
@@ -126,14 +131,19 @@ class Network:
             self._udp.connected(to, self._outgoing[to], self._keys[to])
 
     async def _open_data(self, to: str, queue: SendQueue) -> None:
-        sock, keys = await self._call(to, DATA)
+        called = await self._call(to, DATA)
+        if called is None:
+            return
+        sock, keys = called
         self._outgoing[to], self._keys[to] = self._connect(sock, to, DATA, queue, keys), keys
         if self._udp is not None:
             self._udp.connected(to, self._outgoing[to], keys)
 
     async def _open_beat(self) -> None:
         monitor = monitor_of(self._plan)
-        sock, keys = await self._call(monitor, BEAT)
+        called = await self._call(monitor, BEAT)
+        assert called is not None, f"nobody goes on without {monitor}"
+        sock, keys = called
         self._beats[monitor] = self._connect(sock, monitor, BEAT, SendQueue(1 << 16), keys)
 
     def _connect(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
@@ -143,13 +153,18 @@ class Network:
         connection.start(keys, self._plan.transport.mac, self._limits.max_body_bytes)
         return connection
 
-    async def _call(self, to: str, purpose: str) -> tuple[socket.socket, Keys]:
-        """Connect and introduce ourselves; try again, ever more slowly, until the rendezvous is over."""
+    async def _call(self, to: str, purpose: str) -> tuple[socket.socket, Keys] | None:
+        """Connect and introduce ourselves; try again, ever more slowly, until the rendezvous is over.
+
+        ``None``: it is gone, and the run goes on without it.
+        """
         pause_s, end_s = _FIRST_RETRY_S, self._loop.time() + self._plan.timeouts.rendezvous_s
         while True:
             try:
                 return await self._call_once(to, purpose)
             except (OSError, TimeoutError) as error:
+                if to in self._ended and to in self._expendable:
+                    return None
                 if self._loop.time() + pause_s > end_s:
                     place = address_text(self._addresses[to])
                     limit_s = self._plan.timeouts.rendezvous_s
@@ -202,6 +217,7 @@ class Network:
             self._udp.expect(hello.initiator, keys)
         connection = self._connect(sock, hello.initiator, hello.purpose, queue, keys)
         self._incoming[hello.initiator, hello.purpose] = connection
+        self._ended.discard(hello.initiator)  # it may have been lost, and is back
         if hello.purpose == BEAT:
             self._beats[hello.initiator] = connection
 
@@ -241,9 +257,28 @@ class Network:
             self._lost(connection.peer, cause)  # else: its caller gave up waiting for our welcome, and will call again
 
     def _lost(self, peer: str, cause: str) -> None:
+        if peer in self._expendable and not self._finishing:
+            return self._do_without(peer, cause)
         error = error_of_loss(self.node, peer, cause, self._finishing)
         if error is not None:
             self._owner.fail(error)
+        return None
+
+    def _do_without(self, peer: str, cause: str) -> None:
+        """It is gone; the scheduler's node tells its role so."""
+        if peer in self._ended:
+            return
+        self._ended.add(peer)
+        self._departure.set()
+        for connection in [each for each in self._connections() if each.peer == peer]:
+            connection.close()
+        for book in (self._outgoing, self._beats, self._keys):
+            book.pop(peer, None)
+        queue = self._queues.pop(peer, None)
+        if queue is not None:
+            queue.clear()
+        if self._is_monitor:
+            self._owner.lost(peer, f"{peer}: {cause}")
 
     def pause_reading(self, pause: bool) -> None:
         """Stop taking in messages, or go on: the inbox is full, or no longer."""
@@ -285,7 +320,8 @@ class Network:
                 self._lost(peer, f"it did not come within {self._plan.timeouts.rendezvous_s:g} s")
 
     def _absent(self) -> list[str]:
-        return [peer for peer in self._addresses if peer != self.node and peer not in self._beats]
+        here = {self.node, *self._beats, *self._ended}
+        return [peer for peer in self._addresses if peer not in here and (peer, DATA) not in self._incoming]
 
     # ---- the end ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from testbed.messages import Message
 Progress = Callable[[dict[str, Any]], None]
 
 # What a watcher sees one by one; of the others it sees sums in ``status``.
-_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "warning", "error"})
+_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
 class Log(Protocol):

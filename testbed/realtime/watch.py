@@ -6,7 +6,15 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.errors import CapabilityError, NetworkMismatch, NodeLost, RunFailed, ScenarioError, TestbedError, WaitTimeout
+from testbed.errors import (
+    CapabilityError,
+    NetworkMismatch,
+    NodeLost,
+    RunFailed,
+    ScenarioError,
+    TestbedError,
+    WaitTimeout,
+)
 from testbed.realtime.heartbeat import PeerLost
 
 _ERRORS: dict[int, type[TestbedError]] = {
@@ -21,7 +29,8 @@ class NodeExit:
     """How a node ended.
 
     ``code``: its exit status, or minus the signal that killed it; 0 is good. ``stopped``: we had told it to end.
-    ``fault``: a fault of the scenario killed it. ``cause``: class of its error. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
+    ``cause``: class of its error. ``fault``: one of the scenario
+    killed it. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
     """
 
     node: str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import WaitTimeout
-from testbed.messages import Message
+from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
@@ -46,7 +46,7 @@ class Spawned:
 
 
 class RealWorld:
-    """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are given before the role runs.
+    """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are given before a role runs.
 
     ``epoch_ns``: the run's start on CLOCK_MONOTONIC, which all processes of a machine share.
     """
@@ -98,6 +98,12 @@ class RealWorld:
         self._recorder.arrived(message, overhead_bytes, self.now())
         self._inbox.append(message)
         self._count_inbox(message.payload_bytes)
+        self._arrival.set_result(None)
+        self._arrival = self._loop.create_future()
+
+    def lost(self, peer: str, why: str) -> None:
+        """Called by the network: a peer is gone, and the run goes on."""
+        self._inbox.append(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
         self._arrival.set_result(None)
         self._arrival = self._loop.create_future()
 

@@ -43,8 +43,16 @@ def main(directory: Path) -> int:
 
 def attempt(plan: Plan, directory: Path, tell: Tell) -> Outcome:
     """Run the Plan in this process; whatever ends it becomes an outcome."""
+    lost: dict[str, None] = {}
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["kind"] == "epoch":
+            for node in event["targets"].split(", "):
+                lost.pop(node, None) if event["begins"] else lost.setdefault(node)
+        tell(event)
+
     try:
-        BACK_ENDS[plan.back_end](plan, directory, tell)
+        BACK_ENDS[plan.back_end](plan, directory, watch)
     except (Interrupted, KeyboardInterrupt):
         return Outcome("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
     except TestbedError as error:
@@ -53,6 +61,8 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> Outcome:
     except Exception as error:
         traceback.print_exc()
         return Outcome("failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
+    if lost:
+        return Outcome("degraded", f"went on without {', '.join(lost)}", 0)
     return Outcome("done", "", 0)
 
 

@@ -114,6 +114,11 @@ def _cannot_go_on(scenario: Scenario) -> list[str]:
         "overlay": any(overlay.kind != "star" for overlay in (overlays.tier1, overlays.tier2)),
         "order": scenario.order.kind == "dgt" or scenario.order.options().get("overlap") == "layers",
         "checkpoint": scenario.checkpoint.every > 0,
+        "optimizer": scenario.optimizer.options().get("at") == "worker"
+        and SYNC[scenario.sync.tier1.kind].contribution is Contribution.GRADIENT,
+        "sync": scenario.paradigm.kind == "hips"
+        and scenario.sync.tier2.kind == "ssp"
+        and scenario.sync.tier1.kind in ("tap", "ssp"),
         "workload": scenario.training.model.kind == "script",
         "data_centers[*].global_servers": any((site.global_servers or 1) > 1 for site in _sites(scenario)),
     }
@@ -125,7 +130,8 @@ REFUSED: tuple[Refused, ...] = (
         ("recovery", "on_failure"),
         lambda scenario: scenario.recovery.on_failure == "continue" and bool(_cannot_go_on(scenario)),
         "the others cannot go on without a node here",
-        "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, one global server, no checkpoints",
+        "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one global "
+        "server, gradients for its optimizer, no checkpoints",
     ),
     Refused(
         ("faults",),
@@ -143,9 +149,7 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused(
         ("faults",),
-        lambda scenario: (
-            scenario.checkpoint.every == 0 and any(fault.kind == "disk_full" for fault in scenario.faults)
-        ),
+        lambda scenario: scenario.checkpoint.every == 0 and any(fault.kind == "disk_full" for fault in scenario.faults),
         "of kind 'disk_full' hit checkpoints, and this run keeps none",
         "write 'checkpoint: {every: 10}'",
     ),

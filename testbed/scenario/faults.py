@@ -38,7 +38,7 @@ class Fault(Section):
     """Something that breaks."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """kill (SIGKILL), pause (SIGSTOP), slow; down, rate, loss, delay (links); nan (gradient), disk_full (checkpoints)."""
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, nan (a gradient), disk_full. Links: down, rate, loss, delay."""
     node: Annotated[str | None, TEXT] = None
     """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
     data_center: Annotated[str | None, TEXT] = None
@@ -144,4 +144,5 @@ def _how(fault: Fault) -> Iterator[Found]:
     if fault.kind in _NEEDS_END and fault.duration is None:
         yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
     if fault.kind in ROUND_KINDS and fault.duration is not None:
-        yield Found(("for",), f"has no effect on '{fault.kind}'", "remove it" if fault.kind == "nan" else "write 'rounds'")
+        hint = "remove it" if fault.kind == "nan" else "write 'rounds'"
+        yield Found(("for",), f"has no effect on '{fault.kind}'", hint)

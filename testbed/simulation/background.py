@@ -21,7 +21,9 @@ def start_background(plan: Plan, clock: Clock, links: Links, start_s: float) -> 
 class _Source:
     """One entry of the Plan: takes and gives back, burst by burst."""
 
-    def __init__(self, traffic: BackgroundPlan, path: tuple[int, ...], clock: Clock, links: Links, begin_s: float) -> None:
+    def __init__(
+        self, traffic: BackgroundPlan, path: tuple[int, ...], clock: Clock, links: Links, begin_s: float
+    ) -> None:
         self._traffic, self._path, self._clock, self._links = traffic, path, clock, links
         self._begin_s = begin_s
         self._edges = self._changes()

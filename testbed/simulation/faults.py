@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.errors import NodeLost
@@ -49,11 +49,9 @@ class Faults:
     def _watch_links(self) -> None:
         since_s = self._due.training_since_s or 0.0
         for at_s, site in silences(self._plan):
+            nodes = [node.name for node in self._plan.nodes if node.data_center == site]
             if since_s + at_s >= self._clock.now:
-                self._clock.at_background(since_s + at_s, lambda _, site=site: self._silent(self._nodes_of(site)))
-
-    def _nodes_of(self, site: str) -> Iterator[str]:
-        return (node.name for node in self._plan.nodes if node.data_center == site)
+                self._silent_at(since_s + at_s, nodes)
 
     def _arm(self) -> None:
         due_s = max(self._due.due_s, self._clock.now)
@@ -81,8 +79,11 @@ class Faults:
         self._nodes.pause(node, due.until_s)
         dead_after_s = self._plan.timeouts.dead_after_s
         if due.fault.for_s > dead_after_s:
-            self._clock.at_background(due.planned_s + dead_after_s, lambda _: self._silent(iter((node,))))
+            self._silent_at(due.planned_s + dead_after_s, [node])
 
-    def _silent(self, nodes: Iterator[str]) -> None:
+    def _silent_at(self, at_s: float, nodes: list[str]) -> None:
+        self._clock.at_background(at_s, lambda _: self._silent(nodes))
+
+    def _silent(self, nodes: list[str]) -> None:
         for node in nodes:
             self._nodes.kill(node, NodeLost(f"lost {node}: no sign of life for {self._plan.timeouts.dead_after_s:g} s"))

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.plan.fault_clock import FaultClock
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.fault_clock import FaultClock, needed_with
+from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
 from testbed.simulation.background import start_background
@@ -122,10 +122,9 @@ class Simulation:
         self._warn()
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
+        self._make_role = make_role
         for node in self._plan.nodes:
-            world = self._worlds[node.name]
-            coroutine = cast(Coroutine[Any, Any, Any], make_role(self._plan, node)(world))
-            world.run(coroutine, partial(self._on_end, node.name))
+            self._begin(node.name)
         self._links.start_sampling()
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)
@@ -164,8 +163,14 @@ class Simulation:
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
+    def _begin(self, name: str) -> None:
+        world = self._worlds[name]
+        coroutine = cast(Coroutine[Any, Any, Any], self._make_role(self._plan, self._plan.node(name))(world))
+        world.run(coroutine, partial(self._on_end, name))
+
     def _make_world(self, node: NodePlan) -> SimulatedWorld:
-        log = self._logs[node.name] = EventLog(self._directory, node.name, self._buffer_bytes)
+        log = self._logs.get(node.name) or EventLog(self._directory, node.name, self._buffer_bytes)
+        self._logs[node.name] = log
         recorder = Recorder(node.name, log, self._progress, self._on_milestone)
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
@@ -173,7 +178,7 @@ class Simulation:
         world.on_failure = partial(self._on_failure, node.name)
         world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
         if len(self._plan.nodes) <= _STATUS_NODES:
-            self._recorders.append(recorder)
+            self._recorders = [*(each for each in self._recorders if each.node != node.name), recorder]
         return world
 
     def _find(self, source: SimulatedWorld, target: str) -> Peer:
@@ -194,6 +199,8 @@ class Simulation:
         self._finish(name, result, None)
 
     def _on_failure(self, name: str, error: BaseException) -> None:
+        if self._goes_on_without(name, error):
+            return
         self._stop = error if self._stop is None or isinstance(error, KeyboardInterrupt) else self._stop
         if not isinstance(error, KeyboardInterrupt):
             cause = type(error).__name__
@@ -206,16 +213,36 @@ class Simulation:
             self._worlds[name].close()
 
     def kill(self, node: str, error: NodeLost) -> None:
-        """A fault: the node is gone, and the run with it."""
+        """A fault: the node is gone, and the run with it, unless the others go on."""
         if node not in self.exits:
             self._on_failure(node, error)
+
+    def _goes_on_without(self, name: str, error: BaseException) -> bool:
+        """Whether the run does: then the scheduler hears of it, as soon as the news has travelled."""
+        expendable = self._plan.node(name).role in ("worker", "server")
+        if self._plan.recovery.on_failure != "continue" or not expendable or not isinstance(error, NodeLost):
+            return False
+        self._finish(name, None, None)
+        scheduler = monitor_of(self._plan)
+        delay_s = self._paths.between(name, scheduler)[0].delay_s
+        self.clock.at(self.clock.now + delay_s, lambda _: self._worlds[scheduler].lost(name, str(error)))
+        return True
 
     def pause(self, node: str, until_s: float) -> None:
         """A fault: the node stands still."""
         self._worlds[node].pause(until_s)
 
     def revive(self, node: str) -> None:
-        """A fault is over. Where a death ends the run, there is nothing to come back to."""
+        """A fault is over: a new process of that name, if the others have gone on and still do."""
+        if self._plan.recovery.on_failure != "continue" or monitor_of(self._plan) in self.exits:
+            return
+        for name in needed_with(self._plan, node):
+            if name in self.exits:
+                del self.exits[name]
+                self._worlds[name] = self._make_world(self._plan.node(name))
+                for world in self._worlds.values():
+                    world.forget(name)
+                self._begin(name)
 
     def _report_nodes(self) -> None:
         waits = self._waits.by_node() if self._recorders else {}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from simpy import Process
 
 from testbed.best_effort import best_effort_overhead_bytes
-from testbed.messages import Message, overhead_bytes
+from testbed.messages import Kind, Message, overhead_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
 from testbed.simulation.best_effort import BestEffort
@@ -171,6 +171,18 @@ class SimulatedWorld:
             return
         message = letter.message
         self._recorder.arrived(message, letter.header_bytes, letter.tier, self._clock.now)
+        self._take_in(message)
+
+    def lost(self, peer: str, why: str) -> None:
+        """This world tells its node that a peer is gone."""
+        if not self.ended:
+            self._take_in(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
+
+    def forget(self, peer: str) -> None:
+        """That peer is a new process: what was on its way to the one before is lost."""
+        self._peers.pop(peer, None)
+
+    def _take_in(self, message: Message) -> None:
         while self._receivers:
             receiver = self._receivers.popleft()
             if not receiver.done():

@@ -21,7 +21,7 @@ TECHNIQUES = {
     "p3": ("order={kind: p3, slice: 2 KiB, overlap: none}",),
 }
 STATEFUL = {
-    "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, density: 10 %}}",),
+    "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}",),
     "tsengine": ("overlay={tier1: star, tier2: tsengine}",),
     "allreduce": ("paradigm=allreduce",),
 }
@@ -140,7 +140,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run(tmp_path: Path, technique: t
 
 
 def test_or_is_left_out(tmp_path: Path) -> None:
-    codec = "codec={tier1: none, tier2: {kind: bisparse, density: 10 %}}"
+    codec = "codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}"
     ended = run(tmp_path, codec, "recovery={on_nan: skip}", faults("kind: nan, node: west/worker0, round: 4"))
     assert ended.error is None and len(ended.hashes()) == 1
     assert [event["message"] for event in ended.events("warning")] == [
@@ -155,7 +155,7 @@ def test_a_full_disk_costs_checkpoints_only(calm: dict[tuple[str, ...], set[str]
     ended = run(tmp_path / "hit", "checkpoint.every=2", RESTART, faults(fault, kill))
     assert ended.error is None and ended.hashes() == undisturbed(calm, tmp_path)
     kept = [event["round"] for event in ended.events("checkpoint")]
-    assert kept == [1, 7, 9, 11] or kept == [1, 3, 5, 7, 9, 11][:1] + [7, 9, 11]
+    assert 3 not in kept and 5 not in kept and kept[-3:] == [7, 9, 11]
     assert any("disk full" in event["message"] for event in ended.events("warning"))
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from testbed.errors import CapabilityError, RunFailed, WaitTimeout
-from testbed.plan.model import TransportPlan
-from testbed.realtime.heartbeat import Liveness, error_of_loss, monitor_of
+from testbed.plan.model import TransportPlan, monitor_of
+from testbed.realtime.heartbeat import Liveness, error_of_loss
 from testbed.realtime.processor import Tokens
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import configure, listen

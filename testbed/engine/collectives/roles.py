@@ -17,8 +17,8 @@ from testbed.engine.collectives.step import EverybodysStep, OptimizerStep, Share
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
-from testbed.engine.inbox import Inbox
 from testbed.engine.guard import guarded
+from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership

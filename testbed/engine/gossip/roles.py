@@ -20,8 +20,8 @@ from testbed.engine.gossip.mail import GossipMail
 from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.gossip.topology import graph_of
-from testbed.engine.inbox import Inbox
 from testbed.engine.guard import guarded
+from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership

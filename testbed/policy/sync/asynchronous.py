@@ -7,6 +7,7 @@ Staleness is not bounded; in steady state it is the number of other members on t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ class Tap:
     """Totally asynchronous."""
 
     contribution: ClassVar = Contribution.GRADIENT
+    waits: ClassVar[bool] = False
     tiers: ClassVar[tuple[int, ...]] = (1, 2)
 
     @dataclass(frozen=True, slots=True)
@@ -24,10 +26,28 @@ class Tap:
         """TAP has no options."""
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        pass
+        self._pushes_per_round = dict.fromkeys(members, 1)
+        self._next_round = 0
+
+    def count_pushes(self, per_round: Mapping[str, int]) -> None:
+        """How many pushes of each member make a round of its."""
+        self._pushes_per_round = dict(per_round)
+
+    def begin_at(self, round_: int) -> None:
+        """All members have finished the rounds before ``round_``."""
+        self._next_round = round_
 
     def on_push(self, push: Push) -> list[Effect]:
+        self._next_round = max(self._next_round, push.round // self._pushes_per_round[push.member] + 1)
         return [Combine(push.key, push.round, (push.member,)), Answer(push.key, (push.round,), (push.member,))]
+
+    def lose(self, member: str) -> list[Effect]:
+        """Nobody waited for it."""
+        return []
+
+    def join(self, member: str) -> int:
+        """It goes on where the foremost is, so that it does not hold up the end of the run."""
+        return self._next_round * self._pushes_per_round[member]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         return ()

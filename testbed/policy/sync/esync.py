@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push, Report
-from testbed.policy.sync.rounds import Rounds
+from testbed.policy.events import Contribution, Effect, Push, Report
+from testbed.policy.sync.fsa import Fsa
 
 
-class ESync:
+class ESync(Fsa):
     """Synchronous rounds of outer gradients, with balanced numbers of local steps."""
 
     contribution: ClassVar = Contribution.DELTA
@@ -56,19 +56,20 @@ class ESync:
             return "sgd", {"learning_rate": self.global_learning_rate}
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._members, self._options = members, options
-        self._rounds = Rounds(members)
+        super().__init__(members, Fsa.Options())
+        self._options = options
         self._reports: dict[str, Report] = {}
-        self.waiting_for = self._rounds.missing
 
     def on_push(self, push: Push) -> list[Effect]:
         self._reports.update(push.reports)
-        if not self._rounds.complete(push):
-            return []
-        everyone = (push.round,) * len(self._members)
-        steps = {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
-        answer = Answer(push.key, everyone, self._members, steps, push.member)
-        return [Combine(push.key, push.round, self._members), answer]
+        return super().on_push(push)
+
+    def lose(self, member: str) -> list[Effect]:
+        self._reports.pop(member, None)  # nobody waits for it any more
+        return super().lose(member)
+
+    def _steps(self) -> Mapping[str, int]:
+        return {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
 
 
 def balanced_steps(reports: Mapping[str, Report], options: ESync.Options) -> dict[str, int]:

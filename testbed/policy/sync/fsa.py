@@ -6,6 +6,7 @@ taken in rank order, so the result does not depend on the order of arrival.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ class Fsa:
     """Wait for all, combine all, answer all."""
 
     contribution: ClassVar = Contribution.GRADIENT
+    waits: ClassVar[bool] = True
     tiers: ClassVar = (1, 2)
 
     @dataclass(frozen=True, slots=True)
@@ -24,15 +26,35 @@ class Fsa:
         """FSA has no options."""
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._members = members
         self._rounds = Rounds(members)
         self.waiting_for = self._rounds.missing
 
     def on_push(self, push: Push) -> list[Effect]:
-        if not self._rounds.complete(push):
-            return []
-        everyone = (push.round,) * len(self._members)
-        return [Combine(push.key, push.round, self._members), Answer(push.key, everyone, self._members, by=push.member)]
+        members = self._rounds.complete(push)
+        return self._complete(push.key, push.round, members, push.member) if members else []
+
+    def lose(self, member: str) -> list[Effect]:
+        """``member`` is gone: rounds that waited for nobody else are complete."""
+        found = [self._complete(*complete, member) for complete in self._rounds.lose(member)]
+        return [effect for effects in found for effect in effects]
+
+    def begin_at(self, round_: int) -> None:
+        """All rounds before ``round_`` are over."""
+        self._rounds.begin_at(round_)
+
+    def join(self, member: str) -> int:
+        """``member`` is back; returns the first round that it takes part in."""
+        return self._rounds.join(member)
+
+    def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
+        there = self._rounds.present(members)
+        return [self._combine(key, round_, members), Answer(key, (round_,) * len(there), there, self._steps(), by)]
+
+    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Combine:
+        return Combine(key, round_, members)
+
+    def _steps(self) -> Mapping[str, int]:
+        return {}
 
 
 class Bsp(Fsa):

@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
-from testbed.policy.sync.rounds import Rounds
+from testbed.policy.events import Combine, Contribution
+from testbed.policy.sync.fsa import Fsa
 
 
-class Hfa:
+class Hfa(Fsa):
     """Average models: inside every round, across every ``k2``-th."""
 
     contribution: ClassVar = Contribution.MODEL
@@ -47,16 +47,8 @@ class Hfa:
             return self.k1
 
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._members, self._k2 = members, options.k2
-        self._rounds = Rounds(members)
-        self.waiting_for = self._rounds.missing
+        super().__init__(members, Fsa.Options())
+        self._k2 = options.k2
 
-    def on_push(self, push: Push) -> list[Effect]:
-        if not self._rounds.complete(push):
-            return []
-        everyone = (push.round,) * len(self._members)
-        up = (push.round + 1) % self._k2 == 0
-        return [
-            Combine(push.key, push.round, self._members, up),
-            Answer(push.key, everyone, self._members, by=push.member),
-        ]
+    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Combine:
+        return Combine(key, round_, members, up=(round_ + 1) % self._k2 == 0)

@@ -2,27 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from testbed.policy.events import Push
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A round of a key: who takes part, and who of them has not pushed yet."""
+
+    members: tuple[str, ...]
+    missing: set[str]
+
+
 class Rounds:
-    """Rounds of keys that have begun and are not yet complete."""
+    """Rounds of keys that have begun and are not yet complete. Members may leave, and join again."""
 
     def __init__(self, members: tuple[str, ...]) -> None:
         self._members = members
-        self._missing: dict[tuple[int, int], set[str]] = {}
+        self._gone: set[str] = set()
+        self._since: dict[str, int] = {}  # first rounds of those that have joined again
+        self._begun: dict[tuple[int, int], _Begun] = {}
+        self._reached = -1  # the latest round that has begun of any key
 
-    def complete(self, push: Push) -> bool:
-        """Note a push; True when it is the last of its (key, round)."""
+    def complete(self, push: Push) -> tuple[str, ...]:
+        """Note a push; who took part, in rank order, when it is the last of its (key, round), else nobody."""
         where = (push.key, push.round)
-        missing = self._missing.setdefault(where, set(self._members))
-        assert push.member in missing, f"{push.member} pushed key {push.key} of round {push.round} twice"
-        missing.remove(push.member)
-        if not missing:
-            del self._missing[where]
-        return not missing
+        begun = self._begun.get(where)
+        if begun is None:
+            members = self._expected(push.round)
+            begun = self._begun[where] = _Begun(members, set(members))
+            self._reached = max(self._reached, push.round)
+        assert push.member in begun.missing, f"{push.member} pushed key {push.key} of round {push.round} twice"
+        begun.missing.remove(push.member)
+        if begun.missing:
+            return ()
+        del self._begun[where]
+        return begun.members
 
     def missing(self, key: int, round_: int) -> tuple[str, ...]:
         """Members, in rank order, that a begun round still waits for."""
-        missing = self._missing.get((key, round_), set())
-        return tuple(member for member in self._members if member in missing)
+        begun = self._begun.get((key, round_))
+        return tuple(member for member in self._members if begun and member in begun.missing)
+
+    def lose(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
+        """``member`` is gone, its pushes so far count. Key, round and members of what is complete without it."""
+        self._gone.add(member)
+        complete = []
+        for (key, round_), begun in sorted(self._begun.items()):
+            if member in begun.missing:
+                begun.missing.remove(member)
+                begun.members = tuple(each for each in begun.members if each != member)
+                if not begun.missing:
+                    complete.append((key, round_, begun.members))
+        for key, round_, _ in complete:
+            del self._begun[key, round_]
+        return complete
+
+    def begin_at(self, round_: int) -> None:
+        """All rounds before ``round_`` are over (a run that is resumed, or joined)."""
+        self._reached = round_ - 1
+
+    def join(self, member: str) -> int:
+        """``member`` is back, and part of the rounds from the one returned on: the first that no key has begun."""
+        self._gone.discard(member)
+        self._since[member] = self._reached + 1
+        return self._reached + 1
+
+    def present(self, members: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of ``members`` that are still there."""
+        return tuple(member for member in members if member not in self._gone) if self._gone else members
+
+    def _expected(self, round_: int) -> tuple[str, ...]:
+        if not self._gone and not self._since:
+            return self._members
+        return tuple(m for m in self._members if m not in self._gone and self._since.get(m, 0) <= round_)

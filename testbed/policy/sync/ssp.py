@@ -23,6 +23,7 @@ class Ssp:
     """Apply at once, answer within the bound."""
 
     contribution: ClassVar = Contribution.GRADIENT
+    waits: ClassVar[bool] = False
     tiers: ClassVar = (1, 2)
 
     @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Ssp:
         self._pushes_per_round = dict.fromkeys(members, 1)
         self._first_round = 0
         self._left: set[str] = set()
+        self._gone: set[str] = set()
+        self._joined: dict[str, int] = {}  # rounds at which members have come back
         self._pushes: dict[int, dict[str, int]] = {}  # by key and member
         self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
@@ -58,16 +61,33 @@ class Ssp:
         self._left.update(members)
         return [effect for key in list(self._held) for effect in self._free(key, "")]
 
+    def lose(self, member: str) -> list[Effect]:
+        """``member`` is gone: who was held for it alone may go on."""
+        self._gone.add(member)
+        for key, held in self._held.items():
+            self._held[key] = [pair for pair in held if pair[0] != member]
+        return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
+
+    def join(self, member: str) -> int:
+        """``member`` is back, and goes on where the slowest of the others is; returns that round."""
+        slowest = [self._slowest(key) for key in self._pushes]
+        round_ = min((int(clock) for clock in slowest if clock < math.inf), default=self._first_round)
+        self._gone.discard(member)
+        self._joined[member] = round_
+        for pushes in self._pushes.values():
+            pushes[member] = round_ * self._pushes_per_round[member]
+        return round_ * self._pushes_per_round[member]
+
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """The slowest, for whom all held members wait."""
         if not self._held.get(key):
             return ()
         clocks, slowest = self._clocks(key), self._slowest(key)
-        return tuple(member for member in self._members if clocks[member] == slowest and member not in self._left)
+        return tuple(member for member in self._members if clocks[member] == slowest and self._counts(member))
 
     def _free(self, key: int, by: str) -> list[Effect]:
         """The answers that are within the bound by now; ``by``: whose push it was."""
-        held, reach = self._held[key], self._slowest(key) + self._staleness
+        held, reach = self._held.get(key, []), self._slowest(key) + self._staleness
         free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
         self._held[key] = [pair for pair in held if pair not in free]
         if not free:
@@ -77,10 +97,14 @@ class Ssp:
 
     def _slowest(self, key: int) -> float:
         clocks = self._clocks(key)
-        return min((clocks[member] for member in self._members if member not in self._left), default=math.inf)
+        return min((clocks[member] for member in self._members if self._counts(member)), default=math.inf)
+
+    def _counts(self, member: str) -> bool:
+        return member not in self._left and member not in self._gone
 
     def _first_pushes(self) -> dict[str, int]:
-        return {member: self._first_round * count for member, count in self._pushes_per_round.items()}
+        first = self._joined
+        return {m: first.get(m, self._first_round) * count for m, count in self._pushes_per_round.items()}
 
     def _clocks(self, key: int) -> dict[str, int]:
         """Finished rounds of each member."""

@@ -1,0 +1,84 @@
+"""Who belongs to the run: nodes that die take with them who cannot do without them, and may come back.
+
+Every change is an epoch. The scheduler decides it, records it, and tells all who are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from testbed.errors import RunFailed
+from testbed.messages import Kind, Message
+from testbed.plan.model import NodePlan, Plan
+from testbed.world import World
+
+
+class Epochs:
+    """The scheduler's book of who is there. ``number`` grows with every change."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._nodes = {node.name: node for node in plan.nodes}
+        self._waiting: list[str] = []  # who is back before those whom it needs
+        self.gone: dict[str, None] = {}
+        self.number = 0
+
+    def present(self) -> list[str]:
+        """All but the scheduler itself, in the Plan's order."""
+        return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.gone]
+
+    async def left(self, world: World, node: str, why: str) -> list[str]:
+        """``node`` is gone, for whatever reason. Returns who is gone with it. ``RunFailed`` if that is the end."""
+        if node in self.gone or node not in self._nodes:
+            return []
+        if self._nodes[node].role in ("global_server", "scheduler"):
+            raise RunFailed(f"{node} is gone ({why}), and nobody can go on without it; write 'on_failure: restart'")
+        leaving = [node, *self._dependents(node)]
+        told = self.present()
+        self.gone.update(dict.fromkeys(leaving))
+        if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
+            raise RunFailed(f"{node} was the last: {why}; no worker is left")
+        await self._tell(world, [name for name in told if name != node], leaving, why)
+        return leaving
+
+    def _dependents(self, node: str) -> list[str]:
+        """A server without workers has nothing to do, and workers without their server cannot do anything."""
+        own = self._nodes[node]
+        if own.role == "server":
+            return [child for child in own.children if child not in self.gone]
+        servers = [self._nodes[name] for name in own.parents if self._nodes[name].role == "server"]
+        return [server.name for server in servers if not self._others_of(server, node) and server.name not in self.gone]
+
+    def _others_of(self, server: NodePlan, node: str) -> list[str]:
+        return [child for child in server.children if child not in self.gone and child != node]
+
+    async def back(self, world: World, node: str) -> list[str]:
+        """``node`` has registered again. Returns who takes part from now on: it, and who has waited for it."""
+        self._waiting.append(node)
+        joined: list[str] = []
+        while ready := [name for name in self._waiting if all(parent not in self.gone for parent in self._above(name))]:
+            for name in ready:
+                self._waiting.remove(name)
+                self.gone.pop(name, None)
+                joined.append(name)
+        for name in joined:
+            self._record(world, [name], joins=True, why="it is back")
+            await world.send(name, Message(Kind.READY, meta={"again": True, "gone": list(self.gone)}))
+        return joined
+
+    async def end(self, world: World) -> None:
+        """The run has ended before those whom some of the returned need were back."""
+        for name in self._waiting:
+            await world.send(name, Message(Kind.EPOCH, meta={"left": [name], "why": "the run has ended meanwhile"}))
+
+    def _above(self, name: str) -> tuple[str, ...]:
+        return self._nodes[name].parents
+
+    async def _tell(self, world: World, nodes: Iterable[str], leaving: list[str], why: str) -> None:
+        self._record(world, leaving, joins=False, why=why)
+        for name in nodes:
+            meta = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
+            await world.send(name, Message(Kind.EPOCH, meta=meta))
+
+    def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
+        self.number += 1
+        world.record("epoch", number=self.number, targets=", ".join(nodes), begins=joins, message=why)
