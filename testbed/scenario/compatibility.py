@@ -130,8 +130,8 @@ REFUSED: tuple[Refused, ...] = (
         ("recovery", "on_failure"),
         lambda scenario: scenario.recovery.on_failure == "continue" and bool(_cannot_go_on(scenario)),
         "the others cannot go on without a node here",
-        "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one global "
-        "server, gradients for its optimizer, no checkpoints",
+        "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one "
+        "global server, gradients for its optimizer, no checkpoints",
     ),
     Refused(
         ("faults",),

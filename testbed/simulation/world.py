@@ -274,7 +274,7 @@ class SimulatedWorld:
             target = process.target
             if target is not None and target.callbacks and process._resume in target.callbacks:
                 target.callbacks.remove(process._resume)
-            if inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED:
+            if inspect.getcoroutinestate(coroutine) in (inspect.CORO_SUSPENDED, inspect.CORO_CREATED):
                 coroutine.close()
         self._running.clear()
         self._inbox.clear()

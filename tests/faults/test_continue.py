@@ -1,0 +1,135 @@
+"""Go on degraded: the others finish without the dead, the loss is accounted for, and who comes back takes part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import RunFailed, ScenarioError
+from testbed.run.host import attempt
+from testbed.scenario.load import load
+from tests.engine.runs import THREE_SITES
+from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
+
+LAST = 12
+AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
+TECHNIQUES: dict[str, tuple[str, ...]] = {
+    "fsa": (),
+    "ps": ("paradigm=ps",),
+    "mixedsync": ("sync=mixedsync",),
+    "hfa": ("sync={kind: hfa, k1: 2, k2: 3}", AT_WORKER),
+    "diloco": ("sync={kind: diloco, h: 2}", AT_WORKER),
+    "esync": ("sync=esync", AT_WORKER),
+    "tap": ("sync=tap",),
+    "ssp": ("paradigm=ps", "sync={kind: ssp, staleness: 1}"),
+    "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}",),
+    "p3": ("order={kind: p3, slice: 2 KiB, overlap: none}",),
+}
+SAME_VALUES = ("fsa", "ps", "diloco", "esync", "bisparse", "p3")  # where all hold the same at the end
+KILLS = {
+    "worker": "kind: kill, node: east/worker1, round: 4",
+    "evaluator": "kind: kill, node: hub/worker0, round: 4",
+    "data centre": "kind: kill, data_center: east, round: 4",
+}
+
+
+def others(ended: Ended) -> list[str]:
+    (fault,) = ended.plan.faults
+    return [node.name for node in ended.plan.with_role("worker") if node.name not in fault.targets]
+
+
+def finished(ended: Ended) -> None:
+    assert ended.error is None
+    for worker in others(ended):
+        assert ended.rounds(worker) == list(range(LAST + 1)), worker
+
+
+@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
+    ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(KILLS[kill]))
+    finished(ended)
+    assert len(ended.hashes()) == 1 or name not in SAME_VALUES
+    left = {name for epoch in ended.events("epoch") for name in epoch["targets"].split(", ")}
+    assert left.issuperset(ended.plan.faults[0].targets) and not any(epoch["begins"] for epoch in ended.events("epoch"))
+    assert [epoch["number"] for epoch in ended.events("epoch")] == list(range(1, len(ended.events("epoch")) + 1))
+
+
+@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_who_comes_back_takes_part_again(tmp_path: Path, name: str, kill: str) -> None:
+    ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(f"{KILLS[kill]}, for: 200 ms"))
+    finished(ended)
+    assert len(ended.hashes()) == 1 or name not in SAME_VALUES
+    for worker in (name for name in ended.plan.faults[0].targets if "worker" in name):
+        rounds = ended.rounds(worker)
+        if name != "hfa":  # a data centre that comes back begins after the last round that went over the WAN
+            assert rounds == sorted(set(rounds)), "none twice, none out of order"
+        if name != "tap":  # whose others may have finished all of their rounds meanwhile
+            assert len(rounds) > 5 and rounds[-1] == LAST
+    assert any(epoch["begins"] for epoch in ended.events("epoch"))
+
+
+def test_a_server_comes_back_with_its_workers(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults("kind: kill, node: east/server0, round: 4, for: 200 ms"))
+    assert ended.error is None and len(ended.hashes()) == 1
+    assert ended.rounds("east/worker0")[-1] == ended.rounds("east/worker1")[-1] == LAST
+
+
+def test_no_round_counts_for_less(tmp_path: Path) -> None:
+    """Every worker's gradient of round r is applied once or not at all, and those of the others stand for it."""
+    ended = run(
+        tmp_path, CONTINUE, faults(KILLS["worker"], KILLS["data centre"].replace("east, round: 4", "west, round: 8"))
+    )
+    partial = {(each["node"], each["round"]): each for each in ended.events("partial")}
+    assert {round_ for node, round_ in partial if node == "east/server0"} == set(range(5, 13))
+    assert {each["factor"] for (node, _), each in partial.items() if node == "east/server0"} == {2.0}
+    whole = {each["factor"] for (node, _), each in partial.items() if node == "hub/global0"}
+    assert whole == {4 / 3}, "three of four workers' weight is there, as east's survivor stands for two"
+    for update in ended.events("update"):
+        gone = "west/server0" if (update["node"], update["round"]) in partial else None
+        assert ("west/server0" in update["contributors"]) == (gone is None)
+
+
+def test_versions_never_go_back(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults(f"{KILLS['data centre']}, for: 200 ms"))
+    for key in range(4):
+        versions = [update["version"] for update in ended.events("update") if update["key"] == key]
+        assert versions == list(range(1, LAST + 2))
+
+
+def test_a_node_that_stood_still_for_too_long_is_dropped(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults("kind: pause, node: west/worker0, at: 500 ms, for: 30 s"))
+    finished_by = [event["t"] for event in ended.events("final", node="hub/worker0")]
+    assert ended.error is None and 10 < finished_by[0] < 15
+    assert ended.rounds("west/worker0")[-1] < LAST
+
+
+def test_a_data_centre_that_is_cut_off_does_not_train_alone(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults("kind: down, link: west<>hub, at: 500 ms, for: 30 s"))
+    assert ended.error is None and len(ended.hashes()) == 1
+    alone = [event for event in ended.events("round", node="west/worker0") if event["t"] > 2]
+    assert alone == []
+
+
+def test_the_last_worker_is_the_end(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults("kind: kill, node: '*/worker*', round: 4"))
+    assert isinstance(ended.error, RunFailed) and "no worker is left" in str(ended.error)
+
+
+def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
+    outcome = attempt(plan_of(CONTINUE, faults(KILLS["worker"])), tmp_path, lambda event: None)
+    assert (outcome.status, outcome.message, outcome.exit_code) == ("degraded", "went on without east/worker1", 0)
+    back = attempt(plan_of(CONTINUE, faults(f"{KILLS['worker']}, for: 200 ms")), tmp_path / "2", lambda event: None)
+    assert back.status == "done"
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["paradigm=gossip", "overlay=tsengine", "checkpoint.every=3", "data_centers[hub].global_servers=2",
+     "optimizer={kind: adam, learning_rate: 0.01, at: worker}", "sync={kind: ssp, staleness: 2}"],
+)  # fmt: skip
+def test_where_nobody_could_go_on_it_is_refused(override: str) -> None:
+    with pytest.raises(ScenarioError, match="the others cannot go on without a node here"):
+        load(THREE_SITES, (override, CONTINUE))

@@ -1,0 +1,73 @@
+"""The same faults among real processes: signals, sockets, and new processes in the place of the dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.errors import NodeLost
+from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
+
+STEADY = ("device.variation=0 %", "device.step_time=50 ms")
+LONG = (*STEADY, "training.iterations=60", "training.evaluate_every=20")
+
+
+def leaves_nothing(ended: Ended) -> None:
+    """No process of ours is left, and every line of every log is whole."""
+    assert psutil.Process().children() == []
+    assert ended.events("start")
+    assert not list(ended.directory.glob("checkpoints/.ckpt-*"))
+
+
+def test_a_death_ends_the_run_within_seconds_and_says_who(tmp_path: Path) -> None:
+    ended = run(tmp_path, *STEADY, faults("kind: kill, node: east/server0, round: 2"), on="local")
+    assert isinstance(ended.error, NodeLost)
+    assert str(ended.error) == "east/server0 was killed by signal 9, SIGKILL (a fault of the scenario)"
+    leaves_nothing(ended)
+
+
+def test_a_restart_ends_with_the_bits_of_a_run_without_faults(tmp_path: Path) -> None:
+    simulated = run(tmp_path / "calm", *STEADY)
+    kill = "kind: kill, node: hub/global0, round: 7"
+    ended = run(tmp_path / "hit", *STEADY, "checkpoint.every=3", RESTART, faults(kill), on="local")
+    assert ended.error is None and ended.hashes() == simulated.hashes()
+    assert len(ended.events("restart")) == 1
+    leaves_nothing(ended)
+
+
+def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
+    ended = run(tmp_path, *LONG, CONTINUE, faults("kind: kill, data_center: east, round: 5, for: 700 ms"), on="local")
+    assert ended.error is None and len(ended.hashes()) == 1
+    assert ended.rounds("west/worker0") == list(range(60))
+    assert ended.rounds("east/worker1")[-1] == 59
+    assert [epoch["begins"] for epoch in ended.events("epoch")][-3:] == [True] * 3
+    leaves_nothing(ended)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [0, 1, 10])
+@pytest.mark.parametrize("victim", ["east/worker1", "east/server0", "hub/global0", "hub/scheduler"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whoever_dies(tmp_path: Path, seed: int, victim: str, every: int) -> None:
+    job = (*STEADY, f"seed={seed}")
+    kill = f"kind: kill, node: {victim}, sometime: {{from: 100 ms, to: 900 ms}}"
+    ended = run(tmp_path / "hit", *job, f"checkpoint.every={every}", RESTART, faults(kill), on="local")
+    assert ended.error is None and ended.hashes() == run(tmp_path / "calm", *job).hashes()
+    assert len(ended.events("restart")) == 1
+    leaves_nothing(ended)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pause_s", "survives"), [(5, True), (20, False)])
+def test_a_stopped_process(tmp_path: Path, pause_s: int, survives: bool) -> None:
+    """Half of ``dead_after`` costs time; twice as much is death."""
+    calm = run(tmp_path / "calm", *STEADY)
+    pause = f"kind: pause, node: west/worker0, at: 200 ms, for: {pause_s} s"
+    ended = run(tmp_path / "hit", *STEADY, faults(pause), on="local")
+    if survives:
+        assert ended.error is None and ended.hashes() == calm.hashes()
+    else:
+        assert isinstance(ended.error, NodeLost) and "no sign of life for 10 s" in str(ended.error)
+    leaves_nothing(ended)

@@ -1,0 +1,86 @@
+"""Members of a synchronisation policy leave and join: decisions alone, without clock or tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.policy.events import Answer, Combine, Push
+from testbed.policy.sync import SYNC
+
+ABC = ("a", "b", "c")
+
+
+def policy(kind: str, **options: Any) -> Any:
+    return SYNC[kind](ABC, SYNC[kind].Options(**options))
+
+
+def push(of: Any, member: str, round_: int, key: int = 0) -> list[Any]:
+    effects: list[Any] = of.on_push(Push(member, key, round_))
+    return effects
+
+
+@pytest.mark.parametrize("kind", ["fsa", "bsp", "hfa", "esync", "diloco"])
+def test_a_round_that_waited_for_the_dead_alone_is_complete(kind: str) -> None:
+    fsa = policy(kind)
+    assert push(fsa, "a", 0) == push(fsa, "c", 0) == []
+    combine, answer = fsa.leave("b")
+    assert combine.members == answer.members == ("a", "c") and answer.rounds == (0, 0) and answer.by == "b"
+
+
+def test_what_the_dead_had_pushed_counts_but_is_not_answered() -> None:
+    fsa = policy("fsa")
+    push(fsa, "b", 0)
+    assert fsa.leave("b") == []
+    push(fsa, "a", 0)
+    combine, answer = push(fsa, "c", 0)
+    assert combine.members == ABC and answer.members == ("a", "c")
+
+
+def test_who_joins_takes_part_from_the_first_round_that_no_key_has_begun() -> None:
+    fsa = policy("fsa")
+    fsa.leave("b")
+    for member in ("a", "c"):
+        push(fsa, member, 0)
+    push(fsa, "a", 1, key=7)
+    assert fsa.join("b") == 2
+    assert push(fsa, "c", 1, key=7)[0].members == ("a", "c")
+    push(fsa, "a", 1)
+    assert push(fsa, "c", 1)[0].members == ("a", "c"), "also of keys that had not begun it"
+    push(fsa, "a", 2)
+    assert push(fsa, "c", 2) == [] and fsa.waiting_for(0, 2) == ("b",)
+    assert push(fsa, "b", 2)[0].members == ABC
+
+
+def test_hfa_goes_up_in_the_same_rounds() -> None:
+    hfa = policy("hfa", k2=2)
+    hfa.leave("b")
+    ups = [[push(hfa, "a", r), push(hfa, "c", r)][1][0].up for r in range(4)]
+    assert ups == [False, True, False, True]
+
+
+def test_nobody_waits_in_tap() -> None:
+    tap = policy("tap")
+    push(tap, "a", 4)
+    assert tap.leave("b") == [] and tap.join("b") == 5
+
+
+def test_who_was_held_for_the_dead_goes_on_in_ssp() -> None:
+    ssp = policy("ssp", staleness=1)
+    for member in ABC:
+        push(ssp, member, 0)
+    push(ssp, "a", 1)
+    push(ssp, "c", 1)
+    assert push(ssp, "a", 2) == [Combine(0, 2, ("a",))], "b has not done round 1"
+    assert ssp.leave("b") == [Answer(0, (2,), ("a",), by="b")]
+
+
+def test_who_joins_ssp_begins_with_the_slowest() -> None:
+    ssp = policy("ssp", staleness=3)
+    ssp.leave("b")
+    for round_ in range(3):
+        push(ssp, "a", round_)
+    push(ssp, "c", 0)
+    assert ssp.join("b") == 1
+    assert push(ssp, "b", 1)[0] == Combine(0, 1, ("b",))
