@@ -27,7 +27,7 @@ def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedL
     if plan.training.compute == "modelled" or plan.recovery.on_nan == "ignore":
         return learner
     mine = [fault for fault in plan.faults if fault.kind == "nan" and node.name in fault.targets]
-    steps_a_round = technique.first_steps(plan)
+    steps_a_round = technique.first_steps(plan) if mine else 1
     poisoned = frozenset(fault.round * steps_a_round for fault in mine if fault.round is not None)
     return Guarded(learner, node.name, poisoned, plan.recovery.on_nan == "skip")
 
@@ -36,16 +36,16 @@ class Guarded:
     """A ``SegmentedLearner``. ``record`` may be set: it is told of faults made and of gradients left out."""
 
     def __init__(self, inner: SegmentedLearner, node: str, poisoned: frozenset[int], skips: bool) -> None:
-        self._inner, self._node, self._poisoned, self._skips = inner, node, poisoned, skips
+        self.inner, self._node, self._poisoned, self._skips = inner, node, poisoned, skips
         self.sizes = inner.sizes
         self.record: Record = lambda kind, **fields: None
 
     def gradient(self, step: int) -> StepResult:
-        result = self._inner.gradient(step)
+        result = self.inner.gradient(step)
         return StepResult(result.loss, result.samples, self.checked(step, result.gradients))
 
     def begin(self, step: int) -> SegmentedStep:
-        return _GuardedStep(self, step, self._inner.begin(step))
+        return _GuardedStep(self, step, self.inner.begin(step))
 
     def checked(self, step: int, gradients: list[Tensor]) -> list[Tensor]:
         """The gradients, or zeros. Raises ``RunFailed`` where one is not finite, and that ends the run."""
@@ -69,25 +69,25 @@ class Guarded:
 
     @property
     def shape(self) -> ModelShape:
-        return self._inner.shape
+        return self.inner.shape
 
     def values(self) -> list[Tensor]:
-        return self._inner.values()
+        return self.inner.values()
 
     def load(self, values: list[Tensor]) -> None:
-        self._inner.load(values)
+        self.inner.load(values)
 
     def load_segment(self, index: int, values: list[Tensor]) -> None:
-        self._inner.load_segment(index, values)
+        self.inner.load_segment(index, values)
 
     def evaluate(self, values: list[Tensor]) -> Score | None:
-        return self._inner.evaluate(values)
+        return self.inner.evaluate(values)
 
     def state(self) -> State:
-        return self._inner.state()
+        return self.inner.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._inner.load_state(state)
+        self.inner.load_state(state)
 
 
 class _GuardedStep:

@@ -70,17 +70,26 @@ class LoadingTrainer(Trainer):
 
 def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
     """Before anybody can ask for samples."""
-    if isinstance(learner, LoadingTrainer):
-        learner.open(world, inbox)
+    loading = _loading(learner)
+    if loading is not None:
+        loading.open(world, inbox)
 
 
 async def loaded(learner: Learner, step: int, round_: int) -> None:
     """Returns when the batch of ``step`` is there."""
-    if isinstance(learner, LoadingTrainer):
-        await learner.prepare(step, round_)
+    loading = _loading(learner)
+    if loading is not None:
+        await loading.prepare(step, round_)
 
 
 async def finish_loading(learner: Learner) -> None:
     """After the last step, while all are still there."""
-    if isinstance(learner, LoadingTrainer):
-        await learner.finish()
+    loading = _loading(learner)
+    if loading is not None:
+        await loading.finish()
+
+
+def _loading(learner: Learner) -> LoadingTrainer | None:
+    """What loads, behind a guard if there is one."""
+    inner = getattr(learner, "inner", learner)
+    return inner if isinstance(inner, LoadingTrainer) else None
