@@ -68,6 +68,14 @@ class Guarded:
     # ---- passed on ----------------------------------------------------------------------------------------------
 
     @property
+    def epoch(self) -> int:
+        return self.inner.epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self.inner.epoch = number
+
+    @property
     def shape(self) -> ModelShape:
         return self.inner.shape
 
