@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCENARIO = Path("scenarios/topologies/hmc4.yaml")
-TARGET = 0.95
-COMMON = ("training.iterations=120", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
+TARGET = 0.9
+COMMON = ("training.iterations=80", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
 AT_WORKERS = "optimizer={kind: adam, learning_rate: 0.002, at: worker}"
 
 

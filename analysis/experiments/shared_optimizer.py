@@ -110,10 +110,13 @@ def draw(found: list[Row], path: Path) -> None:
         axes.axhline(0, color="#666666", lw=0.8)
         axes.set(xscale="log", title=model, xlabel="rate of the network [Gbit/s]")
         axes.set_yscale("symlog", linthresh=10)
+        axes.margins(y=0.1)
         axes.axvspan(axes.get_xlim()[0], 0.1, color="#F3E3D7", zorder=0)
         axes.annotate("WAN", (0.02, 0.04), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
     panels[0].set_ylabel("gained in a step [ms]")
-    panels[1].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4
+    )
     figure.savefig(path, dpi=150)
 
 
