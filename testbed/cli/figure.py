@@ -59,7 +59,7 @@ def missing(needs: tuple[str, ...]) -> list[str]:
     from testbed.policy.overlay import OVERLAYS
     from testbed.policy.shard import SHARDS
     from testbed.policy.sync import SYNC
-    from testbed.scenario.compatibility import PARADIGMS
+    from testbed.scenario.paradigms import PARADIGMS
     from testbed.training.options import OPTIMIZERS
 
     tables: dict[str, Any] = {"paradigm": PARADIGMS, "sync": SYNC, "codec": CODECS, "order": ORDERS,

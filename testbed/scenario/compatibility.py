@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from testbed.policy.collective import CODECS as ALL_REDUCE_CODECS
-from testbed.policy.collective import AllReduceOptions
-from testbed.policy.collective.peers import GlooOptions
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
-from testbed.policy.gossip import GossipOptions
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
 from testbed.scenario.rules import Found
@@ -24,55 +21,6 @@ from testbed.training.options.checks import optimizer_problems, split_problems
 
 if TYPE_CHECKING:
     from testbed.scenario.schema import Scenario
-
-
-@dataclass(frozen=True, slots=True)
-class Hips:
-    """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
-
-    tiers: ClassVar[int] = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterServer:
-    """Parameter server with one tier: workers push over the WAN, straight to the global servers (ps-lite)."""
-
-    tiers: ClassVar[int] = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AllReduce(AllReduceOptions):
-    """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
-
-    tiers: ClassVar[int] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Gossip(GossipOptions):
-    """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
-
-    tiers: ClassVar[int] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Gloo(GlooOptions):
-    """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
-
-    tiers: ClassVar[int] = 0
-    virtual: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, slots=True)
-class Mpi:
-    """Known, so that it can be refused with the reason."""
-
-    tiers: ClassVar[int] = 0
-    virtual: ClassVar[bool] = False
-
-
-PARADIGMS = {
-    "hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "mpi": Mpi,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
-from testbed.scenario.compatibility import PARADIGMS, technique_problems
+from testbed.scenario.compatibility import technique_problems
 from testbed.scenario.load import loads
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.schema import Scenario
 
 AXES: dict[str, tuple[str, ...]] = {

@@ -16,11 +16,12 @@ from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier, short
 from testbed.scenario.background import Background, background_problems
-from testbed.scenario.compatibility import PARADIGMS, technique_problems
+from testbed.scenario.compatibility import technique_problems
 from testbed.scenario.devices import Device
 from testbed.scenario.document import Where
 from testbed.scenario.faults import Fault, Recovery
 from testbed.scenario.network import Topology
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, TEXT, exactly, integer, is_null, one_of
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.scenario.use import TOPOLOGY
