@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def table(runs: dict[str, Run]) -> pd.DataFrame:
         result = run.result or {}
         moved, rounds = float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum()), result["iterations"]
         rows.append({
-            "paradigm": name, "time_to_s": time_to_accuracy(run, TARGET), "accuracy": result["accuracy"],
+            "paradigm": name, "time_to_s": time_to_accuracy(run, TARGET) or nan, "accuracy": result["accuracy"],
             "rounds": rounds, "iteration_s": result["iteration_time_s"], "wan_bytes": moved,
             "wan_bytes_per_round": moved / rounds if rounds else None,
         })  # fmt: skip
