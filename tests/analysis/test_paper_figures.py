@@ -7,20 +7,23 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.figures.papers import FIGURES
-from analysis.figures.papers.base import FAIL, PASS, UNRESOLVED, between, exactly, ordered, paired, published
+from analysis.figures.papers import COMPARISONS, FIGURES, six_way
+from analysis.figures.papers.base import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered, paired, published
+from analysis.figures.papers.produce import as_latex
 from testbed.cli import figure as verb
 from testbed.cli import main as command
 from testbed.run.sweep_points import points_of
 from testbed.scenario.sweep import Axis, Sweep
 
 INFINITY = float("inf")
-WRITTEN = [name for name, figure in FIGURES.items() if figure.studies]
+ALL = {**FIGURES, **COMPARISONS}
+WRITTEN = [name for name, figure in ALL.items() if figure.studies]
 
 
 def test_the_command_offers_the_twelve() -> None:
     assert tuple(FIGURES) == verb.FIGURES
     assert len(FIGURES) == 12
+    assert tuple(COMPARISONS) == verb.COMPARISONS
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,52 @@ def test_orders() -> None:
     assert ordered("", {**apart, "c": []}).verdict == UNRESOLVED
 
 
+def test_orders_of_what_is_the_same_for_every_seed() -> None:
+    assert in_order("", {"a": 3.0, "b": 1.0}).verdict == PASS
+    assert in_order("", {"a": 1.0, "b": 3.0}).verdict == FAIL
+    assert in_order("", {"a": 1.0, "b": 1.01}, slack=0.02).verdict == PASS
+
+
+def six_runs(times: dict[tuple[str, str, int], float]) -> pd.DataFrame:
+    """A frame as of the six-way comparison: (world, technique, seed) to the length of a round."""
+    rows = [
+        {"study": world, "variant": variant, "seed": seed, "iteration_time_s": time, "s_per_1000_samples": 10 * time,
+         "time_to_target_s": None, "accuracy": 0.9, "wan_mb_per_1000_samples": 2.0, "at_s": 1.0, "at_accuracy": 0.5,
+         "parameters_sha256": f"{variant}{seed}", "fidelity": "ok"}
+        for (world, variant, seed), time in times.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_error_column_is_of_one_seed_at_a_time() -> None:
+    both = {("emulated", "FSA", 1): 1.0, ("emulated", "FSA", 2): 2.0, ("simulated", "FSA", 1): 0.9,
+            ("simulated", "FSA", 2): 2.2, ("simulated", "FSA", 3): 9.0}  # fmt: skip
+    frame = six_runs(both)
+    assert six_way.errors(frame, "FSA") == pytest.approx([-0.1, 0.1])
+    row = six_way.table(frame).set_index("technique").loc["FSA"]
+    assert row["error of the round (%)"] == pytest.approx(0.0, abs=1e-9)
+    assert abs(row["largest error (%)"]) == pytest.approx(10.0)
+    assert row["seeds"] == 2
+
+
+def test_rankings_that_differ_fail() -> None:
+    places = list(six_way.VARIANTS)
+    alike = {(world, name, 1): 1.0 + place for world in six_way.WORLDS for place, name in enumerate(places)}
+    turned = {**alike, **{("simulated", name, 1): 9.0 - place for place, name in enumerate(places)}}
+    verdicts = [
+        next(each.verdict for each in six_way.check(six_runs(times)) if "rank the six" in each.claim)
+        for times in (alike, turned)
+    ]
+    assert verdicts == [PASS, FAIL]
+
+
+def test_any_table_as_latex() -> None:
+    text = as_latex(pd.DataFrame({"a_b": ["x%", "y"], "value": [1.23456, math.nan]}))
+    assert r"\begin{tabular}{lr}" in text
+    assert r"a\_b & value \\" in text
+    assert r"x\% & 1.235 \\" in text and r"y & -- \\" in text
+
+
 def test_pairs_are_of_one_seed() -> None:
     frame = pd.DataFrame({"variant": ["a", "a", "b", "b"], "seed": [1, 2, 2, 1], "t": [math.nan, 4.0, 2.0, 9.0]})
     assert paired(frame, "t", "a", "b") == [(4.0, 2.0)]
@@ -67,7 +116,7 @@ def test_published_numbers_have_sources() -> None:
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_point_of_every_study_is_a_valid_scenario(name: str, quick: bool) -> None:
     """One setting of the grid with every variant: the whole grid would only vary rates and splits."""
-    studies = FIGURES[name].studies
+    studies = ALL[name].studies
     assert studies is not None
     for study in studies(quick):
         for label, settings in study.variants.items():
