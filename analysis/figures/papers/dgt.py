@@ -32,7 +32,7 @@ LOOKS = {
 
 
 def studies(quick: bool) -> tuple[Study, ...]:
-    sizes = ("100", "300", "1000") if quick else ("30", "100", "300", "1000", "3000")
+    sizes = ("100", "1000", "3000") if quick else ("30", "100", "300", "1000", "3000")
     losses = ("0", "0.01", "0.02") if quick else ("0", "0.005", "0.01", "0.015", "0.02")
     few, long = {"training.iterations": ("20",)}, {"training.iterations": ("60",), "training.evaluate_every": ("60",)}
     time = {name: VARIANTS[name] for name in ("TCP", "DGT", "DGT, fixed k")}
@@ -69,12 +69,13 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     clean = Identity("DGT, no loss", "#8A8F98", "o", "--")
     drawing.line(size, rows[(rows["variant"] == "DGT") & (rows["loss"] == 0)], "model_kb", "percent", clean)
     for each in known:
-        drawing.horizontal(size, each.y, f"published, other hardware: {each.series}")
+        drawing.horizontal(size, each.y, f"published, {each.series}")
     drawing.log_rate(size, "model (kB)")
+    size.set_xticks(sorted(rows["model_kb"].unique()), [f"{kb:.0f}" for kb in sorted(rows["model_kb"].unique())])
     size.set_title("Shorter rounds at 1 % loss")
     size.set_ylabel("round time saved against TCP (%)")
-    size.set_ylim(top=44)
-    size.legend(loc="center left", fontsize=7)
+    size.set_ylim(top=60)
+    size.legend(loc="upper left", fontsize=7, ncols=2)
     of_loss = frame[frame["study"] == "loss"].assign(percent=lambda all_: 100 * all_["loss"])
     for name in ("TCP", "DGT", "DGT, fixed k"):
         drawing.line(loss, of_loss[of_loss["variant"] == name], "percent", "mean_s", LOOKS[name])

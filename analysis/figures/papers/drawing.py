@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from analysis.figures import panels
 from analysis.figures.papers.base import Published
@@ -70,6 +71,7 @@ def log_rate(axes: Axes, label: str = "rate of every WAN link (Mbit/s)") -> None
     axes.set_xscale("log")
     axes.set_xlabel(label)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def accuracy(axes: Axes, **limits: Any) -> None:

@@ -26,7 +26,11 @@ LOOKS = {"FIFO": Identity("FIFO, cut at 10⁶ elements", "#20242C", "s"), "slici
 
 
 def studies(quick: bool) -> tuple[Study, ...]:
-    rates = ("0.1", "0.5", "1", "2", "20") if quick else ("0.1", "0.2", "0.5", "1", "1.5", "2", "3", "5", "10", "20")
+    rates = (
+        ("0.02", "0.5", "1", "2", "20")
+        if quick
+        else ("0.02", "0.05", "0.1", "0.2", "0.5", "1", "1.5", "2", "3", "5", "10", "20")
+    )
     slices = ("250 KB", "1 MB", "4 MB", "64 MB") if quick else ("100 KB", "250 KB", "500 KB", "1 MB", "2 MB", "4 MB",
                                                                 "16 MB", "64 MB", "256 MB")  # fmt: skip
     return (
