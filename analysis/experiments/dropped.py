@@ -29,7 +29,7 @@ topology:
   links:
     - {between: [hub, left], rate: 20 Mbit/s, delay: 15 ms}
     - {between: [hub, right], rate: 20 Mbit/s, delay: 15 ms}
-training: {model: {kind: mlp, hidden: 256, layers: 2}, data: digits, batch: 32, iterations: 60, evaluate_every: 60}
+training: {model: {kind: mlp, hidden: 128, layers: 2}, data: digits, batch: 32, iterations: 60, evaluate_every: 60}
 device: {step_time: 50 ms}
 optimizer: {kind: sgd, learning_rate: 0.05}
 """

@@ -156,6 +156,7 @@ def _axes(axes: Axes, title: str, label: str) -> None:
     axes.set_xlabel("rate of every WAN link (Mbit/s)")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "25" else "")
 
 
 def _series(axes: Axes, points: list[tuple[float, float]], look: Identity, on: str) -> None:
