@@ -90,12 +90,13 @@ def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
     assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]
     assert [row["speed_up"] for row in rows] == [1.0, 1.0, 1.0]
     assert rows[2]["speed_up_of"] == "iteration_time_s", "the short run never reached the target"
-    table, latex, picture = compare.write(runs, rows, tmp_path / "out")
+    table, latex, picture, paper = compare.write(runs, rows, tmp_path / "out")
     with open(table, newline="") as file:
         read = list(csv.DictReader(file))
     assert [row["technique"] for row in read] == ["fsa", "fsa", "hfa"]
     assert float(read[0]["wan_bytes"]) == 8 * 2 * 2 * sum(PAYLOAD.values())
     assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert paper.read_bytes()[:4] == b"%PDF"
     lines = latex.read_text().splitlines()
     assert (lines[0], lines[-1]) == (r"\begin{tabular}{lrrrrrr}", r"\end{tabular}")
     body = [line for line in lines if line.endswith(r" \\")]

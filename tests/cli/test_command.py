@@ -252,7 +252,7 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert [row["label"] for row in said["runs"]] == ["FSA, emulated", "FSA, simulated"]
     assert said["simulation_errors"][0]["error"] == 0.0
-    assert {path.name for path in out.iterdir()} == {"comparison.csv", "comparison.png", "comparison.tex"}
+    assert {path.name for path in out.iterdir()} == {f"comparison.{kind}" for kind in ("csv", "pdf", "png", "tex")}
     assert command.main(["compare", *paths, "--out", str(out)]) == 0
     assert "+0.0%" in capsys.readouterr().out
 

@@ -87,7 +87,7 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
                     "waiting_for": "round",
                 }
             )
-    on_progress({"kind": "evaluate", "accuracy": 0.93, "loss": 0.2, "round": 7, "t": 9.0})
+    on_progress({"kind": "evaluate", "accuracy": 0.93, "loss": 0.2, "round": 7, "t": 9.0, "snapshot_t": 8.8})
     on_progress({"kind": "warning", "message": "a trace change came 20 ms late"})
     return Outcome("done", "", 0)  # fmt: skip
 
