@@ -67,6 +67,7 @@ class Message:
     priority  larger goes first where the order policy looks at it
     channel   0: reliable and in order; 1…: best effort, the lower the sooner (see ``World.send``)
     sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``)
+    copies    how many messages of as many senders this one stands for (folded workers of a simulation); not on the wire
     """
 
     kind: Kind
@@ -78,6 +79,7 @@ class Message:
     channel: int = 0
     sender: str = ""
     sent_at_s: float = 0.0
+    copies: int = 1
 
     @property
     def payload_bytes(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import networkx as nx
 
 from topologies.graph import Graph, join, new_graph
-from topologies.random_networks import Geometric, Waxman, geometric, waxman
+from topologies.random_networks import Geometric, UnevenStar, Waxman, geometric, uneven_star, waxman
 
 _SITES = {"help": "data centres, the central one included", "min": 2, "max": 10_000}
 _WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
@@ -178,6 +178,7 @@ def _on_circle(number: int, count: int) -> tuple[float, float]:
 
 GENERATORS: dict[str, type[Any]] = {
     "star": Star,
+    "uneven_star": UnevenStar,
     "ring": Ring,
     "mesh": Mesh,
     "dumbbell": Dumbbell,
@@ -187,6 +188,7 @@ GENERATORS: dict[str, type[Any]] = {
 }
 BUILDERS: dict[str, Callable[[Any], Graph[str]]] = {
     "star": star,
+    "uneven_star": uneven_star,
     "ring": ring,
     "mesh": mesh,
     "dumbbell": dumbbell,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 from random import Random
@@ -52,6 +52,43 @@ class Waxman:
     beta: float = field(default=0.8, metadata={"help": "how many links there are", "above": 0, "max": 1})
     stretch: float = field(default=1.5, metadata=_STRETCH)
     seed: int = field(default=1, metadata=_SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenStar:
+    """Every data centre has one link to the central one, ``dc0``; no two are alike: rates are drawn log-uniformly
+    between ``slowest`` and ``fastest``, delays uniformly between ``nearest`` and ``farthest``."""
+
+    data_centers: int = field(default=100, metadata={**_SITES, "max": 10_000})
+    workers: int = field(default=2, metadata=_WORKERS)
+    slowest: float = field(default=100e6, metadata={"help": "lowest rate of a link, each way", "unit": "bit/s"})
+    fastest: float = field(default=1e9, metadata={"help": "highest rate of a link, each way", "unit": "bit/s"})
+    nearest: float = field(default=0.005, metadata={"help": "shortest one-way delay", "unit": "s"})
+    farthest: float = field(default=0.1, metadata={"help": "longest one-way delay", "unit": "s"})
+    seed: int = field(default=1, metadata=_SEED)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Option, problem and cure of what is wrong."""
+        if self.slowest > self.fastest:
+            yield "slowest", "is above 'fastest'", "exchange them"
+        if self.nearest > self.farthest:
+            yield "nearest", "is above 'farthest'", "exchange them"
+
+
+def uneven_star(options: UnevenStar) -> Graph[str]:
+    """``dc0`` in the middle, ``dc1`` … around it, by delay."""
+    random = Random(f"uneven-star/{options.seed}")
+    graph = new_graph("dc0")
+    graph.add_node("dc0", workers=options.workers, xy=(0.0, 0.0))
+    for number in range(1, options.data_centers):
+        name = f"dc{number}"
+        rate = options.slowest * (options.fastest / options.slowest) ** random.random()
+        delay = random.uniform(options.nearest, options.farthest)
+        angle = 2 * math.pi * number / (options.data_centers - 1)
+        away = delay / options.farthest if options.farthest else 1.0
+        graph.add_node(name, workers=options.workers, xy=(away * math.cos(angle), away * math.sin(angle)))
+        join(graph, "dc0", name, round(rate), round(delay, 6))
+    return graph
 
 
 def geometric(options: Geometric) -> Graph[str]:

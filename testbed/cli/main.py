@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from testbed import __version__
 from testbed.cli import (
+    calibrate,
     clean,
     compare,
     doctor,
@@ -27,12 +28,13 @@ from testbed.cli import (
     topology,
     trace,
     validate,
+    validate_sim,
 )
 from testbed.errors import TestbedError
 
 VERBS = (
-    run, sweep, shell, validate, plan, show, compare, report, figure, export, doctor, clean, topology, trace, schema,
-    matrix, new,
+    run, sweep, shell, validate, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor, clean,
+    topology, trace, schema, matrix, new,
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
@@ -83,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="JSON on standard output, for scripts")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2]
+        name = verb.__name__.rpartition(".")[2].replace("_", "-")
         described = verbs.add_parser(name, help=verb.HELP, description=verb.__doc__, parents=[common])
         verb.add_arguments(described)
         described.set_defaults(execute=verb.execute)

@@ -13,7 +13,7 @@ def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
     (tensor,) = parts
     if tensor.dtype != dtype or tensor.numel() != size:
         raise ValueError(f"expected {size} elements of {dtype}, got {tensor.numel()} of {tensor.dtype}")
-    return tensor.reshape(size)
+    return tensor if tensor.dim() == 1 else tensor.reshape(size)
 
 
 class Dense:

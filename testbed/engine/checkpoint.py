@@ -33,7 +33,7 @@ class Keeper:
         faults = [fault for fault in plan.faults if fault.kind == "disk_full" and world.node in fault.targets]
         self._full = [(fault.round or 0, (fault.round or 0) + int(fault.value)) for fault in faults]
         self._iterations, self._patience_s = plan.training.iterations, plan.timeouts.run_deadline_s
-        self._workers = sum(worker.trains for worker in plan.with_role("worker"))
+        self._workers = len(plan.training_workers)
         self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
         checkpoint = files.resumed if files else None
         self.resumed = checkpoint is not None

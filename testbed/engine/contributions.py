@@ -11,11 +11,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here."""
+    """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here.
+
+    ``copies``: of how many members, where one stands for several.
+    """
 
     tensor: Tensor | None
     notes: dict[str, Any]
     arrived_s: float
+    copies: int = 1
 
 
 class Contributions:

@@ -35,7 +35,7 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
 
 def samples_of(plan: Plan) -> list[int]:
     """Training samples of each training worker, by rank; without data (shapes only) all have the same."""
-    workers = sum(worker.trains for worker in plan.with_role("worker"))
+    workers = len(plan.training_workers)
     data, split = plan.training.data, plan.training.split
     if plan.training.compute == "modelled" or data.kind in ("none", "script"):
         return [1] * workers

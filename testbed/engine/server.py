@@ -144,7 +144,7 @@ class Server:
         # without parts, it is in the sum that came in another member's name
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
         self._priorities[key] = message.priority
-        self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s))
+        self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s, message.copies))
         reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
@@ -167,7 +167,8 @@ class Server:
     async def _combine(self, effect: Combine) -> None:
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
-        work = Work("sum", effect.round, size_bytes=sum(tensor.nbytes for tensor in tensors))
+        size_bytes = sum(each.tensor.nbytes * each.copies for each in taken if each.tensor is not None)
+        work = Work("sum", effect.round, size_bytes=size_bytes)
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = self._made_whole(tensor, effect)
         total = Total(
@@ -244,7 +245,7 @@ class Server:
 
 def sum_in_order(tensors: list[Tensor]) -> Tensor:
     """Sum in the order given, so that the result does not depend on who arrived first."""
-    if len(tensors) == 1:
+    if len(tensors) == 1 or tensors[0].is_meta:  # of sizes without numbers there is nothing to add
         return tensors[0]
     total = tensors[0] + tensors[1]
     for tensor in tensors[2:]:

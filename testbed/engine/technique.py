@@ -14,6 +14,7 @@ from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpd
 from testbed.engine.upstream import Assigned, TopKey
 from testbed.kvstore import Job
 from testbed.kvstore.store import pull_of
+from testbed.plan.index import index_of
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
@@ -27,7 +28,7 @@ from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
 
 def training_workers(plan: Plan) -> tuple[NodePlan, ...]:
     """Workers that contribute, in rank order."""
-    return tuple(worker for worker in plan.with_role("worker") if worker.trains)
+    return plan.training_workers
 
 
 def contribution_of(plan: Plan) -> Contribution:
@@ -55,8 +56,7 @@ def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
     """Children that contribute to every round: training workers, or the servers of data centres that have one."""
-    workers = training_workers(plan)
-    contributing = {worker.name for worker in workers} | {parent for worker in workers for parent in worker.parents}
+    contributing = index_of(plan.nodes).contributing
     return tuple(child for child in node.children if child in contributing)
 
 

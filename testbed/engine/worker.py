@@ -26,7 +26,7 @@ class Worker:
     ) -> None:
         self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
         self._reports = reports
-        training = [worker for worker in plan.with_role("worker") if worker.trains]
+        training = plan.training_workers
         self._training_workers = len(training)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._is_evaluator = node.name == training[0].name
@@ -44,11 +44,16 @@ class Worker:
         rounds = 0
         if self._node.trains:
             if not membership.again:
-                await membership.barrier("train", self._training_workers)
+                await membership.barrier("train", self._training_workers, self._first_values_s())
             rounds = await self._train(world, first_steps)
             await finish_loading(self._learner)
         await membership.finish()
         return rounds
+
+    def _first_values_s(self) -> float:
+        """How long others may take to get their first values: among many, longer than to meet."""
+        timeouts = self._plan.timeouts
+        return max(timeouts.rendezvous_s, timeouts.step_deadline_s)
 
     async def _agree_on_first_values(self, joining: bool) -> None:
         """The master worker's values become everybody's, its own included; every worker starts from equal bits.

@@ -5,7 +5,16 @@ from __future__ import annotations
 from testbed.errors import ScenarioError
 from testbed.plan.background import build_background
 from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
-from testbed.plan.model import PLAN_VERSION, Choice, Plan, TechniquePlan, TrainingPlan, TransportPlan
+from testbed.plan.model import (
+    PLAN_VERSION,
+    Choice,
+    HostPlan,
+    Plan,
+    SimulationPlan,
+    TechniquePlan,
+    TrainingPlan,
+    TransportPlan,
+)
 from testbed.plan.network import build_network, expand
 from testbed.plan.placement import build_nodes
 from testbed.plan.timeouts import derive
@@ -32,6 +41,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         checkpoint_every=scenario.checkpoint.every,
         timeouts=derive(scenario, network, nodes, training.model),
         warnings=warnings_for(scenario, back_end, network, nodes), background=build_background(scenario, network),
+        simulation=_simulation(scenario),
     )  # fmt: skip
 
 
@@ -78,6 +88,15 @@ def _training(scenario: Scenario) -> TrainingPlan:
         compute=training.compute,
         loading=_choice(training.loading),
     )
+
+
+def _simulation(scenario: Scenario) -> SimulationPlan:
+    host, measured = scenario.simulation.host, None
+    if host is not None:
+        measured = HostPlan(
+            cores=host.cores, message_s=host.message, byte_s=8 / host.stream, step_s=host.step, memory_s=8 / host.memory
+        )
+    return SimulationPlan(fold=scenario.simulation.fold, events=scenario.simulation.events, host=measured)
 
 
 def _technique(scenario: Scenario) -> TechniquePlan:

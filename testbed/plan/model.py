@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from testbed.plan.index import index_of
+
 PLAN_VERSION = 1
 
 # What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
@@ -259,6 +261,37 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """A machine whose ``cores`` all nodes share, as in emulation; ``testbed calibrate`` measures it.
+
+    message_s  of a core, per message at each of its ends; ``byte_s`` per byte at each end
+    step_s     of a core, in which a training step really computes, before it is paced
+    memory_s   of a core, per byte read by sums and optimizers
+    """
+
+    cores: int
+    message_s: float
+    byte_s: float
+    step_s: float = 0.0
+    memory_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationPlan:
+    """How the virtual world runs; no other back end looks at it.
+
+    fold    let one coroutine play all workers of a data centre that wait for each other, where nothing is lost by it
+    events  ``full``; ``brief``: workers log their rounds, and nobody what happens inside a LAN; ``auto``: brief for
+            runs of very many nodes
+    host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
+    """
+
+    fold: bool = True
+    events: str = "auto"
+    host: HostPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """See the module's docstring."""
 
@@ -277,17 +310,20 @@ class Plan:
     background: tuple[BackgroundPlan, ...] = ()
     faults: tuple[FaultPlan, ...] = ()
     recovery: RecoveryPlan = RecoveryPlan()
+    simulation: SimulationPlan = SimulationPlan()
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        return index_of(self.nodes).by_name[name]
 
     def with_role(self, role: str) -> tuple[NodePlan, ...]:
         """All nodes of one role, in rank order."""
-        return tuple(node for node in self.nodes if node.role == role)
+        return index_of(self.nodes).by_role.get(role, ())
+
+    @property
+    def training_workers(self) -> tuple[NodePlan, ...]:
+        """Workers that contribute, in rank order."""
+        return index_of(self.nodes).training
 
     def site(self, name: str) -> SitePlan:
         """The data centre of that name; ``KeyError`` if there is none."""

@@ -68,6 +68,7 @@ class RealWorld:
         self._wait_count = 0
         self._overslept_s = 0.0  # a timer is up to 1 ms late: the next step makes up for it, as a step may have parts
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._cpu_begin_s = 0.0
         self.failure: asyncio.Future[None] = self._loop.create_future()
 
     # ---- the clock ----------------------------------------------------------------------------------------------
@@ -223,6 +224,10 @@ class RealWorld:
     # ---- records ------------------------------------------------------------------------------------------------
 
     def record(self, kind: str, **fields: Any) -> None:
+        if kind == "start":
+            self._cpu_begin_s = time.process_time()
+        elif kind == "final":
+            fields["cpu_s"] = round(time.process_time() - self._cpu_begin_s, 6)
         self._recorder.write(kind, self.now(), fields)
 
     def record_foreign(

@@ -41,6 +41,7 @@ TABLES: dict[str, Table] = {
         Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
         Column("data_center", "data_center", TEXT, "", "where the node stands"),
         Column("pid", "pid", INTEGER, "", "process, in its own namespace"),
+        Column("stands_for", "stands_for", INTEGER, "", "how many like nodes it was simulated for; null: itself"),
     )),
     "training": Table(("train",), (
         _NODE, _T,
@@ -108,6 +109,7 @@ TABLES: dict[str, Table] = {
         Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
         Column("iterations", "iterations", INTEGER, "rounds", "how many it completed"),
         Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
+        Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),
     )),
     "links": Table(("link",), (
         _T,

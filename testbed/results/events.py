@@ -5,7 +5,8 @@ without a newline. Lines are never rewritten.
 
 kind        fields (beside ``t``)                                    written by
 ----------  -------------------------------------------------------  ------------------------------------------
-start       role, data_center, pid                                   every node, when its role starts
+start       role, data_center, pid, stands_for                       every node, when its role starts; stands_for:
+                                                                     how many folded nodes it is, in simulation
 train       iterations, workers                                      master worker, at the start of training
 transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
             header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan".
@@ -27,7 +28,8 @@ evaluate    round, epoch, accuracy, loss, snapshot_t                 who holds t
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
                                                                      average of all models
-final       role, iterations, parameters_sha256 (if it holds any)    every node, when its role ends
+final       role, iterations, parameters_sha256 (if it holds any),   every node, when its role ends; cpu_s: processor
+            cpu_s                                                    time of its process since then (real worlds)
 link        link, configured_bps, bytes, dropped_packets,            the back end's monitor, per WAN link per sample;
             backlog_bytes                                            counters are cumulative
 measured    link or path, what, planned, measured, tolerance, ok     the back end, before training

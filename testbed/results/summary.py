@@ -118,7 +118,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     finals = frames["finals"]
     digests = finals[~finals["node"].isin(_holders_of_a_part(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
-        "iterations": _iterations(rounds, plan),
+        "iterations": _iterations(rounds, frames["nodes"], plan),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
@@ -141,11 +141,15 @@ def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _iterations(rounds: pd.DataFrame, plan: Mapping[str, Any]) -> int:
-    """Rounds that every training worker has completed; a worker that the log never mentions has completed none."""
-    workers = [node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]]
+def _iterations(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
+    """Rounds that every training worker has completed; a worker that no log speaks for has completed none."""
+    workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
+    logged = nodes[nodes["node"].isin(workers)]
+    spoken_for = int(logged["stands_for"].fillna(1).sum())
+    if spoken_for < len(workers):
+        return 0
     completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are done again
-    return min((int(completed.get(worker, 0)) for worker in workers), default=0)
+    return min((int(completed.get(worker, 0)) for worker in logged["node"]), default=0)
 
 
 def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:

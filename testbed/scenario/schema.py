@@ -22,7 +22,19 @@ from testbed.scenario.document import Where
 from testbed.scenario.faults import Fault, Recovery
 from testbed.scenario.network import Topology
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.quantities import ACCURACY, BOOLEAN, DURATION, NAME, SIZE, TEXT, exactly, integer, is_null, one_of
+from testbed.scenario.quantities import (
+    ACCURACY,
+    BOOLEAN,
+    DURATION,
+    NAME,
+    RATE,
+    SIZE,
+    TEXT,
+    exactly,
+    integer,
+    is_null,
+    one_of,
+)
 from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
 from testbed.scenario.use import TOPOLOGY
 from testbed.scenario.workload import with_script
@@ -117,6 +129,32 @@ class Checkpoints(Section):
     """Rounds between two checkpoints; 0: none. Workers wait for each other there, whatever the synchronisation."""
 
 
+class Host(Section):
+    """A machine whose cores all nodes share, as in emulation; `testbed calibrate RUN` measures it."""
+
+    cores: Annotated[int, integer(1, 1024)]
+    """How many."""
+    message: Annotated[float, DURATION]
+    """Time of a core that a message takes, at each of its ends."""
+    stream: Annotated[float, RATE]
+    """Bytes of messages that a core gets through, at each end, beside that."""
+    step: Annotated[float, DURATION] = 1e-6
+    """Time of a core in which a training step really computes, before it is paced."""
+    memory: Annotated[float, RATE] = 32e9
+    """Bytes that a core reads in sums and optimizers."""
+
+
+class Simulation(Section):
+    """How the virtual world runs; no other back end looks at it."""
+
+    fold: Annotated[bool, BOOLEAN] = True
+    """Let one coroutine play all workers of a data centre that wait for each other, where nothing is lost by it."""
+    events: Annotated[str, one_of("auto", "full", "brief")] = "auto"
+    """What nodes log. brief: workers their rounds only, nobody what happens inside a LAN. auto: brief if very many."""
+    host: Annotated[Host | None, BeforeValidator(lambda value: None if is_null(value) else value)] = None
+    """The machine whose emulation is to be predicted. Unless said, every node has a processor of its own."""
+
+
 class Scenario(Section):
     """One experiment: network, job, and one technique per axis."""
 
@@ -148,6 +186,8 @@ class Scenario(Section):
     """What breaks, and when."""
     recovery: Recovery = Recovery()
     """What is done about it."""
+    simulation: Simulation = Simulation()
+    """How the virtual world runs."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")

@@ -6,10 +6,11 @@ A coroutine whose awaitables yield SimPy events is a SimPy process, so the engin
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from heapq import heappush
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from simpy import Environment, Event
+from simpy.core import EmptySchedule
 from simpy.events import PENDING
 
 T = TypeVar("T")
@@ -39,8 +40,19 @@ class Clock(Environment):  # type: ignore[misc]
 
     def __init__(self, begin_s: float = 0.0) -> None:
         super().__init__(initial_time=begin_s)
-        self._background = 0
+        self.background = 0  # of the pending events, those that do not mean that the run advances
+        self.pending = self._queue
         self.stalled = False  # set by the run while nothing but background events is left
+
+    def step(self) -> None:
+        """The next event. SimPy's own, less what only its failing and stopping events need: here are none."""
+        try:
+            self._now, _, _, event = heappop(self._queue)
+        except IndexError:
+            raise EmptySchedule from None
+        callbacks, event.callbacks = event.callbacks, None
+        for callback in callbacks:
+            callback(event)
 
     def at(self, time_s: float, callback: Callback, priority: int = NORMAL) -> None:
         """Call ``callback(event)`` at that time; equal times in order of priority, then of this call."""
@@ -48,16 +60,12 @@ class Clock(Environment):  # type: ignore[misc]
 
     def at_background(self, time_s: float, callback: Callback) -> None:
         """As ``at``, for an event that does not mean that the run advances."""
-        self._background += 1
+        self.background += 1
         self.at(time_s, lambda event: self._run_background(callback, event))
 
     def _run_background(self, callback: Callback, event: Any) -> None:
-        self._background -= 1
+        self.background -= 1
         callback(event)
-
-    def only_background(self) -> bool:
-        """Whether nothing is scheduled but background events."""
-        return len(self._queue) == self._background
 
 
 class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]

@@ -23,7 +23,7 @@ _TAG_TOLERANCE_BYTES = 1e-6
 class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
-    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "started", "tags")
+    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "started", "tags", "watched")
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
@@ -31,6 +31,7 @@ class FlowClass:
         self.flows = 0
         self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
         self.dirty = False
+        self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
 
@@ -52,6 +53,7 @@ class FlowNetwork:
         self._wake_s = math.inf
         self._sequence = 0
         self.active = 0  # flows in the network
+        self.carrying: dict[FlowClass, None] = {}  # watched classes that have carried anything; whoever reads it clears
         self.solves = 0
         self._wake_callback, self._flush_callback = self._wake, self._flush
 
@@ -74,6 +76,8 @@ class FlowNetwork:
         flow_class.flows += flows
         flow_class.started += served * flows
         self.active += flows
+        if flow_class.watched:
+            self.carrying[flow_class] = None
         heappush(flow_class.tags, (served + size_bytes, self._sequence, size_bytes, flows, done))
         self._touch(flow_class)
 

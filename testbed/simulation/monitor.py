@@ -15,6 +15,7 @@ from testbed.simulation.tcp import Connection
 
 _PAUSED_BYTES_PER_S = 1e-6  # of a link that is down: flows wait, and go on where they were
 _STARVED_SHARE = 0.01  # what datagrams that fill a link leave to others
+_SAMPLED_LINKS = 200  # at every interval; more are sampled less often
 _STATUS_S = 0.2  # wall time: at most five lines a second
 
 
@@ -28,23 +29,25 @@ class Links:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._interval_s, self._sampling = sample_interval_s, False
         self._connections: dict[int, list[Connection]] = {link.number: [] for link in paths.links}
-        self._flows: dict[int, list[FlowClass]] = {link.number: [] for link in paths.links}
+        self._carried = [0.0] * len(paths.links)  # by link: what its flows had carried when last looked at
+        self._known: dict[FlowClass, float] = {}  # by flow: likewise
 
     def add(self, connection: Connection, links: tuple[int, ...]) -> None:
         """A connection over these links was made."""
         for number in links:
             if number in self._connections:
                 self._connections[number].append(connection)
-                self._flows[number].append(connection.flow)
+                connection.flow.watched = True
 
     def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
         """A flow beside the connections was made."""
-        for number in links:
-            if number in self._flows:
-                self._flows[number].append(flow)
+        flow.watched = any(number in self._connections for number in links)
 
     def start_sampling(self) -> None:
-        """Sample now, and every interval from now on while anybody advances. Called again, it goes on."""
+        """Sample now, and every interval from now on while anybody advances. Called again, it goes on.
+
+        Where there are very many links, the interval is the longer the more there are.
+        """
         if not self._sampling:
             self._sampling = True
             self._on_interval(None)
@@ -54,19 +57,38 @@ class Links:
         if self._clock.stalled:  # nothing can change before a deadline, which may be far
             self._sampling = False
         else:
-            self._clock.at_background(self._clock.now + self._interval_s, self._on_interval)
+            crowd = max(1.0, len(self._paths.links) / _SAMPLED_LINKS)
+            self._clock.at_background(self._clock.now + self._interval_s * crowd**2, self._on_interval)
 
     def sample(self) -> None:
         """One ``link`` event per WAN link."""
+        self._count()
         for link in self._paths.links:
-            self._sample(link)
+            self._write(link)
 
     def _sample(self, link: WanLink) -> None:
-        payload = sum(self._network.delivered_bytes(flow) for flow in self._flows[link.number])
+        self._count()
+        self._write(link)
+
+    def _write(self, link: WanLink) -> None:
         self._log.write(
             "link", self._clock.now, link=link.plan.name, configured_bps=link.rate_bps,
-            bytes=round(payload / self._paths.goodput), dropped_packets=0, backlog_bytes=0,
+            bytes=round(self._carried[link.number] / self._paths.goodput), dropped_packets=0, backlog_bytes=0,
         )  # fmt: skip
+
+    def _count(self) -> None:
+        """Add up what flows have carried since the last look; those that have ended need no further look."""
+        carrying, wan = self._network.carrying, len(self._carried)
+        moved = list(carrying)
+        carrying.clear()
+        for flow in moved:
+            total = self._network.delivered_bytes(flow)
+            more, self._known[flow] = total - self._known.get(flow, 0.0), total
+            for number in flow.path:
+                if number < wan:
+                    self._carried[number] += more
+            if flow.flows:
+                carrying[flow] = None
 
     def start_traces(self, start_s: float) -> None:
         """Training starts, or started at ``start_s``: time 0 of all traces. What has passed by now is passed over."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
@@ -69,11 +69,7 @@ class Paths:
     def capacities(self) -> list[float]:
         """Capacity of every link in payload bytes per second, as the Plan begins."""
         wan = [self.capacity(link.rate_bps) for link in self.links]
-        ports = [
-            min(self.capacity(site.lan_rate_bps), self._node_bytes_per_s)
-            for _, site in self._place.values()
-            for _ in range(2)
-        ]
+        ports = [self._port(site) for _, site in self._place.values() for _ in range(2)]
         return wan + ports
 
     def capacity(self, rate_bps: float) -> float:
@@ -90,6 +86,23 @@ class Paths:
         wan = len(self.links)
         numbers = (wan + 2 * i, *(link.number for link in path.links), wan + 2 * j + 1)
         return path, numbers
+
+    def shared(self, source: str, target: str, folded: Collection[str]) -> tuple[tuple[int, ...], float]:
+        """Of a connection between nodes of which some are ``folded``: the links that it has in common with those of the
+        others behind the same name, and the capacity of the ports that it has to itself."""
+        (_, here), (_, there) = self._place[source], self._place[target]
+        _, numbers = self.between(source, target)
+        own = []
+        if source in folded:
+            own.append(self._port(here))
+            numbers = numbers[1:]
+        if target in folded:
+            own.append(self._port(there))
+            numbers = numbers[:-1]
+        return numbers, min(own, default=math.inf)
+
+    def _port(self, site: SitePlan) -> float:
+        return min(self.capacity(site.lan_rate_bps), self._node_bytes_per_s)
 
     def crossing(self, link: WanLink) -> list[SitePath]:
         """Known paths over ``link``."""

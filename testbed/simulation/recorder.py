@@ -10,6 +10,8 @@ from testbed.messages import Message
 Progress = Callable[[dict[str, Any]], None]
 Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
 
+BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # what a brief log leaves out
+
 # What a watcher sees one by one; of the others it sees sums in ``status``.
 _WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
@@ -23,19 +25,26 @@ class Log(Protocol):
 class Recorder:
     """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
 
-    ``on_milestone`` hears of the start of training, and of rounds.
+    ``on_milestone`` hears of the start of training, and of rounds. ``left_out``: kinds that are not written;
+    ``transfer`` among them means those inside a LAN.
     """
 
-    def __init__(self, node: str, log: Log, progress: Progress, on_milestone: Milestone) -> None:
+    def __init__(
+        self, node: str, log: Log, progress: Progress, on_milestone: Milestone,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self.node, self._log, self._progress, self._on_milestone = node, log, progress, on_milestone
+        self._left_out, self._silent_lan = left_out, "transfer" in left_out
         self._activity, self._round = 0, 0
         self._loss: float | None = None
         self._up_bytes = self._down_bytes = 0
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         """One event at virtual time ``t``."""
-        self._log.write(kind, t, **fields)
         self._activity += 1
+        if kind in self._left_out:
+            return
+        self._log.write(kind, t, **fields)
         if kind in _WATCHED:
             self._watched(kind, t, fields)
 
@@ -51,13 +60,12 @@ class Recorder:
         if tier == "wan":
             self._up_bytes += payload_bytes
 
-    def arrived(self, message: Message, header_bytes: int, tier: str, t: float) -> None:
+    def arrived(self, message: Message, payload_bytes: int, header_bytes: int, tier: str, t: float) -> None:
         """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
-        payload_bytes = message.payload_bytes
         if tier == "wan":
             self._down_bytes += payload_bytes
         self._activity += 1
-        if message.channel:
+        if message.channel or (self._silent_lan and tier == "lan"):
             return  # whoever receives best-effort messages writes one event for many
         self._log.write(
             "transfer", t, t0=round(message.sent_at_s, 6), source=message.sender, target=self.node,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,12 +23,15 @@ from testbed.simulation.background import start_background
 from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
+from testbed.simulation.crew import Crew, Lanes
 from testbed.simulation.faults import Faults, OnFault
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.fold import fold
+from testbed.simulation.host import Host, Thread
 from testbed.simulation.monitor import Links, Status
-from testbed.simulation.paths import Paths
-from testbed.simulation.recorder import Progress, Recorder
-from testbed.simulation.tcp import Connection, TcpModel
+from testbed.simulation.paths import Paths, SitePath
+from testbed.simulation.recorder import BRIEF, Progress, Recorder
+from testbed.simulation.tcp import Connection, Crowd, TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.world import Peer, SimulatedWorld
 from testbed.world import Role
@@ -34,6 +39,8 @@ from testbed.world import Role
 _LARGE = 300  # nodes: from here on numba's start-up time pays
 _LOG_MEMORY_BYTES = 64 << 20
 _STATUS_NODES = 64  # runs of more nodes report only as a whole
+_BRIEF_LOGS = 2000  # nodes: from here on logs are brief, unless asked for in full
+_GARBAGE_EVERY = 200_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
 _CHECK_EVERY = 64  # events between looks at the wall clock
 
 RoleMaker = Callable[[Plan, NodePlan], Role]
@@ -83,7 +90,8 @@ def simulate(
     simulation = Simulation(plan, run_directory, on_progress, options or SimulationOptions())
     try:
         simulation.start(make_role)
-        simulation.run()
+        with _little_collecting():
+            simulation.run()
     except KeyboardInterrupt:
         simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
     finally:
@@ -95,7 +103,10 @@ class Simulation:
     """One run. ``exits`` grows as nodes end."""
 
     def __init__(self, plan: Plan, run_directory: Path, on_progress: Progress, options: SimulationOptions) -> None:
-        self._plan, self._progress, self._compute = plan, on_progress, options.compute
+        folded = fold(plan)
+        self._whole, self._members = plan, folded.members
+        plan = self._plan = folded.plan
+        self._progress, self._compute = on_progress, options.compute
         self._tcp = options.tcp or TcpModel.of(plan.transport)
         self._directory = run_directory / "events"
         self._buffer_bytes = max(4096, min(1 << 16, _LOG_MEMORY_BYTES // max(1, len(plan.nodes))))
@@ -107,7 +118,9 @@ class Simulation:
         self._waits = Waits(self.clock)
         self._log = EventLog(self._directory, "links")
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
+        self._host = Host(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
         self._logs: dict[str, EventLog] = {}
+        self._left_out = BRIEF if _is_brief(plan) else frozenset()
         self._worlds: dict[str, SimulatedWorld] = {}
         self._recorders: list[Recorder] = []  # of nodes whose status is reported one by one
         self._status = Status(self.clock, on_progress, self._report_nodes)
@@ -118,7 +131,9 @@ class Simulation:
 
     def start(self, make_role: RoleMaker) -> None:
         """Make all nodes; their roles begin at once, in the Plan's order."""
-        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute))
+        host = asdict(self._host.plan) if self._host else None
+        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute), host=host,
+                        folded=len(self._whole.nodes) - len(self._plan.nodes))  # fmt: skip
         self._warn()
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
@@ -131,10 +146,10 @@ class Simulation:
 
     def run(self) -> None:
         """Let time pass until all have ended, one has failed, or nobody can advance."""
-        clock, step, count = self.clock, self.clock.step, 0
-        total = len(self._plan.nodes)
-        while len(self.exits) < total and self._stop is None:
-            if clock.only_background() and not self.network.active:
+        clock, step, count, network = self.clock, self.clock.step, 0, self.network
+        total, exits, pending = len(self._plan.nodes), self.exits, clock.pending
+        while len(exits) < total and self._stop is None:
+            if len(pending) == clock.background and not network.active:
                 if not self._on_stall():
                     return
             elif clock.stalled:
@@ -171,12 +186,15 @@ class Simulation:
     def _make_world(self, node: NodePlan) -> SimulatedWorld:
         log = self._logs.get(node.name) or EventLog(self._directory, node.name, self._buffer_bytes)
         self._logs[node.name] = log
-        recorder = Recorder(node.name, log, self._progress, self._on_milestone)
+        recorder = Recorder(node.name, log, self._progress, self._on_milestone, self._left_out)
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
         world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
+        world.process = Thread(self._host) if self._host else None
+        if node.name in self._members:
+            world.crew = Crew(self._members[node.name], self._plan.seed)
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders = [*(each for each in self._recorders if each.node != node.name), recorder]
         return world
@@ -184,6 +202,8 @@ class Simulation:
     def _find(self, source: SimulatedWorld, target: str) -> Peer:
         path, links = self._paths.between(source.node, target)
         world = self._worlds[target]
+        if source.crew is not None or world.crew is not None:
+            return self._find_folded(source, world, path)
         connection = Connection(self.clock, self.network, path, links, self._tcp, world.deliver)
         self._links.add(connection, links)
         best_effort = None
@@ -194,6 +214,24 @@ class Simulation:
             )
             best_effort = BestEffort(self.clock, self.network, connection, path, links, setting, world.deliver)
         return Peer(connection, world, path.tier, best_effort)
+
+    def _find_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
+        """As ``_find``, where one end stands for many nodes: so many connections, as few as say the same."""
+        links, port = self._paths.shared(source.node, target.node, self._members)
+        if source.crew is None:
+            connection = self._connect(path, links, target, Crowd(target.copies, port))
+            return Peer(connection, target, path.tier, None)
+        lanes = source.crew.lanes(in_step=target.node not in self._plan.node(source.node).parents)
+        connections = [self._connect(path, links, target, Crowd(lane.copies, port), lane.copies) for lane in lanes]
+        return Peer(connections[0], target, path.tier, None, Lanes(self.clock, source.crew, lanes, connections))
+
+    def _connect(
+        self, path: SitePath, links: tuple[int, ...], target: SimulatedWorld, crowd: Crowd, copies: int = 1
+    ) -> Connection:
+        deliver = target.deliver if copies == 1 else partial(target.deliver, copies=copies)
+        connection = Connection(self.clock, self.network, path, links, self._tcp, deliver, crowd)
+        self._links.add(connection, links)
+        return connection
 
     def _on_end(self, name: str, result: Any) -> None:
         self._finish(name, result, None)
@@ -280,6 +318,10 @@ class Simulation:
         return False
 
     def _warn(self) -> None:
+        if self._left_out and self._plan.simulation.events == "auto":
+            nodes = len(self._plan.nodes)
+            told = "logs leave out computations, waits and what crosses a LAN ('simulation.events: full' writes all)"
+            self._warning(f"{nodes} nodes: {told}")
         for link in self._plan.network.links:
             if link.jitter_s > 0:
                 self._warning(f"link {link.name}: jitter has no effect in simulation")
@@ -289,6 +331,25 @@ class Simulation:
     def _warning(self, message: str) -> None:
         self._log.write("warning", self.clock.now, message=message)
         self._progress({"kind": "warning", "t": self.clock.now, "node": "simulation", "message": message})
+
+
+def _is_brief(plan: Plan) -> bool:
+    events = plan.simulation.events
+    return events == "brief" or (events == "auto" and len(plan.nodes) >= _BRIEF_LOGS)
+
+
+@contextmanager
+def _little_collecting() -> Iterator[None]:
+    """What stands when a run begins stays to its end: the collector need not look at it over and over."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_EVERY, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _may_compile(plan: Plan) -> bool:

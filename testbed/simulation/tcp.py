@@ -12,6 +12,7 @@ window          kept per connection; after a round that sent d bytes it is max(W
 overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT + queue), not below C·RTT. Of an unpaced
                 burst after idle, no more than queue / (1 - C/access rate) passes in the first round
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
+LAN             inside a data centre, up to a round trip of 1 ms, there are no windows: they open within some ms, once
 set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
 loss p          r ≤ √1.5·MSS/(RTT·√p) (Mathis et al. 1997), CUBIC the larger of that and RFC 9438's; BBR r ≤ C(1 - p)
 sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
@@ -37,6 +38,7 @@ from testbed.simulation.paths import SitePath
 _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
 _HALVINGS = 60
+_SHORT_RTT_S = 1e-3  # inside a LAN: a window fills such a path within a few milliseconds, once, and is not followed
 _FULL = 0.95  # a round that sent this share of its window was limited by the window
 
 
@@ -103,15 +105,34 @@ class Queued:
     on_start: Callable[[], None] | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """So many connections that always do the same, as one. ``port``: the capacity of those ends of each connection
+    that it shares with none of the others, and that are therefore not among its links."""
+
+    copies: int = 1
+    port: float = math.inf
+
+
 class Connection:
-    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived."""
+    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
+
+    Sizes are of one connection of the crowd; ``deliver`` is called once for all of them.
+    """
+
+    __slots__ = (
+        "_arrival_s", "_burst_room", "_capacity", "_clock", "_copies", "_cruising", "_deliver", "_idle_since_s",
+        "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port", "_queue", "_ready",
+        "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence", "_timer_s", "_window",
+        "flow", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+    )  # fmt: skip
 
     def __init__(
         self, clock: Clock, network: FlowNetwork, path: SitePath, links: tuple[int, ...], model: TcpModel,
-        deliver: Callable[[Any], None],
+        deliver: Callable[[Any], None], crowd: Crowd = Crowd(),
     ) -> None:  # fmt: skip
         self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
-        self._links = links
+        self._links, self._copies, self._port = links, crowd.copies, crowd.port
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
         self._queue: list[Queued] = []
@@ -137,10 +158,6 @@ class Connection:
         """Whether anything has not left yet."""
         return self._sending is not None or bool(self._queue)
 
-    @property
-    def rtt_s(self) -> float:
-        return 2 * self._path.delay_s
-
     def send(self, size_bytes: float, priority: float, item: Any, on_start: Callable[[], None] | None = None) -> None:
         """Queue a message; ``on_start`` is called when its first byte leaves."""
         if not self._sequence:
@@ -155,11 +172,13 @@ class Connection:
 
     def path_changed(self) -> None:
         """A trace has changed a link of the path."""
-        capacity = min(map(self._network.capacity, self._links))
-        self._capacity = capacity
-        self._limit = self._model.rate_limit(self.rtt_s, self._path.loss, capacity)
+        self.rtt_s = 2 * self._path.delay_s
+        capacity = min(map(self._network.capacity, self._links), default=math.inf)
+        capacity = self._capacity = min(capacity, self._port)
+        self._limit = min(self._port, self._model.rate_limit(self.rtt_s, self._path.loss, capacity))
         self._network.set_cap(self.flow, self._limit)
-        self._open = not self._model.slow_start or self._window >= capacity * self.rtt_s
+        self._plain = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
+        self._open = self._plain or self._window >= capacity * self.rtt_s
         if self._sending is not None and not self._open:
             self._review()
 
@@ -180,11 +199,11 @@ class Connection:
     def _pump(self) -> None:
         if self._sending is not None or not self._queue:
             return
-        if self._idle_since_s < self._clock.now:
+        if self._idle_since_s < self._clock.now and not self._plain:
             self._after_idle(self._clock.now - self._idle_since_s)
         following = self._sending = heappop(self._queue)
         self.queued_bytes -= following.size_bytes
-        self._network.start(self.flow, following.size_bytes, self._on_sent)
+        self._network.start(self.flow, following.size_bytes, self._on_sent, self._copies)
         if following.on_start is not None:
             following.on_start()
         if self.on_room is not None:
@@ -219,21 +238,24 @@ class Connection:
             if halvings:
                 self._window = max(min(self._window, model.initial_window_bytes), self._window / 2**halvings)
                 self._open = self._window >= self._capacity * rtt_s
-                self._round_base = self._network.delivered_bytes(self.flow)  # the last round's growth is forgotten
+                self._round_base = self._delivered_bytes()  # the last round's growth is forgotten
 
     def _room(self) -> float:
         """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""
-        access = self._network.capacity(self._links[0])
+        access = self._port if self._port < math.inf else self._network.capacity(self._links[0])
         return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
 
     def _new_round(self, now: float) -> None:
         self._round_s, self._round_end_s = now, now + self.rtt_s
-        self._round_base = self._network.delivered_bytes(self.flow)
+        self._round_base = self._delivered_bytes()
         self._round_window = min(self._window, self._burst_room)
         self._burst_room = math.inf
 
     def _sent_in_round(self) -> float:
-        return self._network.delivered_bytes(self.flow) - self._round_base
+        return self._delivered_bytes() - self._round_base
+
+    def _delivered_bytes(self) -> float:
+        return self._network.delivered_bytes(self.flow) / self._copies
 
     def _left_bytes(self) -> float:
         """Bytes of the current message and the queue that have not left."""

@@ -17,6 +17,8 @@ from testbed.plan.pace import Pacer
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
+from testbed.simulation.crew import Crew, Lanes
+from testbed.simulation.host import Thread
 from testbed.simulation.recorder import Recorder
 from testbed.simulation.tcp import Connection
 from testbed.simulation.waits import Waits
@@ -31,21 +33,27 @@ QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before
 class Letter:
     """A message on its way, with its size on the wire."""
 
-    __slots__ = ("header_bytes", "message", "target", "tier")
+    __slots__ = ("header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
 
-    def __init__(self, message: Message, header_bytes: int, target: SimulatedWorld, tier: str) -> None:
-        self.message, self.header_bytes, self.target, self.tier = message, header_bytes, target, tier
+    def __init__(
+        self, message: Message, payload_bytes: int, header_bytes: int, target: SimulatedWorld, tier: str
+    ) -> None:
+        self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
+        self.target, self.tier = target, tier
+        self.lanes = 1  # that have still to deliver their part of it
 
 
 class Peer:
     """What a node keeps about another that it sends to."""
 
-    __slots__ = ("best_effort", "connection", "held", "tier", "world")
+    __slots__ = ("best_effort", "connection", "held", "lanes", "tier", "world")
 
     def __init__(
-        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None
-    ) -> None:
+        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None,
+        lanes: Lanes | None = None,
+    ) -> None:  # fmt: skip
         self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
+        self.lanes = lanes  # of a folded sender; ``connection`` is the first of them
         self.held: list[VirtualFuture[None]] = []  # senders that wait for room
 
 
@@ -80,7 +88,14 @@ class SimulatedWorld:
         self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
         self._running: dict[Process, Coroutine[Any, Any, None]] = {}
         self.ended = False
+        self.process: Thread | None = None  # where all nodes share a machine's cores
+        self.crew: Crew | None = None  # the members, where this node stands for several
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+
+    @property
+    def copies(self) -> int:
+        """How many like nodes this one stands for."""
+        return 1 if self.crew is None else self.crew.size
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -108,20 +123,34 @@ class SimulatedWorld:
         copy = self._copy(message)
         if copy.channel:
             return self._send_best_effort(peer, copy)
-        header_bytes = overhead_bytes(copy)
-        size_bytes = copy.payload_bytes + header_bytes
-        self._recorder.sent(peer.tier, size_bytes - header_bytes)
-        letter = Letter(copy, header_bytes, peer.world, peer.tier)
+        header_bytes, payload_bytes = overhead_bytes(copy), copy.payload_bytes
+        size_bytes = payload_bytes + header_bytes
+        everyone = self.copies * peer.world.copies  # records tell of the messages of all who are folded
+        self._recorder.sent(peer.tier, payload_bytes * everyone)
+        letter = Letter(copy, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
+        if peer.lanes is not None:
+            letter.lanes = peer.lanes.count
+            letter.header_bytes += peer.lanes.more_bytes
+            return peer.lanes.send(size_bytes, copy.priority, letter)
+        if self.process is not None:
+            return self._send_by_process(self.process, peer, size_bytes, letter)
         connection = peer.connection
         if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
             connection.send(size_bytes, copy.priority, letter)
             return None
         return await self._send_when_accepted(peer, size_bytes, letter)
 
+    def _send_by_process(self, process: Thread, peer: Peer, size_bytes: float, letter: Letter) -> None:
+        """The message leaves when this process, on a core that it shares, has got round to it."""
+        priority, connection = letter.message.priority, peer.connection
+        process.do(process.host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, letter))
+
     def _send_best_effort(self, peer: Peer, message: Message) -> None:
         assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"
-        self._recorder.sent(peer.tier, message.payload_bytes)
-        peer.best_effort.send(Letter(message, best_effort_overhead_bytes(message), peer.world, peer.tier))
+        payload_bytes = message.payload_bytes
+        self._recorder.sent(peer.tier, payload_bytes)
+        header_bytes = best_effort_overhead_bytes(message)
+        peer.best_effort.send(Letter(message, payload_bytes, header_bytes, peer.world, peer.tier))
 
     async def _send_when_accepted(self, peer: Peer, size_bytes: float, letter: Letter) -> None:
         """Queue it at once, but hold its sender until the queue has room or the message has left it."""
@@ -146,22 +175,34 @@ class SimulatedWorld:
 
     def _copy(self, message: Message) -> Message:
         """What the wire would make of it: the receiver gets bytes of its own, stamped with sender and time."""
-        parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
+        parts = message.parts
+        if not all(part.is_meta for part in parts):
+            parts = tuple(part if part.is_meta else part.detach().clone() for part in parts)
         return Message(
             message.kind, message.key, message.round, dict(message.meta), parts,
-            message.priority, message.channel, self.node, self.now(),
+            message.priority, message.channel, self.node, self._clock.now, self.copies,
         )  # fmt: skip
 
-    def deliver(self, letter: Letter) -> None:
-        """The last byte is here; the message is handed over when this node has looked at those before it."""
-        cost_s = self._compute.message_cost_s
+    def deliver(self, letter: Letter, copies: int = 1) -> None:
+        """The last byte is here; the message is handed over when this node has looked at those before it.
+
+        ``copies``: of so many folded senders; handed over is the letter of all, with the last of them.
+        """
+        letter.lanes -= 1
+        if self.process is not None:
+            size_bytes = letter.payload_bytes + letter.header_bytes
+            self.process.do(self.process.host.message_s(size_bytes), lambda: self._hand_over(letter))
+            return
+        cost_s = self._compute.message_cost_s * copies
         if cost_s <= 0:
-            self._hand_over(letter)
+            if not letter.lanes:
+                self._hand_over(letter)
             return
         now = self._clock.now
         ready_s = (now if now > self._reading_until_s else self._reading_until_s) + cost_s
         self._reading_until_s = ready_s
-        self._clock.at(ready_s, lambda _: self._hand_over(letter))
+        if not letter.lanes:
+            self._clock.at(ready_s, lambda _: self._hand_over(letter))
 
     def _hand_over(self, letter: Letter) -> None:
         if self.ended:
@@ -170,7 +211,7 @@ class SimulatedWorld:
             self._clock.at(self._paused_until_s, lambda _: self._hand_over(letter))
             return
         message = letter.message
-        self._recorder.arrived(message, letter.header_bytes, letter.tier, self._clock.now)
+        self._recorder.arrived(message, letter.payload_bytes, letter.header_bytes, letter.tier, self._clock.now)
         self._take_in(message)
 
     def lost(self, peer: str, why: str) -> None:
@@ -196,6 +237,8 @@ class SimulatedWorld:
         arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
         self._receivers.append(arrival)
         try:
+            if deadline_s == math.inf:  # who waits like this has nothing to do, and holds nothing up: no named wait
+                return await arrival
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:
             if not arrival.done():
@@ -285,9 +328,16 @@ class SimulatedWorld:
         if self._computing_until_s > self._clock.now:  # one device: pieces of work take turns
             await self._turn()
         start_s = self._clock.now
-        duration_s = self._compute.duration_s(work, self.pacer, start_s)
+        if self.crew is not None and work.kind == "step":
+            duration_s = max(0.0, self.crew.work(work.steps, start_s) - start_s)
+        else:
+            duration_s = self._compute.duration_s(work, self.pacer, start_s)
         self._computing_until_s = start_s + duration_s
         result = function()
+        if self.process is not None and work.kind != "script":
+            await self._on_a_core(self.process, work)
+            duration_s = max(self._clock.now - start_s, duration_s if work.kind == "step" else 0.0)
+            self._computing_until_s = start_s + duration_s
         await Sleep(self._clock, self._computing_until_s)
         await self._awake()
         fields = {
@@ -296,6 +346,17 @@ class SimulatedWorld:
         }  # fmt: skip
         self._recorder.write("compute", self._clock.now, fields)
         return result
+
+    async def _on_a_core(self, process: Thread, work: Work) -> None:
+        """Returns when a core has really done the work. A step has a thread of its own, and is paced beside."""
+        future: VirtualFuture[None] = VirtualFuture(self._clock)
+        host = process.host.plan
+        if work.kind == "step":
+            Thread(process.host).do(host.step_s * work.steps, lambda: future.set_result(None))
+        else:
+            work_s = self._compute.work_overhead_s + work.size_bytes * host.memory_s
+            process.do(work_s, lambda: future.set_result(None))
+        await future
 
     async def _turn(self) -> None:
         while self._computing_until_s > self._clock.now:
@@ -312,4 +373,6 @@ class SimulatedWorld:
     # ---- records ------------------------------------------------------------------------------------------------
 
     def record(self, kind: str, **fields: Any) -> None:
+        if kind == "start" and self.copies > 1:
+            fields["stands_for"] = self.copies
         self._recorder.write(kind, self._clock.now, fields)

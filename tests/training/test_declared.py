@@ -8,9 +8,10 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import DECLARED, IMAGE_MODELS
-from testbed.training.declared.reading import declared_shape, read_layers
+from testbed.training.declared.reading import declared_shape, packed, read_layers
 from testbed.training.models.measuring import shape_of_model
 from testbed.training.options.models import Declared
+from testbed.training.shapes import ModelShape, SegmentShape
 
 # Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
 PARAMETERS = {
@@ -110,3 +111,17 @@ def test_malformed_tables(tmp_path: Path, content: str, message: str) -> None:
 def test_missing_table(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot be read as a table"):
         read_layers(tmp_path / "none.csv")
+
+
+def test_buckets_hold_the_whole_model_in_keys_of_like_size() -> None:
+    plain, shape = declared_shape(Declared()), declared_shape(Declared(buckets=7))
+    assert len(shape.sizes) == 7
+    assert sum(shape.sizes) == sum(plain.sizes)
+    assert max(shape.sizes) - min(shape.sizes) <= 1
+    assert shape.forward_flops == plain.forward_flops
+    assert len(declared_shape(Declared(buckets=1)).sizes) == 1
+
+
+def test_more_buckets_than_parameters_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="buckets"):
+        packed(ModelShape("tiny", (SegmentShape("model", (2, 1), 0, 0),)), 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 
 from testbed.errors import ScenarioError
@@ -10,13 +11,32 @@ from testbed.training.declared import IMAGE_MODELS, LANGUAGE_MODELS
 from testbed.training.declared.table import Layers
 from testbed.training.declared.transformers import BERT_TOKENS, GPT2_TOKENS
 from testbed.training.options.models import Declared
-from testbed.training.shapes import ModelShape
+from testbed.training.shapes import ModelShape, SegmentShape
 
 COLUMNS = ("segment", "key", "elements", "forward_flops")
 
 
 def declared_shape(options: Declared) -> ModelShape:
     """The shape of a declared model. ``ScenarioError`` for an unusable file or length."""
+    shape = _by_tensors(options)
+    return packed(shape, options.buckets) if options.buckets else shape
+
+
+def packed(shape: ModelShape, buckets: int) -> ModelShape:
+    """All tensors in ``buckets`` keys whose sizes differ by one element at most, as one segment with all the work.
+
+    Which tensor is in which bucket no longer matters: a step's gradients are there together.
+    """
+    elements = sum(shape.sizes)
+    if buckets > elements:
+        raise ScenarioError(f"training.model.buckets: {buckets}, but {shape.name} has {elements} parameters")
+    bounds = [elements * i // buckets for i in range(buckets + 1)]
+    forward, backward = shape.forward_flops, sum(segment.backward_flops for segment in shape.segments)
+    sizes = tuple(stop - start for start, stop in pairwise(bounds))
+    return ModelShape(shape.name, (SegmentShape("model", sizes, forward, backward),))
+
+
+def _by_tensors(options: Declared) -> ModelShape:
     if options.file:
         return read_layers(Path(options.file))
     if options.name in IMAGE_MODELS:

@@ -76,3 +76,7 @@ class Declared:
         default="",
         metadata={"help": "instead of name: a CSV file with segment,key,elements,forward_flops", "path": "file"},
     )
+    buckets: int = field(
+        default=0,
+        metadata={"help": "pack all tensors into so many keys of like size; 0: a key each", "min": 0, "max": 10**5},
+    )

@@ -1,0 +1,133 @@
+"""The virtual world against the emulation, point by point: errors, ranking of techniques, and a map of both.
+
+A point is one technique at one rate and one delay of all links. What is compared is the mean time of a round.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from testbed.errors import ScenarioError
+
+LONG_FLOW = 16  # bandwidth-delay products that a transfer must have for sharing to be fluid
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
+
+    ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
+    """
+
+    technique: str
+    rate_bps: float
+    delay_s: float
+    emulated_s: float
+    simulated_s: float
+    products: float = math.inf
+
+    @property
+    def error(self) -> float:
+        """Relative, of the simulated against the emulated time."""
+        return self.simulated_s / self.emulated_s - 1
+
+    @property
+    def valid(self) -> bool:
+        """Whether the transfers are long enough for the model to claim anything (see ``testbed.simulation.tcp``)."""
+        return self.products >= LONG_FLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Absolute errors over all points, and Kendall's tau of the techniques' order, the mean over rates and delays."""
+
+    median: float
+    percentile_95: float
+    worst: float
+    tau: float | None
+    points: int
+
+
+def verdict(points: Sequence[Point]) -> Verdict:
+    """All points together. ``ScenarioError`` without any."""
+    if not points:
+        raise ScenarioError("nothing to compare: no point was run in both worlds")
+    errors = np.abs([point.error for point in points])
+    return Verdict(
+        float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points), len(points)
+    )
+
+
+def ranking(points: Sequence[Point]) -> float | None:
+    """Kendall's tau-b between the techniques' emulated and simulated times; ``None`` with less than two techniques."""
+    from scipy.stats import kendalltau
+
+    places: dict[tuple[float, float], list[Point]] = {}
+    for point in points:
+        places.setdefault((point.rate_bps, point.delay_s), []).append(point)
+    taus = [
+        kendalltau([each.emulated_s for each in group], [each.simulated_s for each in group]).statistic
+        for group in places.values()
+        if len(group) > 1
+    ]
+    known = [float(tau) for tau in taus if not math.isnan(tau)]
+    return sum(known) / len(known) if known else None
+
+
+def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -> float:
+    """Bandwidth-delay products in a round's payload, of the busiest data centre; from a ``result.json``."""
+    payload, rounds = result["wan_payload_bytes"], result["iterations"]
+    assert isinstance(payload, dict) and isinstance(rounds, int)
+    busiest = max(max(ways["up"], ways["down"]) for ways in payload.values())
+    return float(busiest) / max(1, rounds) * 8 / max(1e-9, rate_bps * 2 * delay_s)
+
+
+def write_table(points: Sequence[Point], path: Path) -> None:
+    """One row a point."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def error_map(points: Sequence[Point], path: Path) -> None:
+    """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
+    techniques = list(dict.fromkeys(point.technique for point in points))
+    columns = min(3, len(techniques))
+    rows = -(-len(techniques) // columns)
+    figure = Figure(figsize=(1.2 + 2.9 * columns, 0.9 + 2.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axis, technique in zip(axes, techniques, strict=False):
+        image = _panel(axis, [point for point in points if point.technique == technique], technique)
+    for axis in list(axes)[len(techniques) :]:
+        axis.set_visible(False)
+    figure.colorbar(image, ax=figure.axes, label="simulated against emulated round (%)", shrink=0.8)
+    figure.savefig(path, dpi=150)
+
+
+def _panel(axis: Axes, points: Sequence[Point], title: str) -> AxesImage:
+    rates = sorted({point.rate_bps for point in points})
+    delays = sorted({point.delay_s for point in points})
+    values = np.full((len(delays), len(rates)), np.nan)
+    for point in points:
+        place = delays.index(point.delay_s), rates.index(point.rate_bps)
+        values[place] = 100 * point.error
+        text = f"{100 * point.error:+.1f}"
+        axis.text(place[1], place[0], text if point.valid else f"({text})", ha="center", va="center", fontsize=8)
+    image = axis.imshow(values, cmap="RdBu", vmin=-40, vmax=40, aspect="auto")
+    axis.set_xticks(range(len(rates)), [f"{rate / 1e6:g}" for rate in rates])
+    axis.set_yticks(range(len(delays)), [f"{delay * 1e3:g}" for delay in delays])
+    axis.set_xlabel("rate (Mbit/s)")
+    axis.set_ylabel("one-way delay (ms)")
+    axis.set_title(title)
+    return image

@@ -1,0 +1,84 @@
+"""The members of a folded node: each one's steps, and the lanes over which their messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.plan.model import NodePlan
+from testbed.plan.pace import Pacer
+from testbed.simulation.clock import Callback, Clock
+from testbed.simulation.tcp import Connection
+
+
+class Lane:
+    """Members whose messages leave at the same time and are of one size: ``more_bytes`` than the first member's."""
+
+    __slots__ = ("copies", "index", "more_bytes")
+
+    def __init__(self, index: int, copies: int, more_bytes: int) -> None:
+        self.index, self.copies, self.more_bytes = index, copies, more_bytes
+
+
+class Crew:
+    """Who stands behind one folded node. Workers of one device and without chance do everything at the same time."""
+
+    def __init__(self, members: Sequence[NodePlan], seed: int) -> None:
+        devices = {member.device for member in members}
+        self.size = len(members)
+        self.alike = len(devices) == 1 and not members[0].device.variation
+        self._first = len(members[0].name)
+        self._by_length = self._lanes_by_length(members)
+        moving = members[:1] if self.alike else members
+        self._pacers = [Pacer(member.device, seed, member.name) for member in moving]
+        self._ready_s = [0.0] * len(moving)
+        each = [] if self.alike else members
+        self._each = [Lane(i, 1, len(member.name) - self._first) for i, member in enumerate(each)]
+
+    def lanes(self, in_step: bool) -> list[Lane]:
+        """The lanes to another node. ``in_step``: for messages that all members send at the same time.
+
+        A sender's name is in the header of its messages; so that their sizes are right, its length makes a lane.
+        """
+        return self._by_length if in_step or self.alike else self._each
+
+    def work(self, steps: float, now_s: float) -> float:
+        """All begin a piece of work, each when it has done what it had; returns when the first of them is done."""
+        ready = self._ready_s
+        for i, pacer in enumerate(self._pacers):
+            begin_s = ready[i] if ready[i] > now_s else now_s
+            ready[i] = begin_s + pacer.duration_s(steps, begin_s)
+        return min(ready)
+
+    def ready_s(self, lane: Lane) -> float:
+        """When the members of a lane are done with their work."""
+        return self._ready_s[0] if self.alike else self._ready_s[lane.index]
+
+    def _lanes_by_length(self, members: Sequence[NodePlan]) -> list[Lane]:
+        counts: dict[int, int] = {}
+        for member in members:
+            counts[len(member.name)] = counts.get(len(member.name), 0) + 1
+        return [Lane(0, count, length - self._first) for length, count in counts.items()]
+
+
+class Lanes:
+    """All connections of a folded node to another: takes one message, and sends it for every member."""
+
+    def __init__(self, clock: Clock, crew: Crew, lanes: Sequence[Lane], connections: Sequence[Connection]) -> None:
+        self._clock, self._crew, self._lanes = clock, crew, list(zip(lanes, connections, strict=True))
+        self.count = len(self._lanes)
+        self.more_bytes = sum(lane.more_bytes * lane.copies for lane in lanes)  # than so many of the first's messages
+
+    def send(self, size_bytes: float, priority: float, item: Any) -> None:
+        """Send one message of every member, each when it has done its work."""
+        now_s = self._clock.now
+        for lane, connection in self._lanes:
+            size, begin_s = size_bytes + lane.more_bytes, self._crew.ready_s(lane)
+            if begin_s <= now_s:
+                connection.send(size, priority, item)
+            else:
+                self._clock.at(begin_s, _sending(connection, size, priority, item))
+
+
+def _sending(connection: Connection, size_bytes: float, priority: float, item: Any) -> Callback:
+    return lambda _: connection.send(size_bytes, priority, item)

@@ -1,0 +1,59 @@
+"""The simulator against the emulation: what is made of the two times of each point."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from analysis.validation import Point, error_map, products_of, ranking, verdict, write_table
+from testbed.errors import ScenarioError
+
+
+def points(*errors: float, technique: str = "fsa") -> list[Point]:
+    return [
+        Point(technique, 5e6 * (i + 1), 0.02, 2.0, 2.0 * (1 + error), 20.0 - 10 * i) for i, error in enumerate(errors)
+    ]
+
+
+def test_errors_are_of_the_simulated_against_the_emulated_time() -> None:
+    found = verdict(points(-0.1, 0.02, 0.3))
+    assert found.median == pytest.approx(0.1)
+    assert found.worst == pytest.approx(0.3)
+    assert found.percentile_95 == pytest.approx(0.28)
+    assert (found.points, found.tau) == (3, None)
+
+
+def test_nothing_to_compare_is_an_error() -> None:
+    with pytest.raises(ScenarioError, match="no point"):
+        verdict([])
+
+
+def test_the_ranking_is_of_techniques_at_one_place() -> None:
+    def at(rate: float, *times: tuple[float, float]) -> list[Point]:
+        return [Point(f"t{i}", rate, 0.01, emulated, simulated) for i, (emulated, simulated) in enumerate(times)]
+
+    same = at(1e6, (1.0, 0.5), (2.0, 1.0), (3.0, 1.5))
+    turned = at(2e6, (1.0, 3.0), (2.0, 2.0), (3.0, 1.0))
+    assert ranking(same) == pytest.approx(1.0)
+    assert ranking(turned) == pytest.approx(-1.0)
+    assert ranking(same + turned) == pytest.approx(0.0)
+
+
+def test_a_round_is_counted_in_bandwidth_delay_products() -> None:
+    result = {"wan_payload_bytes": {"a": {"up": 10_000_000, "down": 4}, "b": {"up": 3, "down": 2}}, "iterations": 10}
+    assert products_of(result, 20e6, 0.02) == pytest.approx(1_000_000 * 8 / (20e6 * 0.04))
+
+
+def test_what_is_outside_the_models_claim_is_told() -> None:
+    assert [point.valid for point in points(0.0, 0.0)] == [True, False]
+
+
+def test_table_and_map_are_written(tmp_path: Path) -> None:
+    both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
+    write_table(both, tmp_path / "errors.csv")
+    error_map(both, tmp_path / "map.png")
+    rows = list(csv.DictReader((tmp_path / "errors.csv").open()))
+    assert [float(row["error"]) for row in rows] == pytest.approx([0.1, -0.2, 0.0, 0.05])
+    assert (tmp_path / "map.png").stat().st_size > 5000

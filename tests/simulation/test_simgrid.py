@@ -1,0 +1,47 @@
+"""The flow network against SimGrid 3.32's CM02: its own answers as constants, and, where it is installed, itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.simulation.simgrid.__main__ import TOLERANCE, compiled_program, simgrid_times, worst_difference
+from testbed.simulation.simgrid.graph import Graph, random_traffic, ring, star, two_tier
+from testbed.simulation.simgrid.replay import replay
+
+INSTALLED = shutil.which("g++") is not None and Path("/usr/include/simgrid/s4u.hpp").is_file()
+# The end of the last transfer as SimGrid 3.32 printed it (`python -m testbed.simulation.simgrid`).
+GOLDEN: list[tuple[Callable[[], Graph], float]] = [
+    (lambda: star(300), 120.032514466),
+    (lambda: ring(64), 14.895005974),
+    (lambda: two_tier(10, 10), 9.040733090),
+    (lambda: two_tier(100, 10), 11.082897681),
+    pytest.param(lambda: two_tier(100, 10, 5), 51.408570508, marks=pytest.mark.slow),
+    pytest.param(lambda: random_traffic(100, 2000), 139.282998267, marks=pytest.mark.slow),
+    pytest.param(lambda: two_tier(1000, 10), 81.120450298, marks=pytest.mark.slow),
+]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("make", "end_s"), GOLDEN)
+def test_simgrids_golden_values(make: Callable[[], Graph], end_s: float) -> None:
+    graph = make()
+    compiled = len(graph.links) > 1000 and importlib.util.find_spec("numba") is not None
+    assert max(replay(graph, compiled)) == pytest.approx(end_s, abs=2e-9)
+
+
+def test_the_order_of_what_waits_does_not_matter() -> None:
+    graph, turned = two_tier(5, 3), two_tier(5, 3)
+    turned.transfers = [transfer._replace(after=tuple(reversed(transfer.after))) for transfer in turned.transfers]
+    assert replay(turned, compiled=False) == replay(graph, compiled=False)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="SimGrid is not installed (apt-get install libsimgrid-dev)")
+@pytest.mark.parametrize("make", [lambda: two_tier(7, 4, 2, seed=3), lambda: random_traffic(12, 150, seed=3)])
+def test_every_transfer_ends_when_simgrid_says(make: Callable[[], Graph], tmp_path: Path) -> None:
+    graph = make()
+    theirs, _, _ = simgrid_times(compiled_program(tmp_path), graph, tmp_path)
+    assert worst_difference(replay(graph, compiled=False), theirs) < TOLERANCE
