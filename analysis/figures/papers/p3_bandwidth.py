@@ -114,7 +114,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
 def _interior(slices: pd.DataFrame) -> Assertion:
     claim = "the best slice is neither the smallest nor the largest"
     speed = slices.set_index("slice_bytes")["speed"].sort_index()
-    told = ", ".join(f"{size / 1e6:g} MB {value:.4g}" for size, value in speed.items())  # type: ignore[operator]
+    told = ", ".join(f"{size / 1e6:g} MB {value:.4g}" for size, value in speed.items())
     inside = speed.index[0] < speed.idxmax() < speed.index[-1]
     why = "" if inside else "the best here lies at an end of the range"
     return Assertion(claim, told, "pass" if inside else "fail", why)
