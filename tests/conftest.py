@@ -1,4 +1,8 @@
-"""Which tests are slow: those that run many whole trainings in real processes. ``pytest -m slow`` runs them."""
+"""Which tests are slow (``pytest -m slow`` runs them), and which must not run beside each other.
+
+With ``-n 2 --dist loadgroup`` a file's tests stay in one process, and so do all that emulate or measure real time: one
+network at a time, beside tests that only compute.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,14 @@ from pathlib import Path
 import pytest
 
 SLOW = ("engine/checkpoint", "engine/script", "engine/dgt", "engine/overlay", "engine/p3", "engine/kvstore", "run")
+ONE_AT_A_TIME = (
+    "emulation",
+    "end_to_end",
+    "engine/sync/test_worlds",
+    "realtime",
+    "cli/test_interrupts",
+    "faults/test_real",
+)
 HERE = Path(__file__).parent
 
 
@@ -15,3 +27,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(HERE).as_posix()
         if place.startswith(tuple(f"{folder}/" for folder in SLOW)):
             item.add_marker(pytest.mark.slow)
+        real = place.startswith(ONE_AT_A_TIME) or item.get_closest_marker("emulation")
+        item.add_marker(pytest.mark.xdist_group("real time" if real else place))
