@@ -6,6 +6,7 @@ network at a time, beside tests that only compute.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,12 @@ ONE_AT_A_TIME = (
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # around xdist's own, which reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         place = item.path.relative_to(HERE).as_posix()
         if place.startswith(tuple(f"{folder}/" for folder in SLOW)):
             item.add_marker(pytest.mark.slow)
         real = place.startswith(ONE_AT_A_TIME) or item.get_closest_marker("emulation")
         item.add_marker(pytest.mark.xdist_group("real time" if real else place))
+    return (yield)
