@@ -19,7 +19,7 @@ class Fsa:
 
     contribution: ClassVar = Contribution.GRADIENT
     waits: ClassVar[bool] = True
-    tiers: ClassVar = (1, 2)
+    tiers: ClassVar[tuple[int, ...]] = (1, 2)
 
     @dataclass(frozen=True, slots=True)
     class Options:
