@@ -129,16 +129,13 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
-    """Servers that share the keys with others of their role in their data centre: none holds all parameters."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Servers that share the keys: several in a data centre, or several global ones anywhere."""
+    groups: dict[str, set[str]] = {}
     for node in plan["nodes"]:
-        groups.setdefault((node["role"], node["data_center"]), []).append(node["name"])
-    return {
-        name
-        for (role, _), names in groups.items()
-        if role in ("server", "global_server") and len(names) > 1
-        for name in names
-    }
+        if node["role"] in ("server", "global_server"):
+            tier = node["role"] if node["role"] == "global_server" else node["data_center"]
+            groups.setdefault(tier, set()).add(node["name"])
+    return {name for names in groups.values() if len(names) > 1 for name in names}
 
 
 def _iterations(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:

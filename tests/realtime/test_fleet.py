@@ -24,8 +24,8 @@ from testbed.plan.model import NodePlan
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
+from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
-from tests.contract.world import idle, receiving, sending
 from tests.realtime.processes import Processes
 
 ROOT = Path(__file__).parents[2]

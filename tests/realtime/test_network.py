@@ -22,8 +22,8 @@ from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import BEAT, DATA, Limits
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
+from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
-from tests.contract.world import idle, receiving, sending
 from tests.realtime.in_process import InProcess
 
 ONE_MEGABYTE = 250_000  # float32

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from testbed.simulation.run import simulate
+from tests.contract.programs import Program, RunWorlds
 from tests.contract.tiny import tiny_plan
-from tests.contract.world import Program, RunWorlds, WorldContract
+from tests.contract.world import WorldContract
 
 
 class VirtualWorlds:

@@ -20,7 +20,7 @@ from testbed.policy.collective.sparse_cost import flat_sparse_wan_bytes, hitopk_
 from testbed.policy.collective.threshold import top_count
 from testbed.training.seeds import torch_stream
 from testbed.world import World
-from tests.contract.world import Program
+from tests.contract.programs import Program
 from tests.engine.collectives.worlds import Runs, Virtual, names_of, shape_of, worlds
 
 SITES, WORKERS, SIZE, DENSITY = 3, 4, 4000, 0.01

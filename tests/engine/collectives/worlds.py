@@ -14,8 +14,8 @@ from testbed.plan.model import Plan
 from testbed.policy.collective.schedule import Shape
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.world import World
+from tests.contract.programs import Program
 from tests.contract.tiny import tiny_plan
-from tests.contract.world import Program
 from tests.realtime.in_process import InProcess
 
 Job = Callable[[World, Collectives], Awaitable[Any]]

@@ -30,7 +30,7 @@ from testbed.policy.gossip.pairs import Partners
 from testbed.training.learner import StepResult
 from testbed.training.seeds import torch_stream
 from testbed.world import World
-from tests.contract.world import Program
+from tests.contract.programs import Program
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, names_of, worlds
