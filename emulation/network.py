@@ -45,6 +45,10 @@ Record = Callable[..., None]
 DELAY_LINE = "emulation.shaping.delay_line"
 
 
+def no_record(kind: str, **fields: Any) -> None:
+    """The ``Record`` of those who keep no events."""
+
+
 class Emulation:
     """Brings the Plan's network up on entering and down on leaving.
 

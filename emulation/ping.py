@@ -14,6 +14,7 @@ from emulation.namespaces import inside
 
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 _IDENTITY = 0x7473
+ECHOES_PER_S = 2500  # of all pairs together: what is measured must not be a delay line that our own echoes fill
 
 
 @dataclass(slots=True)
@@ -27,17 +28,20 @@ class Pair:
 
 
 def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) -> None:
-    """Send each pair ``count`` echoes, ``interval_s`` apart, and collect answers until ``wait_s`` after the last."""
+    """Send each pair ``count`` echoes and collect answers until ``wait_s`` after the last.
+
+    A pair's echoes are ``interval_s`` apart, or further where the pairs together would send too many.
+    """
+    # spread over the interval: pairs that ask at the same moment would wait for each other here
+    gap_s, total = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S), count * len(pairs)
     with _sockets(pairs) as sockets:
         begin = time.monotonic()
         by_descriptor = {link.fileno(): number for number, link in enumerate(sockets)}
         poll = select.poll()
         for descriptor in by_descriptor:
             poll.register(descriptor, select.POLLIN)
-        # spread over the interval: pairs that ask at the same moment would wait for each other here
-        gap_s, total = interval_s / max(1, len(pairs)), count * len(pairs)
         sent = answered = 0
-        while answered < total and time.monotonic() < begin + (count - 1) * interval_s + wait_s:
+        while answered < total and time.monotonic() < begin + total * gap_s + wait_s:
             while sent < total and time.monotonic() >= begin + sent * gap_s:
                 _send(sockets[sent % len(pairs)], pairs[sent % len(pairs)].target, sent // len(pairs))
                 sent += 1

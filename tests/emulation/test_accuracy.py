@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emulation.accuracy import Row
-from emulation.accuracy_replay import TRACE, rotated, series_of
-from emulation.accuracy_streams import PUBLISHED_BPS, SCALE, law_bps
-from emulation.accuracy_topologies import scaled_plan
+from emulation.accuracy.contract import Row
+from emulation.accuracy.replay import TRACE, rotated, series_of
+from emulation.accuracy.streams import PUBLISHED_BPS, SCALE, law_bps
+from emulation.accuracy.topologies import scaled_plan
 from emulation.follow import Integral, score
 from testbed.plan.model import Series
 from tests.emulation.inside import ROOT

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.papers import drawing
@@ -141,11 +142,11 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     figure.legend(*fast.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
-def _rings(axes: object, rows: pd.DataFrame) -> None:
+def _rings(axes: Axes, rows: pd.DataFrame) -> None:
     looks = {"best ring": Identity("best", "#0072B2"), "worst ring": Identity("worst", "#D55E00")}
-    drawing.bars(axes, rows, "time_s", looks)  # type: ignore[arg-type]
-    axes.set_title("Ring order, hmc4 ÷ 10")  # type: ignore[attr-defined]
-    axes.set_ylabel("time of 19.7 MB (s)")  # type: ignore[attr-defined]
+    drawing.bars(axes, rows, "time_s", looks)
+    axes.set_title("Ring order, hmc4 ÷ 10")
+    axes.set_ylabel("time of 19.7 MB (s)")
 
 
 def check(frame: pd.DataFrame) -> list[Assertion]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.papers import drawing
@@ -90,16 +91,16 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     top[0].legend(loc="lower right")
 
 
-def _ratios(axes: object, iid: pd.DataFrame) -> None:
+def _ratios(axes: Axes, iid: pd.DataFrame) -> None:
     columns = [name for name in iid.columns if name.startswith("ratio ") and iid[name].notna().any()]
     for place, (name, look) in enumerate(LOOKS.items()):
         values = iid.loc[iid["variant"] == name, columns].mean()
         for number, value in enumerate(values):
-            axes.bar(number + (place - 1.5) * 0.2, value, width=0.19, color=look.color)  # type: ignore[attr-defined]
+            axes.bar(number + (place - 1.5) * 0.2, value, width=0.19, color=look.color)
     labels = [name.removeprefix("ratio ").replace("/worker", " ") for name in columns]
-    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7.5)  # type: ignore[attr-defined]
-    axes.set_title("Share of time that a worker computes")  # type: ignore[attr-defined]
-    axes.set_ylabel("ratio")  # type: ignore[attr-defined]
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7.5)
+    axes.set_title("Share of time that a worker computes")
+    axes.set_ylabel("ratio")
 
 
 def check(frame: pd.DataFrame) -> list[Assertion]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.papers import drawing
@@ -81,7 +82,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     figure.legend(*static.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
-def _slower(axes: object, frame: pd.DataFrame, known: Sequence[Published]) -> None:
+def _slower(axes: Axes, frame: pd.DataFrame, known: Sequence[Published]) -> None:
     """Length of a round against several roots', both networks; published ratios as hollow diamonds."""
     for number, network in enumerate(NETWORKS):
         rounds = _rounds(frame, network)
@@ -91,13 +92,13 @@ def _slower(axes: object, frame: pd.DataFrame, known: Sequence[Published]) -> No
     at = {f"{name}, {network}": place + (number - 0.5) * 0.38 for place, name in enumerate(LOOKS)
           for number, network in enumerate(NETWORKS)}  # fmt: skip
     shown = [each for each in known if each.series in at]
-    axes.plot([at[each.series] for each in shown], [each.y for each in shown], "D", color="white", markersize=5,  # type: ignore[attr-defined]
+    axes.plot([at[each.series] for each in shown], [each.y for each in shown], "D", color="white", markersize=5,
               markeredgecolor="#B22222", label="published, other hardware")  # fmt: skip
-    axes.set_xticks(range(len(LOOKS)), ["star", "tree", "TSEngine", "one", "several"], fontsize=7.5)  # type: ignore[attr-defined]
-    axes.set_title("Slower than several roots")  # type: ignore[attr-defined]
-    axes.set_ylabel("times (hollow: static, full: dynamic)")  # type: ignore[attr-defined]
-    axes.grid(axis="x", visible=False)  # type: ignore[attr-defined]
-    axes.legend(loc="upper right", fontsize=7)  # type: ignore[attr-defined]
+    axes.set_xticks(range(len(LOOKS)), ["star", "tree", "TSEngine", "one", "several"], fontsize=7.5)
+    axes.set_title("Slower than several roots")
+    axes.set_ylabel("times (hollow: static, full: dynamic)")
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="upper right", fontsize=7)
 
 
 def _rounds(frame: pd.DataFrame, network: str) -> dict[str, float]:

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -118,7 +119,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
     figure.legend(handles=lines, loc="outside lower center", ncols=8)
 
 
-def _times(axes: object, runs: pd.DataFrame) -> None:
+def _times(axes: Axes, runs: pd.DataFrame) -> None:
     """Two bars per technique: emulated full, simulated hollow."""
     for place, (variant, look) in enumerate(LOOKS.items()):
         for number, world in enumerate(WORLDS):
@@ -127,10 +128,10 @@ def _times(axes: object, runs: pd.DataFrame) -> None:
                 continue
             mean = mean_of(values.tolist())
             drawing.bar(axes, place + (number - 0.5) * 0.38, mean, look.color, 0.36, hollow=world == "simulated")
-    axes.set_xticks(range(len(LOOKS)), [look.label for look in LOOKS.values()], rotation=30, ha="right")  # type: ignore[attr-defined]
-    axes.grid(axis="x", visible=False)  # type: ignore[attr-defined]
-    axes.set_title("Time for 1000 samples")  # type: ignore[attr-defined]
-    axes.set_ylabel("s (full: emulated, hollow: simulated)")  # type: ignore[attr-defined]
+    axes.set_xticks(range(len(LOOKS)), [look.label for look in LOOKS.values()], rotation=30, ha="right")
+    axes.grid(axis="x", visible=False)
+    axes.set_title("Time for 1000 samples")
+    axes.set_ylabel("s (full: emulated, hollow: simulated)")
 
 
 def check(frame: pd.DataFrame) -> list[Assertion]:

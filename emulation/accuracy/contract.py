@@ -1,4 +1,4 @@
-"""The accuracy contract of emulated links, measured on this machine and printed: ``python -m emulation.accuracy``.
+"""The accuracy contract of emulated links, measured on this machine and printed: rate, round trip and loss.
 
 Rate: TCP goodput against rate x 1448/1514 (tc counts Ethernet frames). Round trip: ICMP echo, median and 99th
 percentile. Loss: UDP packets, with the account that sent = received + dropped. Each setting is a network of its own,
@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from emulation.bulk import GOODPUT_SHARE, Transfer, transfer
 from emulation.children import MEASURE_PRIORITY, realtime
-from emulation.network import Emulation
+from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
 from emulation.sample_plans import plan
-from emulation.sandbox import Sandbox, is_inside
 from emulation.stream import count_datagrams
 from testbed.plan.model import Plan, TransportPlan
 
@@ -31,7 +27,6 @@ RTTS_MS = (2.0, 20.0, 100.0, 300.0)
 LOSSES = (0.01, 0.05)
 RATE_ERROR, LOSS_ERROR = 0.02, 0.10
 LAST_TOTAL_BPS = 400e6  # of all links together; what two cores carry is found by the part ``ceiling``
-DEADLINE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ def rate_rows(found: Capabilities, rate_bps: float, control: str, links: int, se
     settings = star(
         links, TransportPlan(congestion_control=control), rate_bps=rate_bps, delay_s=0.01, queue_bytes=queue
     )
-    with Emulation(settings, found, _ignore) as net:
+    with Emulation(settings, found, no_record) as net:
         transfers = [_transfer(net, f"dc{2 * number}", f"dc{2 * number + 1}") for number in range(links)]
         with realtime(MEASURE_PRIORITY if found.realtime else None):  # it is the links that are measured
             transfer(transfers, seconds)
@@ -88,7 +83,7 @@ def rate_rows(found: Capabilities, rate_bps: float, control: str, links: int, se
 def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) -> Iterator[Row]:
     """Median and 99th percentile of echoes, every 5 ms on each link, on idle 100 Mbit/s links."""
     settings = star(links, rate_bps=100e6, delay_s=rtt_s / 2, queue_bytes=500_000)
-    with Emulation(settings, found, _ignore) as net:
+    with Emulation(settings, found, no_record) as net:
         pairs = [
             Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip)
             for link in net.layout.wan
@@ -109,7 +104,7 @@ def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) ->
 def loss_rows(found: Capabilities, loss: float, packets: int) -> Iterator[Row]:
     """Share of small datagrams lost on a fast link, and whether every one is accounted for."""
     settings = star(1, rate_bps=200e6, delay_s=0.005, queue_bytes=2_000_000, loss=loss)
-    with Emulation(settings, found, _ignore) as net:
+    with Emulation(settings, found, no_record) as net:
         before = net.counters()["dc0>dc1"]
         received = count_datagrams(
             net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0"), packets
@@ -128,10 +123,6 @@ def _transfer(net: Emulation, source: str, target: str) -> Transfer:
     return Transfer(f"{source}>{target}", net.namespace_path(a), net.namespace_path(b), net.address(b))
 
 
-def _ignore(kind: str, **fields: Any) -> None:
-    """The accuracy command keeps no events."""
-
-
 def contract(options: argparse.Namespace) -> Iterator[Row]:
     """All rows, as they are measured."""
     found = probe()
@@ -147,43 +138,7 @@ def contract(options: argparse.Namespace) -> Iterator[Row]:
         yield from loss_rows(found, loss, options.packets)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; exit status 1 if anything is outside its tolerance."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
-    if not is_inside():
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        argv = [sys.executable, "-m", "emulation.accuracy", *given]
-        with Sandbox(argv, env={**os.environ, "PYTHONPATH": path}) as sandbox:
-            return sandbox.wait(DEADLINE_S)
-    return int(options.run(options))
-
-
-def _contract(options: argparse.Namespace) -> int:
-    rows = []
-    for row in contract(options):
-        rows.append(row)
-        print(json.dumps(asdict(row)) if options.json else row, flush=True)  # noqa: T201 - a command
-    return 0 if all(row.ok for row in rows) else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    from emulation import accuracy_ceiling, accuracy_replay, accuracy_streams, accuracy_topologies
-
-    parser = argparse.ArgumentParser(prog="python -m emulation.accuracy", description=(__doc__ or "").split("\n", 1)[0])
-    parser.set_defaults(run=_contract)
-    parts = parser.add_subparsers(metavar="PART", help="instead of the contract")
-    named = {
-        "replay": accuracy_replay,
-        "streams": accuracy_streams,
-        "ceiling": accuracy_ceiling,
-        "topologies": accuracy_topologies,
-    }
-    for name, part in named.items():
-        described = parts.add_parser(name, help=(part.__doc__ or "").split(": ", 1)[1].split("\n")[0])
-        part.add_arguments(described)
-        described.set_defaults(run=part.run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rates", type=_numbers, default=RATES_MBPS, metavar="MBPS,…")
     parser.add_argument("--rtts", type=_numbers, default=RTTS_MS, metavar="MS,…")
     parser.add_argument("--losses", type=_numbers, default=LOSSES, metavar="SHARE,…")
@@ -192,12 +147,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=6.0, help="length of each transfer")
     parser.add_argument("--congestion-control", type=lambda text: tuple(text.split(",")), default=("cubic", "bbr"))
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
-    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each row as it is measured; exit status 1 if anything is outside its tolerance."""
+    rows = []
+    for row in contract(options):
+        rows.append(row)
+        print(json.dumps(asdict(row)) if options.json else row, flush=True)  # noqa: T201 - a command
+    return 0 if all(row.ok for row in rows) else 1
 
 
 def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(number) for number in text.split(",") if number)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,7 +21,7 @@ from testbed.plan.model import Plan, Series
 from topologies.traces import read_trace
 from topologies.traces.change import resampled, scaled
 
-TRACE = Path(__file__).resolve().parent.parent / "topologies" / "data" / "traces" / "lte-drive.csv"
+TRACE = Path(__file__).resolve().parents[2] / "topologies" / "data" / "traces" / "lte-drive.csv"
 STEP_S = 0.1
 MEAN_BPS = 6e6  # twelve of them are within the ceiling of two cores
 LEAST_CORRELATION, MOST_ERROR, MOST_LATE_S = 0.98, 0.03, 0.02

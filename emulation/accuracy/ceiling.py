@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 
-from emulation.accuracy import RATE_ERROR, rate_rows
+from emulation.accuracy.contract import RATE_ERROR, rate_rows
 from emulation.monitor import CEILING_BPS_PER_CORE
 from emulation.probe import probe
 

@@ -7,12 +7,10 @@ machine. Every host pings every other; then every link and path is measured agai
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from typing import Any
 
 from emulation.measure import Measurement, describe, measure
-from emulation.network import Emulation
+from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe
 from testbed.plan.build import build_plan
@@ -52,10 +50,10 @@ def _plan(name: str, scale: float) -> Plan:
 
 def _check(name: str) -> int:
     plan, begin_s = scaled_plan(name), time.monotonic()
-    with Emulation(plan, probe(), _ignore) as net:
+    with Emulation(plan, probe(), no_record) as net:
         up_s = time.monotonic() - begin_s
         pairs = ping_all(net)
-        results = measure(net, _ignore, RATE_BUDGET_S)
+        results = measure(net, no_record, RATE_BUDGET_S)
     asked, silent = len(pairs) * ECHOES, sum(ECHOES - len(pair.rtts_s) for pair in pairs)
     rtts, rates = ([each for each in results if each.what == what] for what in ("rtt", "rate"))
     print(  # noqa: T201 - a command
@@ -69,7 +67,6 @@ def _check(name: str) -> int:
         print(f"  OUTSIDE {sentence}", flush=True)  # noqa: T201
     missing = {link.name for link in plan.network.links} - {each.link for each in rates}
     assert not missing, f"not measured: {missing}"
-    sys.stdout.flush()
     return int(bool(outside or (silent and not any(link.loss for link in plan.network.links))))
 
 
@@ -88,7 +85,3 @@ def _worst_rtt_ms(rtts: list[Measurement]) -> float:
 
 def _worst_rate(rates: list[Measurement]) -> float:
     return max(((each.measured or 0.0) / each.planned - 1 for each in rates), key=abs)
-
-
-def _ignore(kind: str, **fields: Any) -> None:
-    """The accuracy command keeps no events."""

@@ -1,0 +1,1 @@
+"""Do emulated links do what they say? Each part measures, prints and judges."""
