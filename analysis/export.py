@@ -1,4 +1,4 @@
-"""Runs in other tools' formats: Chrome/Perfetto trace, CSV tables, TensorBoard."""
+"""Runs in other tools' formats: Chrome/Perfetto trace, CSV tables, and the trackers of `analysis.trackers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.load import Run
 from analysis.timeline import trace
-from testbed.errors import CapabilityError
+from analysis.trackers import mlflow, tensorboard, wandb
 from testbed.results import atomic
 from testbed.results.columns import TABLES
 
@@ -46,43 +46,10 @@ def _columns(out: Path) -> Path:
     return path
 
 
-def tensorboard(runs: list[Run], out: Path) -> list[Path]:
-    """``<out>/<run>/events.out.tfevents…``: loss, accuracy and link rates over rounds and time.
-
-    Needs the package ``tensorboard``; raises ``CapabilityError`` without it. Steps are rounds for loss and accuracy,
-    and milliseconds of training for link rates; wall times are seconds of training.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise CapabilityError("the package 'tensorboard' is missing: pip install tensorboard") from error
-    paths = []
-    for run in runs:
-        folder = out / run.name
-        with SummaryWriter(str(folder)) as writer:
-            for tag, step, t_s, value in scalars(run):
-                writer.add_scalar(tag, value, step, walltime=t_s - run.start_s)
-        paths += sorted(folder.glob("events.out.tfevents.*"))
-    return paths
-
-
-def scalars(run: Run) -> list[tuple[str, int, float, float]]:
-    """(tag, step, time on the run's clock in s, value) of everything that TensorBoard shows."""
-    rounds, scores, links = (run.tables[name] for name in ("rounds", "accuracy", "links"))
-    loss = rounds.dropna(subset="loss").groupby("round").agg({"loss": "mean", "t_s": "max"}).reset_index()
-    rows = [("training/loss", *row) for row in zip(loss["round"].tolist(), loss["t_s"], loss["loss"], strict=True)]
-    for name in ("accuracy", "loss"):
-        known = scores.dropna(subset=name)
-        columns = (known["round"].tolist(), known["snapshot_t_s"], known[name])
-        rows += [(f"test/{name}", *row) for row in zip(*columns, strict=True)]
-    for link, samples in links.dropna(subset="achieved_bps").groupby("link"):
-        for t_s, rate_bps in zip(samples["t_s"], samples["achieved_bps"], strict=True):
-            rows.append((f"link_mbit_per_s/{link}", round((t_s - run.start_s) * 1000), t_s, rate_bps / 1e6))
-    return [(tag, int(step), float(t_s), float(value)) for tag, step, t_s, value in rows]
-
-
 FORMATS: dict[str, Callable[[list[Run], Path], list[Path]]] = {
     "perfetto": perfetto,
     "csv": tables_as_csv,
     "tensorboard": tensorboard,
+    "wandb": wandb,
+    "mlflow": mlflow,
 }

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-HELP = "write runs for Perfetto, as CSV, or for TensorBoard"
-FORMATS = ("perfetto", "csv", "tensorboard")
+HELP = "write runs for Perfetto, as CSV, or for TensorBoard, Weights & Biases or MLflow"
+FORMATS = ("perfetto", "csv", "tensorboard", "wandb", "mlflow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

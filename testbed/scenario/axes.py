@@ -47,6 +47,7 @@ class Section(BaseModel):
 class Technique(Section):
     """One value on one axis, with its options."""
 
+    model_config = ConfigDict(use_attribute_docstrings=False)  # made, not written: to look for a source takes a second
     kind: str
 
     _entry: ClassVar[type[Any]]
@@ -67,6 +68,7 @@ class Technique(Section):
 class PerTier(Section):
     """One technique for each tier."""
 
+    model_config = ConfigDict(use_attribute_docstrings=False)
     tier1: Technique
     tier2: Technique
 

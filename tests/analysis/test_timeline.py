@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.export import FORMATS, scalars
+from analysis.export import FORMATS
 from analysis.load import Run, load_run
 from analysis.timeline import trace
 from testbed.cli import export as verb
@@ -112,20 +112,6 @@ def test_csv_has_every_table_and_explains_its_columns(runs: list[Run], tmp_path:
     assert read["duration_s"].tolist() == pytest.approx(runs[0].tables["rounds"]["duration_s"].tolist())
     about = pd.read_csv(tmp_path / "columns.csv").set_index(["table", "column"])
     assert about.loc[("transfers", "payload_bytes"), "unit"] == "B"
-
-
-def test_tensorboard_scalars_and_files(runs: list[Run], tmp_path: Path) -> None:
-    rows = scalars(runs[0])
-    accuracy = [value for tag, _, _, value in rows if tag == "test/accuracy"]
-    assert accuracy == runs[0].tables["accuracy"]["accuracy"].tolist()
-    assert {tag for tag, *_ in rows} >= {"training/loss", "link_mbit_per_s/virginia>tokyo"}
-    pytest.importorskip("tensorboard")
-    (path,) = FORMATS["tensorboard"](runs[:1], tmp_path)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    read = EventAccumulator(str(path.parent))
-    read.Reload()
-    assert [event.value for event in read.Scalars("test/accuracy")] == pytest.approx(accuracy)
 
 
 def test_the_verb_offers_every_format() -> None:

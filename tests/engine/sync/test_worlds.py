@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.runs import run_scenario
+from tests.end_to_end.runs import Finished, run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios" / "sync"
@@ -14,18 +16,33 @@ SHORT = ("training.iterations=4", "training.evaluate_every=2", "training.target_
 EXTRA = {"esync": ("sync={kind: esync, fixed_steps: 2}",)}
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+    """Each algorithm is simulated once, however many worlds it is held against."""
+
+    @cache
+    def run(name: str) -> Finished:
+        return _run(tmp_path_factory.mktemp(name) / "simulate", "simulate", name)
+
+    return run
+
+
 @pytest.mark.parametrize("back_end", ["local", pytest.param("emulate", marks=pytest.mark.emulation)])
 @pytest.mark.parametrize("name", ["fsa", "hfa", "bsp", "esync", "diloco"])
-def test_the_same_bits_in_every_world(name: str, back_end: str, tmp_path: Path) -> None:
+def test_the_same_bits_in_every_world(
+    name: str, back_end: str, tmp_path: Path, simulated: Callable[[str], Finished]
+) -> None:
     skip_unless_possible(back_end)
+    real = _run(tmp_path / back_end, back_end, name)
+    assert real.hashes("worker") == simulated(name).hashes("worker")
+    assert real.hashes("global_server") == simulated(name).hashes("global_server")
+
+
+def _run(directory: Path, back_end: str, name: str) -> Finished:
     overrides = (*SHORT, *EXTRA.get(name, ()))
-    scenario = SCENARIOS / f"{name}.yaml"
-    simulated = run_scenario(tmp_path / "simulate", "simulate", *overrides, scenario=scenario)
-    real = run_scenario(tmp_path / back_end, back_end, *overrides, scenario=scenario)
-    for run in (simulated, real):
-        assert run.outcome.status == "done", run.outcome.message
-    assert real.hashes("worker") == simulated.hashes("worker")
-    assert real.hashes("global_server") == simulated.hashes("global_server")
+    done = run_scenario(directory, back_end, *overrides, scenario=SCENARIOS / f"{name}.yaml")
+    assert done.outcome.status == "done", done.outcome.message
+    return done
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,0 +1,76 @@
+"""What trackers are given is what the tables say; each tracker's own reader finds it again."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.export import FORMATS
+from analysis.load import Run, load_run
+from analysis.trackers import parameters, scalars, summary
+from testbed.errors import CapabilityError
+from tests.results.fake_run import make_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return load_run(make_run(tmp_path_factory.mktemp("runs") / "emulated", back_end="emulate"))
+
+
+def _accuracy(run: Run) -> list[float]:
+    return [float(value) for value in run.tables["accuracy"]["accuracy"]]
+
+
+def test_scalars_are_those_of_the_tables(run: Run) -> None:
+    rows = scalars(run)
+    assert [value for tag, _, _, value in rows if tag == "test/accuracy"] == _accuracy(run)
+    assert {tag for tag, *_ in rows} >= {"training/loss", "link_mbit_per_s/virginia>tokyo"}
+
+
+def test_parameters_and_summary_tell_runs_apart(run: Run) -> None:
+    given = parameters(run)
+    assert given["back_end"] == "emulate" and given["seed"] == str(run.plan["seed"])
+    assert given["sync_tier2"] == run.plan["technique"]["sync_tier2"]["kind"]
+    assert run.result and summary(run)["iteration_time_s"] == run.result["iteration_time_s"]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_missing_package_is_named_with_its_extra(
+    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(module: str) -> None:
+        raise ImportError(module)
+
+    monkeypatch.setattr("importlib.import_module", absent)
+    with pytest.raises(CapabilityError, match=rf"pip install 'testbed\[{name}\]'"):
+        FORMATS[name]([run], tmp_path)
+
+
+def test_tensorboard_reads_it(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (path,) = FORMATS["tensorboard"]([run], tmp_path)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(path.parent))
+    read.Reload()
+    assert [event.value for event in read.Scalars("test/accuracy")] == pytest.approx(_accuracy(run))
+
+
+def test_mlflow_reads_it(run: Run, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    (path,) = FORMATS["mlflow"]([run], tmp_path)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}")
+    experiment = client.get_experiment_by_name(run.plan["name"])
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(found.info.run_id, "test/accuracy")
+    assert [metric.value for metric in history] == pytest.approx(_accuracy(run))
+    assert found.data.params["sync_tier2"] == parameters(run)["sync_tier2"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the package wandb is not installed")
+def test_wandb_keeps_it_on_this_machine(run: Run, tmp_path: Path) -> None:
+    (path,) = FORMATS["wandb"]([run], tmp_path)
+    assert path.is_dir() and list(path.glob("*.wandb"))
+    written = b"".join(each.read_bytes() for each in path.glob("*.wandb"))
+    assert b"test/accuracy" in written and json.dumps(parameters(run)["sync_tier2"]).encode() in written
