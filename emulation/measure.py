@@ -117,7 +117,7 @@ def _measure_rtts(net: Emulation, chosen: set[str] | None) -> list[Measurement]:
         for pair in (*_link_pairs(net), *_path_pairs(net), *_lan_echoes(net))
         if chosen is None or pair.name in chosen
     ]
-    lossy = any(link.loss for link in net.plan.network.links)
+    lossy = any(link.lost for link in net.plan.network.links)
     slowest_s = max((planned[pair.name] for pair in pairs), default=0.0)
     with realtime(MEASURE_PRIORITY if net.capabilities.realtime else None):
         ping(pairs, PINGS * (3 if lossy else 1), PING_INTERVAL_S, slowest_s * 1.5 + 0.1)
@@ -242,6 +242,7 @@ def _measure_rates(net: Emulation, names: set[str]) -> list[Measurement]:
 
 
 def _rate(each: Flood, plan: LinkPlan) -> Measurement:
-    planned = plan.rate_bps * (1 - plan.loss)
-    tolerance = planned * (RATE_TOLERANCE + (3 * (plan.loss / max(len(each.stamps_s), 1)) ** 0.5 if plan.loss else 0.0))
+    lost = plan.lost
+    planned = plan.rate_bps * (1 - lost)
+    tolerance = planned * (RATE_TOLERANCE + (3 * (lost / max(len(each.stamps_s), 1)) ** 0.5 if lost else 0.0))
     return Measurement(each.name, "rate", planned, each.measured_bps(), tolerance)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PRIORITY = 40
 JITTER_STEP_S = 0.05
+IMPAIRMENTS = ("burst", "corruption", "duplication", "reordering")
 FLUSH_S = 0.5
 LATE_FLOOR_S = 0.02  # a change this late is not worth a warning, however short the steps are
 
@@ -38,7 +39,8 @@ LATE_FLOOR_S = 0.02  # a change this late is not worth a warning, however short 
 class Timeline:
     """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated with ``period_s``.
 
-    ``what``: ``rate`` | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``jitter`` (half its width; ``seed`` draws).
+    ``what``: ``rate`` | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``burst`` | ``corruption`` | ``duplication``
+    | ``reordering`` | ``jitter`` (half its width; ``seed`` draws).
     """
 
     link: str
@@ -79,13 +81,8 @@ def timelines_of(plan: Plan) -> list[dict[str, Any]]:
     """The Plan's traces and jitters, as JSON-ready dictionaries."""
     found = []
     for link in plan.network.links:
-        traces = {
-            "rate": link.rate_trace,
-            "delay": link.delay_trace,
-            "loss": link.loss_trace,
-            "state": link.state_trace,
-        }
-        for what, series in traces.items():
+        for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
+            series: Series | None = getattr(link, f"{what}_trace")
             if series is not None:
                 found.append(_timeline(link.name, what, series))
         if link.jitter_s > 0:
@@ -139,6 +136,8 @@ class Replay:
             self._shaper.set_loss(link, value)
         elif timeline.what == "state":
             self._shaper.set_up(link, value > 0)
+        elif timeline.what in IMPAIRMENTS:
+            self._shaper.set_impairment(link, timeline.what, value)
         else:
             (self._delays if timeline.what == "delay" else self._jitters)[link] = value
             self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))

@@ -100,6 +100,10 @@ class Shaper:
         """Share of packets lost, in [0, 1]."""
         self._set_path(link, replace(self._current[link], loss=loss))
 
+    def set_impairment(self, link: str, what: str, value: float) -> None:
+        """``what``: a field of ``Path`` other than its delay."""
+        self._set_path(link, replace(self._current[link], **{what: value}))
+
     def set_up(self, link: str, up: bool) -> None:
         """A link that is down loses every packet that reaches its far end; what has passed already still arrives."""
         (self._down.discard if up else self._down.add)(link)
@@ -121,10 +125,11 @@ class Shaper:
         spec = self.specs[link]
         self._current[link] = path
         if link in self._down:
-            path = replace(path, loss=1.0, burst=1.0, reordering=0.0)
+            path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
         if spec.method == "nfqueue":
             self._table.set(spec.row, Column.BURST_MILLI, int(path.burst * 1e3))
             self._table.set(spec.row, Column.REORDER_PPB, round(path.reordering * PARTS_PER_BILLION))
+            self._table.set(spec.row, Column.CORRUPT_PPB, round(path.corruption * PARTS_PER_BILLION))
             self._table.set(spec.row, Column.LOSS_PPB, round(path.loss * PARTS_PER_BILLION))
             self._table.set(spec.row, Column.DELAY_NS, round(path.delay_s * 1e9))
             return

@@ -11,7 +11,7 @@ from emulation.shaping.path import Path
 from emulation.shaping.table import Table
 from emulation.shaping.traffic_control import htb_lines, netem_line
 from testbed.errors import CapabilityError
-from testbed.plan.model import Plan
+from testbed.plan.model import LinkPlan, Plan
 
 LAN_QUEUE, FIRST_QUEUE = 0, 1
 
@@ -101,15 +101,16 @@ def delay_line_settings(
 
 
 def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
-    """``CapabilityError`` that names each link and value which only netem can make, on a kernel without netem."""
-    found = [
-        f"{link.name}: {name} of {getattr(link, name):.3g}"
-        for link in plan.network.links
-        for name in ("corruption", "duplication")
-        if method == "nfqueue" and getattr(link, name)
-    ]
+    """``CapabilityError`` that names each link whose packets would arrive twice, which only netem can do."""
+    shares = {link.name: _most_duplicated(link) for link in plan.network.links if method == "nfqueue"}
+    found = [f"{name}: duplication of {share:.3g}" for name, share in shares.items() if share]
     if found:
         raise CapabilityError(
             f"only netem can do this, and this kernel has none: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
-            " a kernel that has it (Vagrantfile), or leave it out; losses say nearly the same as corruption"
+            " a kernel that has it (Vagrantfile), or leave it out"
         )
+
+
+def _most_duplicated(link: LinkPlan) -> float:
+    """At any time."""
+    return max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))

@@ -23,17 +23,23 @@ class Line:
         self.waiting: deque[tuple[int, int, int]] = deque()
         self._loss = LossModel(seed)
         self._overtaking = LossModel(f"{seed}/reordering")
+        self._spoiling = LossModel(f"{seed}/corruption")
         self.early: list[int] = []  # of the packets that arrived last, those that skip the delay
         self._loss_setting = (0, 0)
 
     def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
-        """Take packets that arrived together, in order; return those that are lost. ``early`` then holds others."""
+        """Take packets that arrived together, in order; return those that are lost. ``early`` then holds others.
+
+        A packet with a wrong bit is lost: it would go on to its receiver, whose checksum finds every single one.
+        """
         cells = self.cells
         cells[Column.PACKETS] += len(identities)
         lost = self._lost(identities) if cells[Column.LOSS_PPB] else []
+        if cells[Column.CORRUPT_PPB]:
+            lost += self._drawn(self._spoiling, Column.CORRUPT_PPB, [each for each in identities if each not in lost])
         kept = [identity for identity in identities if identity not in lost] if lost else identities
         cells[Column.LOST] += len(lost)
-        self.early = self._overtake(kept) if cells[Column.REORDER_PPB] else []
+        self.early = self._drawn(self._overtaking, Column.REORDER_PPB, kept) if cells[Column.REORDER_PPB] else []
         if self.early:
             kept = [identity for identity in kept if identity not in self.early]
         if kept:
@@ -63,8 +69,9 @@ class Line:
             self._loss_setting = setting
         return [identity for identity in identities if self._loss.lost()]
 
-    def _overtake(self, identities: Sequence[int]) -> list[int]:
-        share = self.cells[Column.REORDER_PPB] / PARTS_PER_BILLION
-        if share != self._overtaking.loss:
-            self._overtaking.set(share)
-        return [identity for identity in identities if self._overtaking.lost()]
+    def _drawn(self, model: LossModel, column: Column, identities: Sequence[int]) -> list[int]:
+        """The share of them that the column says."""
+        share = self.cells[column] / PARTS_PER_BILLION
+        if share != model.loss:
+            model.set(share)
+        return [identity for identity in identities if model.lost()]

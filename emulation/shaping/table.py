@@ -24,6 +24,7 @@ class Column(IntEnum):
     LATE_COUNT = 7  # packets released more than a millisecond late
     OVERFLOWS = 8  # times that the kernel could not hand packets over
     REORDER_PPB = 9
+    CORRUPT_PPB = 10
 
 
 _COLUMNS = 16

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import World
 
@@ -19,7 +20,8 @@ class Epochs:
     def __init__(self, plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.nodes}
         self._waiting: list[str] = []  # who is back before those whom it needs
-        self.gone: dict[str, None] = {}
+        self._new = set(late_comers(plan))  # who has never been there
+        self.gone: dict[str, None] = dict.fromkeys(late_comers(plan))
         self.number = 0
 
     def present(self) -> list[str]:
@@ -61,7 +63,8 @@ class Epochs:
                 self.gone.pop(name, None)
                 joined.append(name)
         for name in joined:
-            self._record(world, [name], joins=True, why="it is back")
+            self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
+            self._new.discard(name)
             await world.send(name, Message(Kind.READY, meta={"again": True, "gone": list(self.gone)}))
         return joined
 

@@ -9,6 +9,7 @@ from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.epochs import Epochs
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.messages import Kind, Message
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.world import World
 
@@ -20,11 +21,12 @@ class Scheduler:
         self._files = files
         self._servers = tuple(node.name for node in plan.nodes if node.role in ("server", "global_server"))
         self._finished = False  # a worker that trains has
+        late = late_comers(plan)
         self._training = {node.name for node in plan.with_role("worker") if node.trains}
         self._digests: dict[str, str] = {}
-        self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler")
+        self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler" and node.name not in late)
         self._workers = {node.name for node in plan.with_role("worker")}
-        self._unfinished = set(self._workers)
+        self._unfinished = self._workers.difference(late)
         self._epochs = Epochs(plan)
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}
@@ -64,7 +66,9 @@ class Scheduler:
             message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
             assert message.kind is Kind.REGISTER, f"{message.kind} from {message.sender} before everybody is there"
             missing.pop(message.sender)
-        await _tell(world, self._others, Kind.READY, "ready")
+        gone = {"gone": list(self._epochs.gone)} if self._epochs.gone else {}
+        for node in self._others:
+            await world.send(node, Message(Kind.READY, meta={"name": "ready", **gone}))
 
     async def _on_barrier(self, world: World, message: Message) -> None:
         name = message.meta["name"]

@@ -13,6 +13,7 @@ from testbed.engine.kvstore import KVStore, Value, merged
 from testbed.engine.loading.trainer import finish_loading
 from testbed.engine.local_work import LocalWork, Outcome
 from testbed.engine.membership import Membership
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import SegmentedLearner
 from testbed.world import World
@@ -27,7 +28,7 @@ class Worker:
         self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
         self._reports = reports
         training = plan.training_workers
-        self._training_workers = len(training)
+        self._training_workers = len({worker.name for worker in training}.difference(late_comers(plan)))
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._is_evaluator = node.name == training[0].name
         self._tells_loss = tells_loss(plan)

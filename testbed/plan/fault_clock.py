@@ -15,7 +15,7 @@ from typing import Any
 from testbed.plan.model import FaultPlan, Plan
 
 # kinds that somebody has to carry out; of the others, only the record is made here
-DONE_TO_NODES = ("kill", "pause")
+DONE_TO_NODES = ("kill", "pause", "join")
 IN_ROUNDS = ("nan", "disk_full")
 
 
@@ -84,6 +84,19 @@ class FaultClock:
         self._count += 1
         when_s = due.planned_s
         heapq.heappush(self._heap, (when_s, self._count, due))
+
+
+def late_comers(plan: Plan) -> tuple[str, ...]:
+    """Who is not there from the start, but joins: with its server, if none of that server's workers is there."""
+    named = {name for fault in plan.faults if fault.kind == "join" for name in fault.targets}
+    if not named:
+        return ()
+    servers = {
+        node.name for node in plan.nodes
+        if node.role == "server" and (node.name in named or (node.children and named.issuperset(node.children)))
+    }  # fmt: skip
+    workers = {name for server in servers for name in plan.node(server).children}
+    return tuple(node.name for node in plan.nodes if node.name in named | servers | workers)
 
 
 def needed_with(plan: Plan, node: str) -> tuple[str, ...]:

@@ -20,7 +20,13 @@ from testbed.scenario import Scenario
 from testbed.scenario.faults import Fault
 from testbed.scenario.suggest import suggestion
 
-_TRACES = {"down": "state_trace", "rate": "rate_trace", "loss": "loss_trace", "delay": "delay_trace"}
+# which value of a link a fault of that kind changes: its trace, and the field that says how the link is otherwise
+_CHANGED = {
+    "down": ("state_trace", ""), "rate": ("rate_trace", "rate_bps"), "loss": ("loss_trace", "loss"),
+    "delay": ("delay_trace", "delay_s"), "corrupt": ("corruption_trace", "corruption"),
+    "duplicate": ("duplication_trace", "duplication"), "reorder": ("reordering_trace", "reordering"),
+}  # fmt: skip
+_BURST = ("burst_trace", "loss_burst_packets")
 
 
 def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
@@ -73,6 +79,11 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
 
 
 def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
+    if fault.kind == "join":
+        first = next((node.name for node in nodes if node.role == "worker" and node.trains), "")
+        master = next((node.name for node in nodes if node.role == "worker"), "")
+        early = {first: "evaluates", master: "gives the first values"}
+        return "".join(f"{name} {why}, so it is there from the start" for name, why in early.items() if name in targets)
     if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
         return ""
     tops = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "scheduler")]
@@ -96,6 +107,8 @@ def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
 def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
     """A gradient is of a worker that trains, and so is a device; the others write checkpoints, and may die."""
     able = [node for node in nodes if fault.kind not in ("nan", "slow") or (node.role == "worker" and node.trains)]
+    if fault.kind == "join":
+        able = [node for node in nodes if node.role in ("worker", "server")]
     if fault.kind == "disk_full":
         able = [node for node in nodes if node.role != "scheduler"]
     if fault.data_center is not None:
@@ -133,7 +146,7 @@ def _times(fault: Fault, targets: tuple[str, ...], chance: _Chance) -> list[Faul
         start_s = round(fault.sometime.start + chance.draw() * span_s, 6)
     one = FaultPlan(
         kind=fault.kind, targets=(), round=fault.round, value=fault.value or _default(fault),
-        for_s=math.inf if fault.duration is None else fault.duration,
+        for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
     )  # fmt: skip
     found = []
     for number in range(fault.times or 1):
@@ -153,18 +166,18 @@ def with_faults(network: NetworkPlan, faults: Iterable[FaultPlan]) -> NetworkPla
     """The network whose links change as the faults say."""
     links = {link.name: link for link in network.links}
     for fault in faults:
-        if fault.kind in _TRACES:
-            for name in fault.targets:
-                links[name] = _struck(links[name], fault)
+        for name in fault.targets if fault.kind in _CHANGED else ():
+            links[name] = _struck(links[name], fault, *_CHANGED[fault.kind], fault.value)
+            if fault.burst:
+                links[name] = _struck(links[name], fault, *_BURST, fault.burst)
     return replace(network, links=tuple(links.values()))
 
 
-def _struck(link: LinkPlan, fault: FaultPlan) -> LinkPlan:
-    what = _TRACES[fault.kind]
-    usual = {"state_trace": 1.0, "rate_trace": link.rate_bps, "loss_trace": link.loss, "delay_trace": link.delay_s}
-    base = getattr(link, what) or Series(times_s=(0.0,), values=(usual[what],))
+def _struck(link: LinkPlan, fault: FaultPlan, trace: str, field: str, value: float) -> LinkPlan:
+    usual = getattr(link, field) if field else 1.0
+    base = getattr(link, trace) or Series(times_s=(0.0,), values=(usual,))
     assert fault.at_s is not None, "a link's fault happens at a time"
-    traces: dict[str, Any] = {what: laid_over(base, fault.at_s, fault.for_s, lambda _: fault.value, fault.kind)}
+    traces: dict[str, Any] = {trace: laid_over(base, fault.at_s, fault.for_s, lambda _: value, fault.kind)}
     return replace(link, **traces)
 
 

@@ -98,6 +98,8 @@ class LinkPlan:
     duplication         share of packets that arrive twice
     reordering          share of packets that skip ``delay_s`` and so overtake others
     state_trace         1 while the link is up, 0 while it is down and loses everything
+    ``burst_trace``, ``corruption_trace``, ``duplication_trace``, ``reordering_trace``: those values, as faults change
+    them
     """
 
     name: str
@@ -116,6 +118,15 @@ class LinkPlan:
     duplication: float = 0.0
     reordering: float = 0.0
     state_trace: Series | None = None
+    burst_trace: Series | None = None
+    corruption_trace: Series | None = None
+    duplication_trace: Series | None = None
+    reordering_trace: Series | None = None
+
+    @property
+    def lost(self) -> float:
+        """Share of packets that do not arrive, or not as they were sent."""
+        return 1 - (1 - self.loss) * (1 - self.corruption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +195,14 @@ class BackgroundPlan:
 class FaultPlan:
     """One fault, resolved: what, to whom, when. ``at_s`` counts from the start of training.
 
-    kind      ``kill`` | ``pause`` | ``slow`` (nodes); ``down`` | ``rate`` | ``loss`` | ``delay`` (links);
-              ``nan`` | ``disk_full`` (nodes, by round). ``slow`` and those of links are also in the node's slowdown and
-              the link's traces, which is where back ends take them from
+    kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join``, and by round ``nan`` | ``disk_full``; of links
+              ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` | ``reorder``. ``slow`` and those
+              of links are also in the node's slowdown and the link's traces, which is where back ends take them from
     targets   names of nodes, or of directed links
     at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round)
     for_s     how long it lasts; infinite: for good
-    value     factor, rate in bit/s, share lost, delay in s, or number of rounds (``disk_full``)
+    value     factor, rate in bit/s, share of packets, delay in s, or number of rounds (``disk_full``)
+    burst     ``loss``: mean length of a burst of losses, in packets; 0: the link's own
     """
 
     kind: str
@@ -199,6 +211,7 @@ class FaultPlan:
     round: int | None = None
     for_s: float = math.inf
     value: float = 0.0
+    burst: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,10 +61,10 @@ def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
                 yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
     if back_end == "simulate":
         for link in network.links:
-            for name in ("corruption", "duplication", "reordering"):
+            for name in ("duplication", "reordering"):
                 if getattr(link, name):
                     yield f"link {link.name}: {name} has no effect on 'simulate'"
-            if link.loss_burst_packets > 1:
+            if link.loss_burst_packets > 1 or link.burst_trace:
                 yield f"link {link.name}: loss_burst has no effect on 'simulate', where losses are a mean"
             if link.state_trace:
                 yield f"link {link.name}: down is simulated as a pause, without losses and TCP's back-off after them"

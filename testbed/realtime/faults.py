@@ -58,7 +58,7 @@ class Faults:
         for node in due.fault.targets if number is not None else ():
             if self._send(node, number) and number is signal.SIGKILL:  # type: ignore[arg-type]
                 self.killed.add(node)
-        if due.fault.kind == "kill" and not due.begins:
+        if due.fault.kind == "join" or (due.fault.kind == "kill" and not due.begins):
             for node in due.fault.targets:
                 self._revive(node)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
-from testbed.plan.fault_clock import FaultClock, needed_with
+from testbed.plan.fault_clock import FaultClock, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import Birth, live
@@ -161,8 +161,10 @@ class Fleet:
         self._life = os.pipe()
         gc.freeze()  # so that a collection in a child does not touch, and thereby copy, what it inherited
         try:
+            late = late_comers(self._plan)
             for node in self._plan.nodes:
-                self._fork(node)
+                if node.name not in late:
+                    self._fork(node)
         finally:
             gc.unfreeze()
             self._close_listeners()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from testbed.errors import RunFailed
 from testbed.messages import Message, encode_header
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.auth import Credentials, Hello, Keys, Refused, Verdict, accept, initiate
 from testbed.realtime.connection import Connection
@@ -73,7 +74,8 @@ class Network:
         self._keys: dict[str, Keys] = {}  # theirs
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._beats: dict[str, Connection] = {}  # by peer, opened by either side
-        self._ended: set[str] = set()  # peers that said goodbye
+        late = late_comers(plan)
+        self._ended = set(() if node in late else late)  # peers that said goodbye, or have yet to join
         self._refused: Counter[str] = Counter()
         self._udp: Udp | None = None
         self._departure = asyncio.Event()

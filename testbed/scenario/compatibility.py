@@ -15,6 +15,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
+from testbed.scenario.faults import PACKET_KINDS
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import ASYNCHRONOUS, sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
@@ -86,6 +87,20 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.run.on == "local" and any(fault.hits_links for fault in scenario.faults),
         "hit links, and loopback has none",
         "write 'on: emulate' or 'simulate', or let nodes fail",
+    ),
+    Refused(
+        ("faults",),
+        lambda scenario: (
+            scenario.recovery.on_failure != "continue" and any(fault.kind == "join" for fault in scenario.faults)
+        ),
+        "of kind 'join' need a run whose members may change",
+        "write 'recovery: {on_failure: continue}'",
+    ),
+    Refused(
+        ("faults",),
+        lambda scenario: scenario.run.on == "simulate" and any(fault.kind in PACKET_KINDS for fault in scenario.faults),
+        "duplicate packets or change their order, and in virtual time data flow without packets",
+        "write 'on: emulate', or leave them out",
     ),
     Refused(
         ("faults",),

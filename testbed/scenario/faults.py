@@ -15,12 +15,17 @@ from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, is_null, number, one_of
 from testbed.scenario.rules import Found, raise_found
 
-NODE_KINDS = ("kill", "pause", "slow")
-LINK_KINDS = ("down", "rate", "loss", "delay")
+NODE_KINDS = ("kill", "pause", "slow", "join")
+LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
+PACKET_KINDS = ("duplicate", "reorder")  # that mean nothing where there are no packets
 ROUND_KINDS = ("nan", "disk_full")
 KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
 # what only some kinds take, and which
-_VALUES = {"slow": "factor", "rate": "rate", "loss": "loss", "delay": "delay", "disk_full": "rounds"}
+_VALUES = {
+    "slow": "factor", "rate": "rate", "loss": "loss", "delay": "delay", "disk_full": "rounds",
+    "corrupt": "share", "duplicate": "share", "reorder": "share",
+}  # fmt: skip
+_OPTIONAL = {"loss": ("burst",)}  # what a kind may say beside its value
 _NEEDS_END = ("pause", "slow")
 _NULLABLE = BeforeValidator(lambda value: None if is_null(value) else value)
 
@@ -38,7 +43,8 @@ class Fault(Section):
     """Something that breaks."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, nan (a gradient), disk_full. Links: down, rate, loss, delay."""
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), nan (a gradient), disk_full.
+    Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
     node: Annotated[str | None, TEXT] = None
     """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
     data_center: Annotated[str | None, TEXT] = None
@@ -65,8 +71,13 @@ class Fault(Section):
     """rate: the link's rate meanwhile."""
     loss: Annotated[float | None, SHARE] = None
     """loss: share of packets lost meanwhile."""
+    burst: Annotated[float | None, number(1, 1000)] = None
+    """loss: mean length of a burst of losses, in packets (Gilbert-Elliott)."""
     delay: Annotated[float | None, DELAY] = None
     """delay: the link's one-way delay meanwhile."""
+    share: Annotated[float | None, SHARE] = None
+    """corrupt: share of packets with one wrong bit. duplicate: of those that arrive twice. reorder: of those that
+    overtake others."""
     rounds: Annotated[int | None, integer(1, 10_000_000)] = None
     """disk_full: for how many rounds."""
 
@@ -135,14 +146,18 @@ def _repetition(fault: Fault) -> Iterator[Found]:
 
 
 def _how(fault: Fault) -> Iterator[Found]:
-    for kind, key in _VALUES.items():
+    needed = _VALUES.get(fault.kind)
+    takes = (needed, *_OPTIONAL.get(fault.kind, ()))
+    for key in dict.fromkeys((*_VALUES.values(), *(key for keys in _OPTIONAL.values() for key in keys))):
         given: Any = getattr(fault, key)
-        if given is not None and fault.kind != kind:
+        if given is not None and key not in takes:
             yield Found((key,), f"has no effect on '{fault.kind}'", "remove it")
-        if given is None and fault.kind == kind and kind != "disk_full":
-            yield Found((), f"'{kind}' says no {key}", f"write '{key}: …'")
+        if given is None and key == needed and fault.kind != "disk_full":
+            yield Found((), f"'{fault.kind}' says no {key}", f"write '{key}: …'")
     if fault.kind in _NEEDS_END and fault.duration is None:
         yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
+    if fault.kind == "join" and fault.duration is not None:
+        yield Found(("for",), "has no effect on 'join'", "remove it; a fault of kind 'kill' takes a node away")
     if fault.kind in ROUND_KINDS and fault.duration is not None:
         hint = "remove it" if fault.kind == "nan" else "write 'rounds'"
         yield Found(("for",), f"has no effect on '{fault.kind}'", hint)

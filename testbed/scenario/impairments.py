@@ -27,7 +27,7 @@ class Impairments(Section):
     loss_burst: Annotated[float, number(1, 1000)] = 1.0
     """Mean length of a burst of losses, in packets (Gilbert-Elliott); 1 means independent losses."""
     corruption: Annotated[float, LOSS] = 0.0
-    """Share of packets with one wrong bit. Emulated with netem only."""
+    """Share of packets with one wrong bit, which the receiver's checksum finds."""
     duplication: Annotated[float, LOSS] = 0.0
     """Share of packets that arrive twice. Emulated with netem only."""
     reordering: Annotated[float, LOSS] = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.errors import NodeLost
-from testbed.plan.fault_clock import Due, FaultClock
+from testbed.plan.fault_clock import DONE_TO_NODES, Due, FaultClock
 from testbed.plan.model import Plan
 from testbed.plan.silence import silences
 from testbed.simulation.clock import Clock
@@ -67,10 +67,10 @@ class Faults:
         self._arm()
 
     def _do(self, due: Due) -> None:
-        for node in due.fault.targets if due.fault.kind in ("kill", "pause") else ():
+        for node in due.fault.targets if due.fault.kind in DONE_TO_NODES else ():
             if due.fault.kind == "kill" and due.begins:
                 self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
-            elif due.fault.kind == "kill":
+            elif due.fault.kind in ("kill", "join"):
                 self._nodes.revive(node)
             elif due.begins:
                 self._pause(node, due)

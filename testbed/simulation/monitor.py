@@ -94,7 +94,7 @@ class Links:
         """Training starts, or started at ``start_s``: time 0 of all traces. What has passed by now is passed over."""
         for link in self._paths.links:
             plan: LinkPlan = link.plan
-            for what in ("rate", "delay", "loss", "state"):
+            for what in ("rate", "delay", "loss", "state", "corruption"):
                 series: Series | None = getattr(plan, f"{what}_trace")
                 if series is not None:
                     self._follow(link, what, series, start_s)
@@ -134,7 +134,7 @@ class Links:
         elif what == "delay":
             link.delay_s = value
         else:
-            link.loss = value
+            setattr(link, what, value)  # loss, corruption
         for path in self._paths.crossing(link):
             path.refresh()
         for connection in self._connections[link.number]:

@@ -26,6 +26,7 @@ class WanLink:
     rate_bps: float
     delay_s: float
     loss: float
+    corruption: float  # whose packets a checksum finds: they are lost as well
     up: bool = True
     taken_bps: float = 0.0  # by background datagrams
 
@@ -44,7 +45,7 @@ class SitePath:
     def refresh(self) -> None:
         """Sum up the links anew."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
-        self.loss = 1.0 - math.prod(1.0 - link.loss for link in self.links)
+        self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
         if self.links:
             self.queue_bytes = min(self.links, key=lambda link: link.rate_bps).plan.queue_bytes
 
@@ -55,7 +56,7 @@ class Paths:
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
         self.goodput = goodput
         self.links = [
-            WanLink(number, link, link.rate_bps, link.delay_s, link.loss)
+            WanLink(number, link, link.rate_bps, link.delay_s, link.loss, link.corruption)
             for number, link in enumerate(plan.network.links)
         ]
         self._by_name = {link.plan.name: link for link in self.links}

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.plan.fault_clock import FaultClock, needed_with
+from testbed.messages import Kind, Message
+from testbed.plan.fault_clock import FaultClock, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
@@ -90,7 +91,7 @@ def simulate(
     simulation = Simulation(plan, run_directory, on_progress, options or SimulationOptions())
     try:
         simulation.start(make_role)
-        with _little_collecting():
+        with little_collecting():
             simulation.run()
     except KeyboardInterrupt:
         simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
@@ -138,8 +139,12 @@ class Simulation:
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
         self._make_role = make_role
+        late = late_comers(self._plan)
         for node in self._plan.nodes:
-            self._begin(node.name)
+            if node.name in late:
+                self._finish(node.name, None, None)
+            else:
+                self._begin(node.name)
         self._links.start_sampling()
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)
@@ -191,6 +196,8 @@ class Simulation:
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
         world.on_failure = partial(self._on_failure, node.name)
+        if node.name == monitor_of(self._plan):
+            world.on_missed = self._on_missed
         world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
         world.process = Thread(self._host) if self._host else None
         if node.name in self._members:
@@ -250,6 +257,11 @@ class Simulation:
             self.exits[name] = NodeExit(result, error, self.clock.now)
             self._worlds[name].close()
 
+    def _on_missed(self, message: Message) -> None:
+        """A node that registers when all is over is turned away, and ends, as it would at a closed port."""
+        if message.kind is Kind.REGISTER and self._plan.recovery.on_failure == "continue":
+            self._finish(message.sender, None, None)
+
     def kill(self, node: str, error: NodeLost) -> None:
         """A fault: the node is gone, and the run with it, unless the others go on."""
         if node not in self.exits:
@@ -268,7 +280,8 @@ class Simulation:
 
     def pause(self, node: str, until_s: float) -> None:
         """A fault: the node stands still."""
-        self._worlds[node].pause(until_s)
+        if node not in self.exits:
+            self._worlds[node].pause(until_s)
 
     def revive(self, node: str) -> None:
         """A fault is over: a new process of that name, if the others have gone on and still do."""
@@ -339,9 +352,15 @@ def _is_brief(plan: Plan) -> bool:
 
 
 @contextmanager
-def _little_collecting() -> Iterator[None]:
-    """What stands when a run begins stays to its end: the collector need not look at it over and over."""
+def little_collecting() -> Iterator[None]:
+    """What stands when a run begins stays to its end: the collector need not look at it over and over.
+
+    Around many short runs it counts for all of them, for looking at everything once costs more than such a run.
+    """
     thresholds = gc.get_threshold()
+    if thresholds[0] == _GARBAGE_EVERY:
+        yield
+        return
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE_EVERY, *thresholds[1:])

@@ -91,6 +91,7 @@ class SimulatedWorld:
         self.process: Thread | None = None  # where all nodes share a machine's cores
         self.crew: Crew | None = None  # the members, where this node stands for several
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+        self.on_missed: Callable[[Message], None] = lambda message: None  # told of what comes when the node has ended
 
     @property
     def copies(self) -> int:
@@ -206,6 +207,7 @@ class SimulatedWorld:
 
     def _hand_over(self, letter: Letter) -> None:
         if self.ended:
+            self.on_missed(letter.message)
             return
         if self._paused_until_s > self._clock.now:
             self._clock.at(self._paused_until_s, lambda _: self._hand_over(letter))
@@ -320,7 +322,10 @@ class SimulatedWorld:
             if inspect.getcoroutinestate(coroutine) in (inspect.CORO_SUSPENDED, inspect.CORO_CREATED):
                 coroutine.close()
         self._running.clear()
+        missed = list(self._inbox)
         self._inbox.clear()
+        for message in missed:
+            self.on_missed(message)
 
     # ---- computation --------------------------------------------------------------------------------------------
 

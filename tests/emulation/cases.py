@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,7 @@ def duplicated(share: float) -> int:
 
 
 def corrupted(share: float) -> int:
-    """How many of 500 datagrams arrive on a link that spoils some; with netem only."""
+    """How many of 500 datagrams arrive on a link that spoils some."""
     return _arrivals({"corruption": share})
 
 
@@ -270,6 +270,22 @@ def outage() -> dict[str, Any]:
         downed = len(rtts(net, "dc0/worker0", "dc1/worker0", 5))
         net.shaper.set_up("dc1>dc0", True)
         return {"answered": len(pair.rtts_s), "down": downed, "up": len(rtts(net, "dc0/worker0", "dc1/worker0", 5))}
+
+
+def impaired() -> dict[str, Any]:
+    """Echoes every 10 ms over a link that spoils packets from 0.5 s to 1 s, and lets half overtake from then on."""
+    traces = {
+        "corruption_trace": Series(times_s=(0.0, 0.5, 1.0), values=(0.0, 0.5, 0.0)),
+        "reordering_trace": Series(times_s=(0.0, 1.0), values=(0.0, 0.5)),
+        "burst_trace": Series(times_s=(0.0, 0.5), values=(1.0, 5.0)),
+    }
+    with emulation(with_link(plan({("dc0", "dc1"): {"delay_s": 0.05}}), "dc0>dc1", **traces)) as net:
+        assert net.shaper is not None
+        net.start(time.monotonic())
+        pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
+        ping([pair], 150, 0.01, 0.5)
+        net.finish()
+        return {"rtts_s": pair.rtts_s, "path": asdict(net.shaper.path_of("dc0>dc1"))}
 
 
 def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:

@@ -100,6 +100,13 @@ def test_a_link_goes_down_and_comes_back() -> None:
     assert (seen["down"], seen["up"]) == (0, 5)
 
 
+def test_faults_of_packets_begin_and_end_on_time() -> None:
+    seen = run("impaired")
+    assert 110 <= len(seen["rtts_s"]) <= 140, "of fifty, half were spoilt"
+    early = [rtt_s for rtt_s in seen["rtts_s"] if rtt_s < 0.08]
+    assert 12 <= len(early) <= 38, "of the last fifty, half skipped one of the two delays"
+
+
 def test_a_lans_delay_is_made_when_it_is_long() -> None:
     seen = run("slow_lan", delay_s=0.003)
     assert statistics.median(seen["lan_s"]) == pytest.approx(0.006, abs=0.0015)

@@ -244,6 +244,18 @@ def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) ->
     assert line.arrive([1, 2], 0) == [1, 2] and line.early == []  # a link that is down lets nothing pass
 
 
+def test_spoilt_packets_are_lost_beside_the_others() -> None:
+    table = Table.create(1)
+    line = Line(table.row(0), seed=1)
+    line.cells[Column.CORRUPT_PPB] = PARTS_PER_BILLION // 5
+    line.cells[Column.LOSS_PPB], line.cells[Column.BURST_MILLI] = PARTS_PER_BILLION // 10, 4000
+    lost = line.arrive(range(20_000), 0)
+    assert len(set(lost)) == len(lost) == line.cells[Column.LOST]
+    assert len(lost) == pytest.approx(20_000 * (1 - 0.9 * 0.8), rel=0.05)
+    line.cells[Column.CORRUPT_PPB] = 0
+    assert len(line.arrive(range(20_000), 0)) == pytest.approx(2_000, rel=0.15)
+
+
 def test_a_link_goes_down_and_up_and_keeps_its_loss() -> None:
     settings = plan({("dc0", "dc1"): {"loss": 0.01, "loss_burst_packets": 3.0, "reordering": 0.2}})
     table = Table.create(2)
@@ -272,6 +284,9 @@ def test_what_only_netem_can_do_is_refused_by_name() -> None:
     refuse_unsupported(settings, "netem")
     with pytest.raises(CapabilityError, match=r"dc0>dc1: duplication of 0.02; dc1>dc0: .*modprobe sch_netem"):
         refuse_unsupported(settings, "nfqueue")
+    later = Series(times_s=(0.0, 5.0, 6.0), values=(0.0, 0.3, 0.0))
+    with pytest.raises(CapabilityError, match=r"dc1>dc0: duplication of 0.3"):
+        refuse_unsupported(with_link(plan({("dc0", "dc1"): {}}), "dc1>dc0", duplication_trace=later), "nfqueue")
 
 
 def test_netems_words_and_structures() -> None:

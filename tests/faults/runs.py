@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,14 @@ class Ended:
     told: list[dict[str, Any]]
 
     def events(self, *kinds: str, node: str | None = None) -> list[dict[str, Any]]:
+        return [event for event in self._events if event["kind"] in kinds and node in (None, event["node"])]
+
+    @cached_property
+    def _events(self) -> list[dict[str, Any]]:
         found = []
         for path in sorted((self.directory / "events").glob("*.jsonl")):
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
             name = path.stem.replace(".", "/")
-            found += [{"node": name, **line} for line in lines if line["kind"] in kinds and node in (None, name)]
+            found += [{"node": name, **json.loads(line)} for line in path.read_text().splitlines()]
         return sorted(found, key=lambda event: event["t"])
 
     def hashes(self) -> set[str]:

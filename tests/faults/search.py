@@ -7,129 +7,144 @@ short as it can be, as the command that repeats it: ``--only SEED``.
 from __future__ import annotations
 
 import argparse
+import gc
+import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from random import Random
 
-from testbed.errors import RunFailed
-from tests.faults.runs import Ended, faults, run
+from testbed.errors import NodeLost, RunFailed
+from testbed.simulation.run import little_collecting
+from tests.faults.runs import Ended, run
+from tests.faults.schedules import ROUNDS, Case, case, techniques
 
-AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
-SYNCHRONOUS: dict[str, tuple[str, ...]] = {
-    "fsa": (),
-    "ps": ("paradigm=ps",),
-    "hfa": ("sync={kind: hfa, k1: 2, k2: 3}", AT_WORKER),
-    "diloco": ("sync={kind: diloco, h: 2}", AT_WORKER),
-    "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}",),
-    "fp16": ("codec=fp16",),
-    "p3": ("order={kind: p3, slice: 2 KiB, overlap: none}",),
-}
-OTHERS: dict[str, tuple[str, ...]] = {
-    "mixedsync": ("sync=mixedsync",),
-    "tap": ("sync=tap",),
-    "ssp": ("paradigm=ps", "sync={kind: ssp, staleness: 2}"),
-}
-TECHNIQUES = SYNCHRONOUS | OTHERS
-EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "east", "west")
-ANYBODY = (*EXPENDABLE, "hub/global0", "hub/scheduler")
-LINKS = ("hub<>east", "hub>west", "west>hub")
+MEMORY = Path("/dev/shm")  # files there cost no disk
+PORTION = 25  # schedules that a process takes at a time
+Calm = dict[tuple[str, ...], set[str]]  # hashes of runs to which nothing happened, by overrides
 
 
-class Schedule:
-    """What ``seed`` makes: a technique, a policy, and some faults."""
-
-    def __init__(self, seed: int) -> None:
-        chance = Random(f"schedule/{seed}")
-        self.name = chance.choice(sorted(TECHNIQUES))
-        self.policy = chance.choice(("restart", "continue"))
-        self.faults = [self._fault(chance) for _ in range(chance.randint(1, 4))]
-
-    def _fault(self, chance: Random) -> str:
-        at = f"at: {chance.randint(0, 1500)} ms"
-        kind = chance.choice(("kill", "kill", "kill", "pause", "down", "rate", "slow"))
-        for_ = f"for: {chance.randint(50, 800)} ms"
-        if kind in ("down", "rate"):
-            rate = ", rate: 200 kbit/s" if kind == "rate" else ""
-            return f"kind: {kind}, link: {chance.choice(LINKS)}, {at}, {for_}{rate}"
-        whom = chance.choice(ANYBODY if self.policy == "restart" else EXPENDABLE)
-        target = f"node: {whom}" if "/" in whom else f"data_center: {whom}"
-        if kind == "slow":
-            return f"kind: slow, node: '*/worker*', pick: 2, {at}, {for_}, factor: 5"
-        ends = f", {for_}" if kind == "pause" or chance.random() < 0.6 else ""
-        return f"kind: {kind}, {target}, {at}{ends}"
-
-    def overrides(self, texts: list[str]) -> tuple[str, ...]:
-        recovery = f"recovery={{on_failure: {self.policy}, delay: 100 ms, max_restarts: 9}}"
-        return (*TECHNIQUES[self.name], recovery, faults(*texts))
-
-
-def broken(schedule: Schedule, texts: list[str], calm: dict[str, set[str]]) -> str:
-    """Which invariant the schedule breaks, with these of its faults; empty if none."""
-    directory = Path(tempfile.mkdtemp())
+def broken(tried: Case, calm: Calm) -> str:
+    """Which invariant it breaks; empty if none."""
+    directory = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
     try:
-        if schedule.name not in calm:
-            calm[schedule.name] = run(directory / "calm", *TECHNIQUES[schedule.name]).hashes()
-        return _judged(schedule, run(directory / "hit", *schedule.overrides(texts)), calm[schedule.name])
+        if tried.exact and tried.calm not in calm:
+            calm[tried.calm] = run(directory / "calm", *tried.calm).hashes()
+        return _judged(tried, run(directory / "hit", *tried.overrides), calm.get(tried.calm, set()))
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}"
     finally:
         shutil.rmtree(directory)
 
 
-def _judged(schedule: Schedule, ended: Ended, calm: set[str]) -> str:
+def _judged(tried: Case, ended: Ended, calm: set[str]) -> str:
+    if ended.error is not None and not _may_end_so(tried, ended.error):
+        return f"{type(ended.error).__name__}: {ended.error}"
     if ended.error is not None:
-        nobody_left = isinstance(ended.error, RunFailed) and "no worker is left" in str(ended.error)
-        return "" if nobody_left and schedule.policy == "continue" else f"{type(ended.error).__name__}: {ended.error}"
-    if schedule.policy == "restart" and schedule.name in SYNCHRONOUS and ended.hashes() != calm:
+        return _versions(ended) or _once(ended)
+    if tried.exact and tried.policy != "continue" and tried.on_nan == "abort" and ended.hashes() != calm:
         return "other bits than without faults"
-    if schedule.name in SYNCHRONOUS and len(calm) == 1 and len(ended.hashes()) != 1:
+    if tried.exact and len(calm) == 1 and len(ended.hashes()) != 1:
         return "survivors hold different values"
-    return _versions(ended) or _rounds(schedule, ended)
+    return _versions(ended) or _once(ended) or _rounds(ended)
+
+
+def _may_end_so(tried: Case, error: BaseException) -> bool:
+    """The errors that a policy promises."""
+    if isinstance(error, NodeLost):
+        return tried.policy == "abort"
+    promised = {"continue": "no worker is left", "restart": "times in a row", "abort": "times in a row"}
+    return isinstance(error, RunFailed) and promised[tried.policy] in str(error)
 
 
 def _versions(ended: Ended) -> str:
-    """They go back at restarts only."""
-    restarts = [event["t"] for event in ended.events("restart")]
-    last: dict[tuple[int, int], int] = {}
-    for update in ended.events("update"):
-        where = (update["key"], sum(t <= update["t"] for t in restarts))
+    """They go back at restarts only, and grow by one."""
+    last: dict[tuple[str, int, int], int] = {}
+    for update, era in _updates(ended):
+        where = (update["node"], update["key"], era)
         if update["version"] != last.get(where, update["version"] - 1) + 1:
             return f"version {update['version']} of key {update['key']} after {last[where]}"
         last[where] = update["version"]
     return ""
 
 
-def _rounds(schedule: Schedule, ended: Ended) -> str:
+def _once(ended: Ended) -> str:
+    """A contribution to a round of a key is applied at most once."""
+    seen = set()
+    for update, era in _updates(ended):
+        for member in update["contributors"]:
+            what = (update["node"], update["key"], update["round"], member, era)
+            if what in seen:
+                return f"round {update['round']} of key {update['key']} of {member} was applied twice"
+            seen.add(what)
+    return ""
+
+
+def _updates(ended: Ended) -> Iterator[tuple[dict[str, object], int]]:
+    """Each with the number of restarts and returns before it: who comes back may begin with a round it once began."""
+    begins = [event["t"] for event in ended.events("restart")]
+    begins += [event["t"] for event in ended.events("epoch") if event["begins"]]
+    for update in ended.events("update"):
+        yield update, sum(t <= update["t"] for t in begins)
+
+
+def _rounds(ended: Ended) -> str:
     """Who was never hit has done every round."""
     gone = {name for event in ended.events("epoch") for name in event["targets"].split(", ")}
-    for node in ended.plan.with_role("worker"):
-        if node.name not in gone and sorted(set(ended.rounds(node.name))) != list(range(13)):
+    for node in ended.plan.training_workers:
+        if node.name not in gone and sorted(set(ended.rounds(node.name))) != list(range(ROUNDS)):
             return f"{node.name} has left out rounds"
     return ""
 
 
-def shrunk(schedule: Schedule, calm: dict[str, set[str]]) -> list[str]:
-    """The faults without those that are not needed to break it."""
-    texts = list(schedule.faults)
-    for text in list(texts):
-        fewer = [each for each in texts if each is not text]
-        if fewer and broken(schedule, fewer, calm):
-            texts = fewer
-    return texts
+def shrunk(tried: Case, calm: Calm) -> Case:
+    """Without the faults that are not needed to break it."""
+    for text in tried.faults:
+        fewer = tried.but(*(each for each in tried.faults if each != text))
+        if fewer.faults and broken(fewer, calm):
+            tried = fewer
+    return tried
 
 
-def search(seeds: range, calm: dict[str, set[str]]) -> list[str]:
-    """A line for every schedule that breaks something."""
+def search(cases: Iterable[Case], calm: Calm) -> list[str]:
+    """A text for every schedule that breaks something."""
     found = []
-    for seed in seeds:
-        schedule = Schedule(seed)
-        why = broken(schedule, schedule.faults, calm)
+    for tried in cases:
+        why = broken(tried, calm)
         if why:
-            texts = "; ".join(shrunk(schedule, calm))
-            found.append(
-                f"{schedule.name}, {schedule.policy}: {why}\n  {texts}\n  python -m tests.faults.search --only {seed}"
+            least = shrunk(tried, calm)
+            texts = "\n".join(
+                f"  {text}" for text in (*least.technique, f"checkpoint.every={least.every}", *least.faults)
             )
+            again = f"python -m tests.faults.search --only {tried.seed}"
+            found.append(f"{least.policy}: {why}\n{texts}\n  {again}")
     return found
+
+
+# ---- many of them ---------------------------------------------------------------------------------------------------
+
+_CALM: Calm = {}  # a process' own
+
+
+def _portion(seeds: range) -> list[str]:
+    with little_collecting():
+        found = search(map(case, seeds), _CALM)
+    gc.collect()
+    return found
+
+
+def in_processes(seeds: range, processes: int) -> Iterator[list[str]]:
+    """What each portion of the seeds has found, searched by processes forked from this one, which is warm by then."""
+    portions = [seeds[at : at + PORTION] for at in range(0, len(seeds), PORTION)]
+    techniques()
+    broken(case(0), _CALM)
+    gc.collect()
+    gc.freeze()
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_portion, portions)
 
 
 def main() -> None:
@@ -137,14 +152,16 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
-    seeds = range(given.seed, given.seed + given.schedules)
-    calm: dict[str, set[str]] = {}
-    for seed in seeds if given.only is None else range(given.only, given.only + 1):
-        for line in search(range(seed, seed + 1), calm):
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"searched {len(seeds) if given.only is None else 1} schedules\n")
+    seeds = range(given.seed, given.seed + given.schedules) if given.only is None else range(given.only, given.only + 1)
+    began_s, count = time.monotonic(), 0
+    for found in in_processes(seeds, given.processes):
+        count += len(found)
+        sys.stdout.writelines(f"{text}\n" for text in found)
+        sys.stdout.flush()
+    took_s = time.monotonic() - began_s
+    sys.stdout.write(f"searched {len(seeds)} schedules in {took_s:.0f} s: {count} broke an invariant\n")
 
 
 if __name__ == "__main__":

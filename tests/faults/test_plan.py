@@ -84,6 +84,40 @@ def test_it_happens_again_and_again() -> None:
     assert link(plan, "east>hub").state_trace is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("text", "trace", "value"),
+    [
+        ("kind: corrupt, share: 10 %", "corruption_trace", 0.1),
+        ("kind: duplicate, share: 10 %", "duplication_trace", 0.1),
+        ("kind: reorder, share: 25 %", "reordering_trace", 0.25),
+        ("kind: loss, loss: 10 %, burst: 8", "burst_trace", 8.0),
+        ("kind: loss, loss: 10 %, burst: 8", "loss_trace", 0.1),
+    ],
+)
+def test_what_happens_to_packets_ends_as_the_link_was(text: str, trace: str, value: float) -> None:
+    plan = plan_of(faults(f"{text}, link: hub>east, at: 2 s, for: 1 s"), "run.on=emulate", on="emulate")
+    usual = 1.0 if trace == "burst_trace" else 0.0
+    series = getattr(link(plan, "hub>east"), trace)
+    assert (series.times_s, series.values) == ((0, 2, 3), (usual, value, usual))
+    assert getattr(link(plan, "east>hub"), trace) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "says"),
+    [
+        ("kind: duplicate, share: 1 %", "simulate", "in virtual time data flow without packets"),
+        ("kind: reorder, share: 1 %", "simulate", "in virtual time data flow without packets"),
+        ("kind: corrupt, share: 1 %", "local", "hit links, and loopback has none"),
+        ("kind: corrupt", "simulate", "'corrupt' says no share"),
+        ("kind: corrupt, share: 1 %, burst: 3", "simulate", "burst: has no effect on 'corrupt'"),
+        ("kind: loss, loss: 1 %, share: 3 %", "simulate", "share: has no effect on 'loss'"),
+    ],
+)
+def test_what_means_nothing_there_is_refused(text: str, on: str, says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        plan_of(faults(f"{text}, link: hub>east, {AT}"), f"run.on={on}", on=on)
+
+
 def test_slow_multiplies_and_ends() -> None:
     plan = plan_of(faults("kind: slow, node: west/worker0, at: 2 s, for: 1 s, factor: 3"))
     assert plan.node("west/worker0").device.slowdown == Series(times_s=(0, 2, 3), values=(1, 3, 1), source="slow")

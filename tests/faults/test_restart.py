@@ -120,6 +120,18 @@ def test_a_pause_costs_time_and_nothing_else(calm: dict[tuple[str, ...], set[str
     assert 3.7 < ends[0] - ends[1] <= 4.0
 
 
+def test_spoilt_packets_cost_time_and_nothing_else(calm: dict[tuple[str, ...], set[str]], tmp_path: Path) -> None:
+    """In virtual time as losses are, which they are to TCP."""
+    expected, wide = undisturbed(calm, tmp_path), ("training.model={kind: mlp, hidden: 400}",)
+    ends = []
+    for kind in ("corrupt, share", "loss, loss"):
+        fault = faults(f"kind: {kind}: 10 %, data_center: west, at: 0 s, for: 60 s")
+        spoilt, same = run(tmp_path / kind, *wide, fault), run(tmp_path / f"{kind} small", fault)
+        assert spoilt.error is None and same.hashes() == expected
+        ends.append(spoilt.events("round", node="hub/worker0")[-1]["t"])
+    assert ends[0] == ends[1] > 2 * run(tmp_path / "wide", *wide).events("round", node="hub/worker0")[-1]["t"]
+
+
 @pytest.mark.parametrize(
     "fault",
     ["kind: pause, node: west/server0, at: 1 s, for: 20 s", "kind: down, link: west>hub, at: 1 s, for: 20 s"],

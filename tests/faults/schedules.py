@@ -1,0 +1,121 @@
+"""What a seed makes: a technique, a policy, and some faults; all of it texts that a scenario would say.
+
+Half of the techniques are of a covering array: every value of every axis beside every value of every other that it
+goes with. The other half differ from the defaults on one axis only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+
+from testbed.errors import ScenarioError
+from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides, refusals
+from testbed.scenario.sync_rules import ASYNCHRONOUS
+from tests.faults.runs import faults, plan_of
+
+ROUNDS = 8
+SMALL = (f"training.iterations={ROUNDS}", "training.batch=8")
+POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
+LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
+EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "east", "west")
+ANYBODY = (*EXPENDABLE, "east/server0", "hub/global0", "hub/scheduler")
+LINKS = ("hub<>east", "hub>west", "west>hub")
+LATE = ("east/worker0", "east/worker1", "west/worker0")
+VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
+LINK_KINDS = ("down", *VALUES)
+KINDS = ("kill", "kill", "kill", "kill", "pause", "slow", "join", "nan", "disk_full", *LINK_KINDS)
+NEEDS = {"join": "continue"}  # the policy that a kind needs
+SERVERS = {"east/server0": ("hips",), "hub/global0": ("hips", "ps")}  # the paradigms that have them
+
+
+@dataclass(frozen=True)
+class Case:
+    """One schedule. ``exact``: whether the values do not depend on when things happen."""
+
+    technique: tuple[str, ...]
+    policy: str
+    every: int  # rounds between checkpoints; 0: none
+    faults: tuple[str, ...]
+    exact: bool
+    seed: int = -1
+
+    @property
+    def calm(self) -> tuple[str, ...]:
+        """The same job, to which nothing happens."""
+        return (*SMALL, *self.technique)
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        recovery = f"on_failure: {self.policy}, delay: 100 ms, max_restarts: 9, on_nan: {self.on_nan}"
+        return (*self.calm, f"checkpoint.every={self.every}", f"recovery={{{recovery}}}", faults(*self.faults))
+
+    @property
+    def on_nan(self) -> str:
+        return "skip" if any("kind: nan" in fault for fault in self.faults) else "abort"
+
+    def but(self, *texts: str) -> Case:
+        """With these faults instead."""
+        return replace(self, faults=texts)
+
+
+@cache
+def techniques() -> tuple[tuple[Combination, ...], tuple[Combination, ...]]:
+    """Rows in which any two axes meet in every way; and those that differ from the defaults on one axis only."""
+    single = [{axis: kind} for axis, kinds in AXES.items() for kind in kinds]
+    return tuple(covering(1)), tuple({**DEFAULTS, **one} for one in single if not refusals(one))
+
+
+def is_exact(row: Combination) -> bool:
+    """Whether its values are the same whatever takes how long, so that a run with restarts ends with equal bits."""
+    timed = row["sync"] in (*ASYNCHRONOUS, "esync") or row["order"] == "dgt" or row["paradigm"] == "gossip"
+    return not timed and row["overlay"] == "star"
+
+
+def case(seed: int) -> Case:
+    """The schedule of that seed, one that the validator lets pass."""
+    chance = Random(f"schedule/{seed}")
+    while True:
+        row = chance.choice(chance.choice(techniques()))
+        drawn = _drawn(chance, row, seed)
+        if drawn.faults and passes(drawn.technique, drawn.policy, drawn.every, drawn.on_nan):
+            return drawn
+
+
+def _drawn(chance: Random, row: Combination, seed: int) -> Case:
+    policy, every = chance.choice(POLICIES), chance.choice((0, 0, 1, 3))
+    whom = [name for name in ANYBODY if name in EXPENDABLE or policy != "continue"]
+    whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
+    kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
+    texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
+    return Case(tuple(overrides(row)), policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed)
+
+
+@cache
+def passes(technique: tuple[str, ...], policy: str, every: int, on_nan: str) -> bool:
+    """Whether a scenario may say so."""
+    drawn = Case(technique, policy, every, ("kind: kill, node: west/worker0, at: 0 s",), False)
+    texts = [text.replace("on_nan: abort", f"on_nan: {on_nan}") for text in drawn.overrides]
+    try:
+        plan_of(*texts)
+    except ScenarioError:
+        return False
+    return True
+
+
+def _fault(chance: Random, kind: str, whom: str) -> str:
+    begins = f"at: {chance.randint(0, LAST_MS)} ms"
+    lasting = f"{begins}, for: {chance.randint(50, LONGEST_MS)} ms"
+    node = f"node: {whom}" if "/" in whom else f"data_center: {whom}"
+    if kind in LINK_KINDS:
+        return f"kind: {kind}, link: {chance.choice(LINKS)}, {lasting}{VALUES.get(kind, '')}"
+    texts = {
+        "kill": f"{node}, {lasting if chance.random() < 0.6 else begins}",
+        "pause": f"{node}, {lasting}",
+        "join": f"node: {chance.choice(LATE)}, {begins}",
+        "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",
+        "nan": f"node: '*/worker*', pick: 1, round: {chance.randint(0, ROUNDS - 1)}",
+        "disk_full": f"node: '*', pick: 1, round: {chance.randint(0, ROUNDS)}, rounds: 2",
+    }
+    return f"kind: {kind}, {texts[kind]}"

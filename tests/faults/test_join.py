@@ -1,0 +1,103 @@
+"""Workers and data centres that are not there from the start, and join a run under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.plan.fault_clock import late_comers
+from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
+from tests.faults.test_continue import LAST, SAME_VALUES, TECHNIQUES
+
+JOINS = {
+    "worker": ("kind: join, node: east/worker1, round: 3", ("east/worker1",)),
+    "data centre": ("kind: join, data_center: east, round: 3", ("east/worker0", "east/worker1", "east/server0")),
+}
+
+
+def took_part(ended: Ended, joining: tuple[str, ...], name: str) -> None:
+    assert ended.error is None
+    for node in ended.plan.with_role("worker"):
+        rounds = ended.rounds(node.name)
+        if node.name not in joining:
+            assert rounds == list(range(LAST + 1)), node.name
+        elif name not in ("tap", "hfa"):  # whose others may be through by then; which goes by its rounds on the WAN
+            assert rounds == list(range(rounds[0], LAST + 1)) and rounds[0] > 2, node.name
+
+
+@pytest.mark.parametrize("who", JOINS)
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_who_joins_takes_part_from_then_on(tmp_path: Path, name: str, who: str) -> None:
+    fault, joining = JOINS[who]
+    if name in ("ps", "ssp"):  # one tier: without local servers
+        joining = tuple(node for node in joining if "server" not in node)
+    ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(fault))
+    took_part(ended, joining, name)
+    assert len(ended.hashes()) == 1 or name not in SAME_VALUES
+    epochs = ended.events("epoch")
+    assert {event["targets"] for event in epochs} == set(joining)
+    assert all(event["begins"] and event["message"] == "it has joined" for event in epochs)
+
+
+def test_before_that_it_counts_as_missing(tmp_path: Path) -> None:
+    """The others stand for it, so that the learning rate means the same throughout."""
+    ended = run(tmp_path, CONTINUE, faults(JOINS["worker"][0]))
+    first = ended.rounds("east/worker1")[0]
+    partial = ended.events("partial", node="east/server0")
+    assert {event["round"] for event in partial} == set(range(first))
+    assert {(event["targets"], event["factor"]) for event in partial} == {("east/worker1", 2.0)}
+
+
+def test_a_server_comes_with_the_first_of_its_workers() -> None:
+    one, other = "kind: join, node: east/worker0, at: 1 s", "kind: join, node: east/worker1, at: 2 s"
+    assert late_comers(plan_of(CONTINUE, faults(one))) == ("east/worker0",)
+    assert set(late_comers(plan_of(CONTINUE, faults(one, other)))) == {"east/worker0", "east/worker1", "east/server0"}
+    assert late_comers(plan_of()) == ()
+
+
+def test_two_workers_of_a_data_centre_one_after_the_other(tmp_path: Path) -> None:
+    both = faults("kind: join, node: east/worker0, round: 2", "kind: join, node: east/worker1, round: 6")
+    ended = run(tmp_path, CONTINUE, both)
+    assert ended.error is None and len(ended.hashes()) == 1
+    first, second = (ended.rounds(f"east/worker{number}") for number in (0, 1))
+    assert 2 < first[0] < second[0] and first[-1] == second[-1] == LAST
+
+
+def test_who_would_have_joined_after_the_end_did_not(tmp_path: Path) -> None:
+    ended = run(tmp_path, CONTINUE, faults("kind: join, data_center: west, at: 600 s"))
+    assert ended.error is None and not ended.events("epoch") and ended.rounds("west/worker0") == []
+
+
+def test_who_has_joined_may_die_and_come_back(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path, CONTINUE, faults(JOINS["data centre"][0], "kind: kill, node: east/worker0, round: 6, for: 200 ms")
+    )
+    assert ended.error is None and len(ended.hashes()) == 1
+    told = [event["message"] for event in ended.events("epoch") if event["targets"] == "east/worker0"]
+    assert told[0] == "it has joined" and told[-1] == "it is back" and len(told) == 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ((faults("kind: join, node: east/worker1, at: 1 s"),), "need a run whose members may change"),
+        ((CONTINUE, faults("kind: join, node: hub/worker0, at: 1 s")), "hub/worker0 gives the first values, so"),
+        ((CONTINUE, faults("kind: join, node: hub/global0, at: 1 s")), "no node matches 'hub/global0'"),
+        ((CONTINUE, faults("kind: join, node: east/worker1, at: 1 s, for: 2 s")), "has no effect on 'join'"),
+        (("paradigm=gossip", CONTINUE, faults("kind: join, node: east/worker1, at: 1 s")), "cannot go on without"),
+    ],
+)
+def test_where_nobody_may_join_it_is_refused(overrides: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        plan_of(*overrides)
+
+
+@pytest.mark.parametrize("who", JOINS)
+def test_a_process_joins_the_others(tmp_path: Path, who: str) -> None:
+    fault, joining = JOINS[who]
+    steady = ("device.variation=0 %", "device.step_time=50 ms")
+    ended = run(tmp_path, *steady, CONTINUE, faults(fault), on="local")
+    took_part(ended, joining, "fsa")
+    assert len(ended.hashes()) == 1 and len(ended.events("epoch")) == len(joining)
