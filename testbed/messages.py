@@ -6,6 +6,7 @@ sends these bytes, the virtual one counts them, so that the two agree to the byt
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 MAX_HEADER_BYTES = 65_536
 MAX_PARTS = 64
 MAX_DIMENSIONS = 8
+MAX_ELEMENTS = 1 << 40  # zeros not counted: beside a size of 0, any other would pass for nothing
 
 # magic(4) sequence(8) header length(4) body length(8), and the authentication code at the end
 FRAME_PREFIX_BYTES = 24
@@ -134,7 +136,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
             header.priority, header.channel, header.sender, header.sent_at_s,
         )  # fmt: skip
         sizes = [_part_bytes(code, shape) for code, shape in header.parts]
-    except (msgspec.DecodeError, ValueError, KeyError, OverflowError) as error:
+    except (msgspec.DecodeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise MalformedMessage(f"header: {error}") from error
     if len(sizes) > MAX_PARTS or sum(sizes) != body_bytes:
         raise MalformedMessage(f"{len(sizes)} parts of {sum(sizes)} bytes, but a body of {body_bytes}")
@@ -146,7 +148,6 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
 def _part_bytes(code: str, shape: tuple[int, ...]) -> int:
     if len(shape) > MAX_DIMENSIONS or any(size < 0 for size in shape):
         raise MalformedMessage(f"shape {shape}")
-    count = 1
-    for size in shape:
-        count *= size
-    return count * _DTYPES[code].itemsize
+    if math.prod(max(1, size) for size in shape) > MAX_ELEMENTS:
+        raise MalformedMessage(f"shape {shape}")
+    return math.prod(shape) * _DTYPES[code].itemsize

@@ -160,13 +160,18 @@ async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[by
     data = await _read(sock, length)
     if protocol != PROTOCOL:
         raise await _refusal(sock, Verdict.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}")
-    try:
-        hello = msgspec.msgpack.decode(data, type=Hello)
-    except msgspec.DecodeError as error:
-        raise ConnectionError(f"not a hello: {error}") from error
+    hello = decode_hello(data)
     if hello.run_id != credentials.run_id:
         raise await _refusal(sock, Verdict.WRONG_SECRET, f"it says that it is {hello.initiator[:40]!r}")
     return start, data, hello
+
+
+def decode_hello(data: bytes) -> Hello:
+    """Raises ``ConnectionError`` for what is none; it comes from somebody who has not shown yet who he is."""
+    try:
+        return msgspec.msgpack.decode(data, type=Hello)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
+        raise ConnectionError(f"not a hello: {error}") from error
 
 
 async def _refusal(sock: socket.socket, verdict: Verdict, detail: str) -> Refused:

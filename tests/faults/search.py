@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from testbed.errors import NodeLost, RunFailed
+from testbed.plan.fault_clock import late_comers
 from testbed.simulation.run import little_collecting
 from tests.faults.runs import Ended, run
 from tests.faults.schedules import ROUNDS, Case, case, techniques
@@ -94,6 +95,7 @@ def _updates(ended: Ended) -> Iterator[tuple[dict[str, object], int]]:
 def _rounds(ended: Ended) -> str:
     """Who was never hit has done every round."""
     gone = {name for event in ended.events("epoch") for name in event["targets"].split(", ")}
+    gone |= set(late_comers(ended.plan))
     for node in ended.plan.training_workers:
         if node.name not in gone and sorted(set(ended.rounds(node.name))) != list(range(ROUNDS)):
             return f"{node.name} has left out rounds"

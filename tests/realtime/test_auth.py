@@ -107,7 +107,15 @@ def test_only_who_knows_the_secret_is_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"TBH1\x00\x01\xff\xff", b"TBH1\x00\x01\x00\x04junk", b""], ids=repr
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"TBH1\x00\x01\xff\xff",
+        b"TBH1\x00\x01\x00\x04junk",
+        b"",
+        b"TBH1\x00\x01\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
+    ],
+    ids=repr,
 )
 def test_garbage_ends_the_handshake(garbage: bytes) -> None:
     async def hostile(sock: socket.socket) -> None:

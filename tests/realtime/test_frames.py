@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -131,6 +132,15 @@ def test_a_header_beyond_the_limit_is_refused() -> None:
 def test_a_header_that_is_no_message_is_refused() -> None:
     with pytest.raises(BadFrame, match="header"):
         feed(reader(), frame(b"\x93\x01\x02\x03"))
+    with pytest.raises(BadFrame, match="header"):
+        feed(reader(), frame(b"\x99\xa4push\xa3a/b\x01\x01\x01\x01\x00" + b"\x81\xa1a" * 20_000 + b"\xc0"))  # nested
+
+
+@pytest.mark.parametrize("shape", [[-1], [0, 2**64 - 1], [0, 2**40, 2**40], [1] * 9])
+def test_a_shape_that_no_tensor_has_is_refused(shape: list[int]) -> None:
+    header = ["push", "a/b", 1, 1, 0.0, 0, 0, {}, [["f4", shape]]]
+    with pytest.raises(BadFrame, match="shape"):
+        feed(reader(), frame(msgspec.msgpack.encode(header)))
 
 
 def test_garbage_is_refused_at_its_first_24_bytes() -> None:

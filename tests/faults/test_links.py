@@ -1,0 +1,68 @@
+"""Links that are down, crawl, or come and go in any order: it costs time, and nothing else, until it lasts too long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from testbed.errors import NodeLost
+from tests.faults.runs import Ended, faults, run
+
+LINKS = ("hub>east", "hub>west", "east>west", "east>hub", "west>hub", "west>east")
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run(tmp_path_factory.mktemp("calm"))
+
+
+def end_s(ended: Ended) -> float:
+    return float(ended.events("round", node="hub/worker0")[-1]["t"])
+
+
+@pytest.mark.parametrize("cut", ["data_center: west", "link: west>hub", "link: hub>west"])
+def test_a_short_outage_costs_its_time(tmp_path: Path, calm: Ended, cut: str) -> None:
+    """One way or both: nobody trains alone meanwhile, and nobody is declared dead."""
+    ended = run(tmp_path, faults(f"kind: down, {cut}, at: 300 ms, for: 5 s"))
+    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert 4.5 < end_s(ended) - end_s(calm) < 5.5
+    during = [event for event in ended.events("update") if 0.9 < event["t"] - ended.events("train")[0]["t"] < 5]
+    assert during == [], "FSA waits for the side that is cut off"
+
+
+def test_mixedsync_goes_on_meanwhile(tmp_path: Path) -> None:
+    ended = run(tmp_path, "sync=mixedsync", faults("kind: down, data_center: west, at: 300 ms, for: 5 s"))
+    assert ended.error is None
+    train_s = ended.events("train")[0]["t"]
+    during = {event["contributors"][0] for event in ended.events("update") if 0.5 < event["t"] - train_s < 5}
+    assert during == {"hub/server0", "east/server0"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_links_stop_one_by_one_and_come_back_in_any_order(tmp_path: Path, calm: Ended, seed: int) -> None:
+    """FoundationDB's swizzle-clogging."""
+    chance = Random(f"swizzle/{seed}")
+    stopped = chance.sample(LINKS, chance.randint(3, len(LINKS)))
+    back_ms = dict(zip(chance.sample(stopped, len(stopped)), range(2000, 9000, 700), strict=False))
+    texts = [
+        f"kind: down, link: {link}, at: {100 * number + 200} ms, for: {back_ms[link] - 100 * number - 200} ms"
+        for number, link in enumerate(stopped)
+    ]
+    ended = run(tmp_path, faults(*texts))
+    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert len(ended.events("fault")) == 2 * len(stopped)
+
+
+def test_slow_is_not_dead(tmp_path: Path, calm: Ended) -> None:
+    """A WAN at 20 kbit/s, for as long as it takes: far longer than ``dead_after``."""
+    ended = run(tmp_path, faults("kind: rate, link: '*', at: 300 ms, rate: 20 kbit/s"))
+    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert end_s(ended) > 2 * ended.plan.timeouts.dead_after_s
+
+
+def test_nothing_at_all_is(tmp_path: Path) -> None:
+    ended = run(tmp_path, faults("kind: down, link: '*', at: 300 ms"))
+    assert isinstance(ended.error, NodeLost) and "no sign of life for 10 s" in str(ended.error)
+    assert end_s(ended) < 1

@@ -1,0 +1,44 @@
+"""A node that runs out of memory: with an exception, or by the kernel's hand."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.errors import NodeLost, RunFailed
+from testbed.realtime.world import RealWorld
+from tests.contract.tiny import REMOTE, WORKER
+from tests.realtime.test_fleet import fleet, wait_long
+
+SIZE = 3 << 30
+
+
+async def greedy(world: RealWorld) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), -1))
+    torch.ones(SIZE // 4)
+
+
+async def taken_out(world: RealWorld) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does it
+
+
+def error_of(tmp_path: Path, role: Any) -> BaseException:
+    with pytest.raises(RunFailed) as caught:
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: role}).run()
+    return caught.value
+
+
+def test_an_allocation_that_fails_names_node_and_size(tmp_path: Path) -> None:
+    assert f"{WORKER}: RuntimeError" in (text := str(error_of(tmp_path, greedy))) and str(SIZE) in text
+
+
+def test_a_kill_by_the_kernel_is_told_as_what_it_probably_was(tmp_path: Path) -> None:
+    error = error_of(tmp_path, taken_out)
+    assert isinstance(error, NodeLost) and str(error) == f"{WORKER} was killed by signal 9, SIGKILL (out of memory?)"
