@@ -1,0 +1,234 @@
+"""Mechanisms switched off one by one: each has a test that then fails, or the test proves nothing.
+
+``python -m tests.faults.mutations`` runs them all, each in a process of its own that is forked from this one, and says
+which went unnoticed (``--only NAME``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hmac
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from testbed.realtime.auth import Hello, Verdict
+
+ROOT = Path(__file__).parents[2]
+Change = Callable[[Any], Any]  # the mechanism as it is, to what takes its place
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``place``: ``module:name`` or ``module:Class.name``. ``tests``: what must notice."""
+
+    place: str
+    change: Change
+    tests: tuple[str, ...]
+
+
+def always(value: Any) -> Change:
+    """A function that returns ``value`` whatever it is asked."""
+    return lambda before: lambda *args, **kwargs: value
+
+
+def instead(value: Any) -> Change:
+    return lambda before: value
+
+
+def _believing(before: Any) -> Any:
+    """``hmac``, to which every code is right."""
+    return SimpleNamespace(new=hmac.new, digest=hmac.digest, compare_digest=lambda one, other: True)
+
+
+def _any_sequence(before: Any) -> Any:
+    def check(self: Any, prefix: bytearray) -> Any:
+        self._sequence = int.from_bytes(prefix[4:12], "big")
+        return before(self, prefix)
+
+    return check
+
+
+def _any_size(before: Any) -> Any:
+    return lambda self, mac, max_body_bytes: before(self, mac, 1 << 62)
+
+
+def _never_full(before: Any) -> Any:
+    def on_caller(self: Any) -> None:
+        self._handshakes = 0
+        before(self)
+
+    return on_caller
+
+
+@contextlib.contextmanager
+def _in_place(path: Path) -> Iterator[Path]:
+    """Write where it is going to be read."""
+    yield path
+
+
+def _unverified(before: Any) -> Any:
+    return lambda path, digest: torch.load(path, weights_only=True)
+
+
+def _as_they_came(before: Any) -> Any:
+    """Contributions in the order of arrival, not of rank."""
+    return lambda self, members, key, round_, now_s: sorted(
+        before(self, members, key, round_, now_s), key=lambda each: each.arrived_s
+    )
+
+
+def _value_alone(before: Any) -> Any:
+    """An optimizer's state without its moments."""
+    return lambda self: {"value": self.value}
+
+
+async def _not_told(*args: Any) -> None:
+    return None
+
+
+def _kept(before: Any) -> Any:
+    return lambda self, step, number, gradients: gradients
+
+
+def _trusting(before: Any) -> Any:
+    return lambda data: msgspec.msgpack.decode(data, type=Hello)
+
+
+REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
+MUTATIONS: dict[str, Mutation] = {
+    "frames carry no code": Mutation(
+        "testbed.realtime.frames:hmac", _believing, (f"{REALTIME}_frames.py::test_every_altered_byte_is_noticed",)),
+    "frames come in any order": Mutation(
+        "testbed.realtime.frames:FrameReader._check_prefix", _any_sequence,
+        (f"{REALTIME}_frames.py::test_replayed_reordered_and_dropped_frames_are_refused",)),
+    "headers of any length": Mutation(
+        "testbed.realtime.frames:MAX_HEADER_BYTES", instead(1 << 30),
+        (f"{REALTIME}_frames.py::test_a_header_beyond_the_limit_is_refused",)),
+    "bodies of any length": Mutation(
+        "testbed.realtime.frames:FrameReader.__init__", _any_size,
+        (f"{REALTIME}_frames.py::test_a_body_beyond_the_limit_is_refused_before_memory_is_taken",)),
+    "tensors of any shape": Mutation(
+        "testbed.messages:MAX_ELEMENTS", instead(float("inf")),
+        (f"{REALTIME}_frames.py::test_a_shape_that_no_tensor_has_is_refused",)),
+    "every secret is right": Mutation(
+        "testbed.realtime.auth:hmac", _believing,
+        (f"{REALTIME}_auth.py::test_a_wrong_secret_or_run_is_named_at_both_ends",)),
+    "a hello is read with trust": Mutation(
+        "testbed.realtime.auth:decode_hello", _trusting, (f"{REALTIME}_auth.py::test_garbage_ends_the_handshake",)),
+    "strangers take all places": Mutation(
+        "testbed.realtime.network:Network._on_caller", _never_full,
+        (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",)),
+    "a second node of one name": Mutation(
+        "testbed.realtime.network:Network._judge", always(Verdict.WELCOME),
+        (f"{REALTIME}_network.py::test_a_second_node_of_the_same_name_is_refused",)),
+    "nobody listens for heartbeats": Mutation(
+        "testbed.realtime.heartbeat:Liveness.silent", always([]),
+        (f"{REALTIME}_network.py::test_a_peer_that_gives_no_sign_of_life_is_noticed",)),
+    "files are written in place": Mutation(
+        "testbed.results.atomic:replacing", instead(_in_place),
+        ("tests/results/test_atomic.py::test_an_error_while_writing_keeps_the_old_content",)),
+    "checkpoints are not verified": Mutation(
+        "testbed.engine.checkpoint_files:_load", _unverified,
+        ("tests/engine/checkpoint/test_checkpoint.py::test_a_damaged_checkpoint_is_skipped_with_the_reason",)),
+    "checkpoints lack the moments": Mutation(
+        "testbed.training.optimizers.key:KeyOptimizer.state", _value_alone,
+        (f"{FAULTS}_restart.py::test_whoever_dies",)),
+    "a full disk is never too much": Mutation(
+        "testbed.engine.checkpoint:GIVE_UP_AFTER", instead(1 << 30),
+        (f"{FAULTS}_restart.py::test_until_it_has_been_full_three_times",)),
+    "nothing is restarted": Mutation(
+        "testbed.run.recovery:Attempts._restarts", instead(0), (f"{FAULTS}_restart.py::test_whoever_dies",)),
+    "restarts without end": Mutation(
+        "testbed.run.recovery:Attempts._restarts", instead(99),
+        (f"{FAULTS}_restart.py::test_no_more_often_than_allowed",)),
+    "NaN is finite": Mutation(
+        "testbed.engine.guard:_finite", always(True),
+        (f"{FAULTS}_restart.py::test_a_gradient_that_is_not_finite_ends_the_run",)),
+    "a NaN that is left out stays": Mutation(
+        "testbed.engine.guard:Guarded._spoilt", _kept, (f"{FAULTS}_nan.py",)),
+    "sums in order of arrival": Mutation(
+        "testbed.engine.contributions:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)),
+    "the others do not stand for the missing": Mutation(
+        "testbed.engine.presence:Presence.factor", always(1.0),
+        (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",)),
+    "nobody is told who is gone": Mutation(
+        "testbed.engine.epochs:Epochs._tell", instead(_not_told), (f"{FAULTS}_continue.py::test_the_others_finish",)),
+    "rounds wait for the dead": Mutation(
+        "testbed.policy.sync.rounds:Rounds.lose", always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
+    "who comes back begins at once": Mutation(
+        "testbed.engine.presence:Presence.may_have", always(True),
+        (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",)),
+    "who joins was always there": Mutation(
+        "testbed.simulation.run:late_comers", always(()),
+        (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)),
+    "who registers too late waits": Mutation(
+        "testbed.simulation.run:Simulation._on_missed", always(None),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",)),
+    "a silent data centre is alive": Mutation(
+        "testbed.simulation.faults:silences", always(()),
+        (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
+    "a stopped node is alive": Mutation(
+        "testbed.simulation.faults:Faults._silent_at", always(None),
+        (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
+    "wrong bits pass": Mutation(
+        "emulation.shaping.line:Line._drawn", always([]),
+        ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",)),
+}  # fmt: skip
+
+
+def apply(mutation: Mutation) -> None:
+    """Switch the mechanism off in this process. ``AttributeError`` if there is none of that name."""
+    module, _, name = mutation.place.partition(":")
+    owner = importlib.import_module(module)
+    *path, last = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    setattr(owner, last, mutation.change(getattr(owner, last)))
+
+
+def is_noticed(mutation: Mutation) -> bool:
+    """Whether one of its tests fails. Its process ends with pytest's code: 1 for failed tests, others for our own."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        code = 99
+        with contextlib.suppress(BaseException):
+            apply(mutation)
+            code = pytest.main(["-q", "-x", "--reruns", "0", "-p", "no:cacheprovider", "-m", "", *mutation.tests])
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code in (0, 1), f"{mutation.place}: its tests did not run (exit code {code})"
+    return code == 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=sorted(MUTATIONS))
+    only = parser.parse_args().only
+    os.chdir(ROOT)
+    unnoticed = []
+    for name, mutation in MUTATIONS.items() if only is None else [(only, MUTATIONS[only])]:
+        began_s = time.monotonic()
+        noticed = is_noticed(mutation)
+        unnoticed += [] if noticed else [name]
+        took_s = time.monotonic() - began_s
+        sys.stdout.write(f"{'noticed' if noticed else 'UNNOTICED'} in {took_s:.1f} s: {name}\n")
+    sys.exit(f"{len(unnoticed)} went unnoticed" if unnoticed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Long runs in which somebody is killed every few seconds: they get on, and nothing grows.
+
+``python -m tests.faults.soak --minutes 10 --on-failure continue`` (or ``restart``) trains on loopback; every five
+seconds a node that the seed draws is killed. It prints the least number of updates between two kills, how memory and
+open files of the processes that were there all the time grew, and fails when any of it is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from testbed.errors import Interrupted
+from tests.faults.runs import Ended, faults, run
+
+EVERY_S, BACK_AFTER_S = 5.0, 1.5
+SETTLED_S = 20.0  # before this, caches fill
+WHOM = {"continue": "'*st/*'", "restart": "'*'"}  # east and west; anybody
+MB_PER_MIN = 1.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process held ``t`` seconds after the watching began."""
+
+    t: float
+    rss_bytes: int
+    descriptors: int
+
+
+Samples = dict[int, list[Sample]]  # by process
+
+
+def overrides(policy: str, seconds: float) -> tuple[str, ...]:
+    """A job that is ended from outside, with its kills."""
+    kills = int(seconds / EVERY_S) + 2
+    recovery = (
+        f"recovery={{on_failure: {policy}, delay: 200 ms, max_restarts: {10 * kills if policy == 'restart' else 0}}}"
+    )
+    kill = (
+        f"kind: kill, node: {WHOM[policy]}, pick: 1, at: 5 s, for: {BACK_AFTER_S} s, every: {EVERY_S} s, times: {kills}"
+    )
+    return (
+        "device.variation=0 %", "device.step_time=50 ms", "training.iterations=1000000", "training.evaluate_every=100",
+        "timeouts={run_deadline: 1000 h}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
+        faults(kill),
+    )  # fmt: skip
+
+
+def watch(parent: int, seconds: float, report: Path) -> None:
+    """Look at all processes every second, then end the run."""
+    began_s, samples = time.monotonic(), Samples()
+    while (t := time.monotonic() - began_s) < seconds:
+        for process in [psutil.Process(parent), *psutil.Process(parent).children()]:
+            try:
+                seen = Sample(t, process.memory_info().rss, process.num_fds())
+            except psutil.Error:
+                continue
+            if process.pid != os.getpid():
+                samples.setdefault(process.pid, []).append(seen)
+        time.sleep(1.0)
+    report.write_text(
+        json.dumps({pid: [[s.t, s.rss_bytes, s.descriptors] for s in own] for pid, own in samples.items()})
+    )
+    os.kill(parent, signal.SIGINT)
+
+
+def soaked(directory: Path, policy: str, seconds: float) -> tuple[Ended, Samples]:
+    """The run, which the watcher has interrupted, and what the watcher saw."""
+    report = directory / "report.json"
+    watcher = multiprocessing.get_context("fork").Process(target=watch, args=(os.getpid(), seconds, report))
+    watcher.start()
+    try:
+        ended = run(directory / "run", *overrides(policy, seconds), on="local")
+    finally:
+        watcher.kill()
+        watcher.join()
+    assert isinstance(ended.error, Interrupted), f"it should have been interrupted, and was ended by {ended.error!r}"
+    return ended, {int(pid): [Sample(*one) for one in own] for pid, own in json.loads(report.read_text()).items()}
+
+
+def lasting(samples: Samples, seconds: float) -> dict[int, list[Sample]]:
+    """Of the processes that were there all the time, what was seen when they had settled."""
+    there = {pid: own for pid, own in samples.items() if own[0].t < SETTLED_S / 2 and own[-1].t > seconds - 3}
+    return {pid: [one for one in own if one.t > SETTLED_S] for pid, own in there.items()}
+
+
+def slope_mb_per_min(samples: Sequence[Sample]) -> float:
+    """Of the memory, by least squares."""
+    times = np.array([one.t for one in samples])
+    sizes = np.array([one.rss_bytes for one in samples], dtype=float)
+    return float(np.polyfit(times, sizes, 1)[0]) * 60 / 1e6
+
+
+def grown_descriptors(samples: Sequence[Sample]) -> int:
+    """How many more were open in the last fifth than in the first one, at the least busy moments of both."""
+    fifth = max(1, len(samples) // 5)
+    return min(one.descriptors for one in samples[-fifth:]) - min(one.descriptors for one in samples[:fifth])
+
+
+def progress(ended: Ended) -> list[int]:
+    """How often the first key was updated between any kill and the next."""
+    kills = [event["t"] for event in ended.events("fault") if event["fault"] == "kill" and event["begins"]]
+    updates = [event["t"] for event in ended.events("update") if event["key"] == 0]
+    return [sum(begin < t <= end for t in updates) for begin, end in pairwise(kills)]
+
+
+def judged(ended: Ended, samples: Mapping[int, Sequence[Sample]]) -> tuple[str, bool]:
+    """What to say, and whether all is as it should be."""
+    between = progress(ended)
+    slopes, more = (
+        [slope_mb_per_min(own) for own in samples.values()],
+        [grown_descriptors(own) for own in samples.values()],
+    )
+    text = (
+        f"{len(between) + 1} kills, at least {min(between, default=0)} updates between two of them; "
+        f"{len(slopes)} processes lasted: memory {max(slopes):+.2f} MB/min at most, "
+        f"{max(more):+d} open files at most"
+    )
+    return text, min(between, default=0) > 0 and max(slopes) < MB_PER_MIN and max(more) <= 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--on-failure", choices=sorted(WHOM), default="continue")
+    given = parser.parse_args()
+    seconds = 60 * given.minutes
+    with tempfile.TemporaryDirectory() as name:
+        ended, samples = soaked(Path(name), given.on_failure, seconds)
+        text, good = judged(ended, lasting(samples, seconds))
+    sys.stdout.write(f"{given.minutes:g} minutes, {given.on_failure}: {text}\n")
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
