@@ -55,6 +55,8 @@ class Kind(StrEnum):
     SPREAD = "spread"  # root or member → member: the values of a chunk, to be passed on
     FETCH = "fetch"  # worker → worker: send me these samples
     SAMPLES = "samples"  # worker → worker: here they are
+    COPY = "copy"  # global server → its replica: make this step as well
+    COPIED = "copied"  # replica → global server: made
     GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 

@@ -22,6 +22,7 @@ class Epochs:
         self._waiting: list[str] = []  # who is back before those whom it needs
         self._new = set(late_comers(plan))  # who has never been there
         self.gone: dict[str, None] = dict.fromkeys(late_comers(plan))
+        self._heirs: dict[str, str] = {}  # by servers whose places they have taken
         self.number = 0
 
     def present(self) -> list[str]:
@@ -32,15 +33,22 @@ class Epochs:
         """``node`` is gone, for whatever reason. Returns who is gone with it. ``RunFailed`` if that is the end."""
         if node in self.gone or node not in self._nodes:
             return []
-        if self._nodes[node].role in ("global_server", "scheduler"):
+        heir = self._heir(node)
+        self._heirs |= {node: heir} if heir else {}
+        if self._nodes[node].role in ("global_server", "scheduler") and not heir:
             raise RunFailed(f"{node} is gone ({why}), and nobody can go on without it; write 'on_failure: restart'")
         leaving = [node, *self._dependents(node)]
         told = self.present()
         self.gone.update(dict.fromkeys(leaving))
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
             raise RunFailed(f"{node} was the last: {why}; no worker is left")
-        await self._tell(world, [name for name in told if name != node], leaving, why)
+        await self._tell(world, [name for name in told if name != node], leaving, why, heir)
         return leaving
+
+    def _heir(self, node: str) -> str:
+        """Who takes its place, if it is a global server with a replica that is there."""
+        replicas = [each.name for each in self._nodes.values() if each.role == "replica" and each.name not in self.gone]
+        return replicas[0] if replicas and self._nodes[node].role == "global_server" else ""
 
     def _dependents(self, node: str) -> list[str]:
         """A server without workers has nothing to do, and workers without their server cannot do anything."""
@@ -65,7 +73,8 @@ class Epochs:
         for name in joined:
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            await world.send(name, Message(Kind.READY, meta={"again": True, "gone": list(self.gone)}))
+            meta = {"again": True, "gone": list(self.gone), "heirs": self._heirs}
+            await world.send(name, Message(Kind.READY, meta=meta))
         return joined
 
     async def end(self, world: World) -> None:
@@ -74,12 +83,13 @@ class Epochs:
             await world.send(name, Message(Kind.EPOCH, meta={"left": [name], "why": "the run has ended meanwhile"}))
 
     def _above(self, name: str) -> tuple[str, ...]:
-        return self._nodes[name].parents
+        return tuple(self._heirs.get(parent, parent) for parent in self._nodes[name].parents)
 
-    async def _tell(self, world: World, nodes: Iterable[str], leaving: list[str], why: str) -> None:
-        self._record(world, leaving, joins=False, why=why)
+    async def _tell(self, world: World, nodes: Iterable[str], leaving: list[str], why: str, heir: str) -> None:
+        self._record(world, leaving, joins=False, why=f"{why}; {heir} takes its place" if heir else why)
         for name in nodes:
             meta = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
+            meta |= {"heir": heir} if heir else {}
             await world.send(name, Message(Kind.EPOCH, meta=meta))
 
     def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:

@@ -82,8 +82,32 @@ class KVStore:
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._sizes: dict[int, int] = {}
+        self.keeps = False  # what is pushed, until it is answered, for whoever takes the server's place
+        self._unanswered: dict[tuple[int, int], Message] = {}
+        self._introduced: Future[None] | None = None
         self.first = Advice()  # what came with the first values, of all keys together
         inbox.on(Kind.VALUE, self._on_value)
+
+    def go_to(self, server: str, heir: str) -> None:
+        """``heir`` takes the place of ``server``: it is told the keys, and again all that has not been answered."""
+        if server not in self._servers:
+            return
+        self._servers = tuple(heir if each == server else each for each in self._servers)
+        self._introduced = self._world.future()
+        waits = [where for where, future in self._pending.items() if not future.done()]
+        open_ = [self._unanswered[where] for where in waits if where in self._unanswered]  # others are yet to be sent
+        open_ += [Message(Kind.PULL, *where) for where in waits if where[1] == PULL_ROUND]
+        self._world.spawn(self._introduce(heir, open_, self._introduced), f"go on with {heir}")
+
+    async def _introduce(self, heir: str, again: list[Message], introduced: Future[None]) -> None:
+        pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
+        waits_for_first_values = any(message.kind is Kind.PULL for message in again)
+        said = {} if waits_for_first_values else {"since": self.first.begin}
+        if pieces:
+            await self._world.send(heir, Message(Kind.DECLARE, meta=said, parts=_declaration(pieces)))
+        introduced.set_result(None)
+        for message in again:
+            await self._world.send(heir, message)
 
     async def declare(self, sizes: Sequence[int], codec: Said | None = None) -> None:
         """Tell the servers which keys there are: key ``k`` has ``sizes[k]`` elements. ``codec``: a script's own."""
@@ -95,12 +119,10 @@ class KVStore:
             self._sizes[piece.wire_key] = piece.stop - piece.start
         for index, server in enumerate(self._servers):
             mine = [piece for piece in slices if piece.server == index]
-            keys = torch.tensor([piece.wire_key for piece in mine], dtype=torch.int64)
-            sizes_ = torch.tensor([piece.stop - piece.start for piece in mine], dtype=torch.int64)
             if self._way.declared is not None:
                 self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
             said = {"codec": list(codec)} if codec else {}
-            await self._world.send(server, Message(Kind.DECLARE, meta=said, parts=(keys, sizes_)))
+            await self._world.send(server, Message(Kind.DECLARE, meta=said, parts=_declaration(mine)))
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Give a key its first value, everywhere. Exactly one node of a run does this, and may name its optimizer."""
@@ -125,6 +147,10 @@ class KVStore:
         for piece in self._slices[key]:
             parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
             message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
+            if self._introduced is not None:
+                await self._world.wait(self._introduced, "an introduction to the server's heir")
+            if self.keeps:
+                self._unanswered[piece.wire_key, round_] = message
             await self._way.send(self._servers[piece.server], message)
 
     async def value(self, key: int, round_: int) -> Value:
@@ -171,12 +197,22 @@ class KVStore:
 
     def _on_value(self, message: Message) -> None:
         key = message.key
+        where = (key, message.round)
+        if self.keeps and (where not in self._pending or self._pending[where].done()):
+            return  # the server that is gone had answered it as well
+        self._unanswered.pop(where, None)
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
             tensor = message.parts[0]
             self._codec.begin(key, tensor)
         else:
             tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
         self._pending[key, message.round].set_result(Value(tensor, Advice(**message.meta)))
+
+
+def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:
+    """Keys and their sizes."""
+    keys = torch.tensor([piece.wire_key for piece in pieces], dtype=torch.int64)
+    return keys, torch.tensor([piece.stop - piece.start for piece in pieces], dtype=torch.int64)
 
 
 def merged(advice: Sequence[Advice]) -> Advice:

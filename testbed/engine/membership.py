@@ -29,6 +29,7 @@ class Membership:
         self.again = False  # this node has come back to a run that went on without it
         self.gone: tuple[str, ...] = ()  # who was not there when it came
         self.on_left: Callable[[list[str]], object] = lambda nodes: None
+        self.on_heir: Callable[[str, str], object] = lambda server, heir: None  # which takes the server's place
         self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
         inbox.on(Kind.READY, self._on_ready)
         inbox.on(Kind.EPOCH, self._on_epoch)
@@ -59,6 +60,8 @@ class Membership:
 
     def _on_ready(self, message: Message) -> None:
         self.again, self.gone = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
+        for server, heir in message.meta.get("heirs", {}).items():
+            self.on_heir(server, heir)
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
@@ -66,6 +69,8 @@ class Membership:
             self._world.spawn(_expelled(self._world.node, message.meta["why"]), "leave")
         else:
             self.on_left(message.meta["left"])
+            if "heir" in message.meta:
+                self.on_heir(message.meta["left"][0], message.meta["heir"])
 
     def _on_release(self, message: Message) -> None:
         if message.meta["name"] == END:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from testbed.policy.events import Effect, SyncPolicy
+from testbed.policy.events import Effect, Inherits, SyncPolicy
 
 
 class Presence:
@@ -35,11 +35,20 @@ class Presence:
                 waiting.remove(member)
         return self._policy.lose(member)
 
-    def declare(self, member: str) -> None:
-        """It has come: for the first time, or again."""
-        if member in self.gone:
-            self.gone.discard(member)
-            self._begins[member] = self._policy.join(member)
+    def declare(self, member: str) -> bool:
+        """It has come: for the first time, or again. Returns whether it has joined a run under way."""
+        if member not in self.gone:
+            return False
+        self.gone.discard(member)
+        self._begins[member] = self._policy.join(member)
+        return True
+
+    def go_on(self, member: str, since: int) -> None:
+        """It comes from another server, whose place this one takes, and has rounds from ``since`` on."""
+        assert isinstance(self._policy, Inherits), "where members do not wait for each other there are no replicas"
+        self.gone.discard(member)
+        self._begins[member] = since
+        self._policy.go_on(member, since)
 
     def begins(self, member: str) -> int:
         """The first round of a member that has joined; 0 for the others."""

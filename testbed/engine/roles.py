@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -21,6 +23,7 @@ from testbed.engine.loading.trainer import begin_loading
 from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import Above, Overlay
 from testbed.engine.pipeline import PipelinedWorker
+from testbed.engine.replica import Chain, Copies
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.script import ScriptWorker
 from testbed.engine.server import Server
@@ -44,7 +47,7 @@ def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) 
             return _script(plan, node)
         other = _WORKERS.get(plan.technique.paradigm.kind)
         return other(plan, node) if other else _worker(plan, node, files)
-    return _server(plan, node, files)
+    return _replica(plan, node) if node.role == "replica" else _server(plan, node, files)
 
 
 _WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
@@ -62,6 +65,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         membership = Membership(world, inbox, plan)
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         begin_loading(learner, world, inbox)
+        membership.on_heir = store.go_to
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         if isinstance(learner, Guarded):
@@ -114,7 +118,11 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         mail = below.mail if below else inbox
         shares = technique.shares(plan, node)
         server = Server(world, blocks or mail, policy, make_codec, upstream, shares, below.send if below else None)
-        membership.on_left = server.lost
+        membership.on_left = partial(_lose, server, upstream)
+        if isinstance(upstream, Chain):
+            server.tell_joined = upstream.joined
+        if isinstance(upstream, ParentServers):
+            membership.on_heir = upstream.go_to
         keeper = Keeper(world, membership, plan, files)
         if keeper.resumed:
             server.load_state(keeper.state)
@@ -122,7 +130,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         keeper.serve(server.state)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        server.lost(membership.gone)
+        _lose(server, upstream, membership.gone)
         await membership.ended()
         await reading
         if blocks is not None:
@@ -132,12 +140,44 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
+def _lose(server: Server, upstream: Upstream, nodes: Sequence[str]) -> None:
+    server.lost(nodes)
+    if isinstance(upstream, Chain):
+        upstream.lost(nodes)
+
+
+def _replica(plan: Plan, node: NodePlan) -> Role:
+    """The global server once more: it is told what that one does, until children come because it is gone."""
+    (followed,) = plan.with_role("global_server")
+
+    async def run(world: World) -> None:
+        world.record("start", role=node.role, data_center=node.data_center)
+        inbox = Inbox(world)
+        membership = Membership(world, inbox, plan)
+        top, make_codec = Top(world, technique.top_key(plan)), _codec_maker(plan, followed.name)
+        copies = Copies(world, inbox, top, make_codec)
+        policy = technique.sync_policy(plan, followed)
+        server = Server(world, copies, policy, make_codec, top, technique.shares(plan, followed))
+        copies.on_made, copies.on_joined = lambda round_: server.begin_at(round_ + 1), server.go_on
+        membership.on_left = server.lost
+        reading = world.spawn(inbox.run(), "inbox")
+        await membership.join()
+        server.lost(membership.gone)
+        await membership.ended()
+        await reading
+        world.record("final", role=node.role, parameters_sha256=values_sha256(top.values()))
+
+    return run
+
+
 def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> Upstream:
     if node.parents:
         store = _store(plan, node, world, inbox, overlay)
         own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
         return ParentServers(world, store, technique.party_weight(plan, node), own_rounds)
-    return Top(world, technique.top_key(plan))
+    top = Top(world, technique.top_key(plan))
+    replicas = plan.with_role("replica")
+    return Chain(world, inbox, top, replicas[0].name) if replicas else top
 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVStore:
@@ -146,7 +186,7 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
     order = technique.order(plan)
     make_codec = _codec_maker(plan, node.parents[0])
     above = overlay.above(make_codec)
-    return KVStore(
+    store = KVStore(
         world,
         above.mail if above else inbox,
         node.parents,
@@ -155,6 +195,8 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
         order.priority,
         _way(plan, node, world, inbox, above),
     )
+    store.keeps = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
+    return store
 
 
 def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: Above | None) -> Way | None:

@@ -5,7 +5,7 @@ A local server and a global server are this same role with another upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +21,8 @@ from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
 from testbed.policy.events import Answer, Bounded, Combine, Effect, Push, Report, SyncPolicy
 from testbed.world import Future, Work, World
+
+TellJoined = Callable[[str, int], Coroutine[Any, Any, None]]  # a member, and its first round
 
 
 class Server:
@@ -57,6 +59,8 @@ class Server:
         self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
         self._priorities: dict[int, int] = {}  # of keys, as their pushes came; answers go back with the same
+        self.tell_joined: TellJoined | None = None  # is to be done before a member that has joined has its values
+        self._being_told: dict[str, Future[None]] = {}
         inbox.on(Kind.DECLARE, self._on_declare)
         inbox.on(Kind.INIT, self._on_init)
         inbox.on(Kind.PUSH, self._on_push)
@@ -73,6 +77,10 @@ class Server:
             effects = self._presence.lose(member)
             if effects:
                 self._world.spawn(self._carry_out(effects), f"go on without {member}")
+
+    def go_on(self, member: str, begin: int) -> None:
+        """It has joined another server, whose place this one is to take, and has rounds from ``begin`` on."""
+        self._presence.go_on(member, begin)
 
     def values(self) -> list[Tensor]:
         """Current values in the order of keys."""
@@ -100,7 +108,11 @@ class Server:
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         said = message.meta.get("codec")
         self._codecs[message.sender] = self._make_codec(said)
-        self._presence.declare(message.sender)
+        if "since" in message.meta:
+            self._presence.go_on(message.sender, message.meta["since"])
+        elif self._presence.declare(message.sender) and self.tell_joined is not None:
+            telling = self.tell_joined(message.sender, self._presence.begins(message.sender))
+            self._being_told[message.sender] = self._world.spawn(telling, f"tell that {message.sender} has joined")
         load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes = sizes
@@ -129,6 +141,8 @@ class Server:
     async def _first_values(self, key: int, members: list[str]) -> None:
         value, first = self._values[key].tensor, self._upstream.first
         for member in members:
+            if member in self._being_told:
+                await self._world.wait(self._being_told.pop(member), f"others to know that {member} has joined")
             self._codecs[member].begin(key, value)
             self._upstream.handed_out(key, value, member)
             begin = max(self._presence.begins(member), first.begin)

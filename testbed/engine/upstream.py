@@ -71,6 +71,10 @@ class ParentServers:
         self._next_round: dict[int, int] = {}
         self._declared: Future[None] = world.future()
 
+    def go_to(self, server: str, heir: str) -> None:
+        """``heir`` takes the place of ``server``, if that is one of ours."""
+        self._store.go_to(server, heir)
+
     async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
         await self._store.declare([sizes[key] for key in sorted(sizes)], codec)
         self._declared.set_result(None)
@@ -215,6 +219,10 @@ class Top:
             self._keys[number] = self._make_key(content["value"])
             self._keys[number].load_state(content)
             self._first_value(number).set_result(None)
+
+    def values(self) -> list[Tensor]:
+        """Current values in the order of keys."""
+        return [self._keys[key].value for key in sorted(self._keys)]
 
     def _first_value(self, key: int) -> Future[None]:
         return self._initialised.setdefault(key, self._world.future())

@@ -31,7 +31,9 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     back_end = scenario.run.on
     topology = expand(scenario.topology)
     network = build_network(topology, back_end, scenario.seed)
-    nodes = build_nodes(topology, scenario.device, back_end, scenario.paradigm.trait("tiers"))
+    nodes = build_nodes(
+        topology, scenario.device, back_end, scenario.paradigm.trait("tiers"), scenario.recovery.replicas
+    )
     training = _training(scenario)
     faults = build_faults(scenario, network, nodes)
     return Plan(

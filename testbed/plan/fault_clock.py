@@ -86,6 +86,14 @@ class FaultClock:
         heapq.heappush(self._heap, (when_s, self._count, due))
 
 
+def expendable(plan: Plan) -> frozenset[str]:
+    """Whom the run can go on without, where it is to go on: not those who are there once."""
+    if plan.recovery.on_failure != "continue":
+        return frozenset()
+    roles = {"worker", "server", "replica"} | ({"global_server"} if plan.recovery.replicas else set())
+    return frozenset(node.name for node in plan.nodes if node.role in roles)
+
+
 def late_comers(plan: Plan) -> tuple[str, ...]:
     """Who is not there from the start, but joins: with its server, if none of that server's workers is there."""
     named = {name for fault in plan.faults if fault.kind == "join" for name in fault.targets}

@@ -51,7 +51,7 @@ def build_recovery(scenario: Scenario) -> RecoveryPlan:
     recovery = scenario.recovery
     return RecoveryPlan(
         on_failure=recovery.on_failure, max_restarts=recovery.max_restarts, restart_delay_s=recovery.delay,
-        on_nan=recovery.on_nan,
+        on_nan=recovery.on_nan, replicas=recovery.replicas,
     )  # fmt: skip
 
 
@@ -86,7 +86,15 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
         return "".join(f"{name} {why}, so it is there from the start" for name, why in early.items() if name in targets)
     if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
         return ""
-    tops = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "scheduler")]
+    followed = scenario.recovery.replicas > 0
+    if (
+        followed
+        and fault.duration is not None
+        and any(node.role == "global_server" for node in nodes if node.name in targets)
+    ):
+        return "a global server whose place its replica has taken does not come back (leave 'for' out)"
+    roles = ("scheduler",) if followed else ("global_server", "scheduler")
+    tops = [node.name for node in nodes if node.name in targets and node.role in roles]
     return f"nobody can go on without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""
 
 

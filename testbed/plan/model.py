@@ -54,7 +54,7 @@ class DevicePlan:
 class NodePlan:
     """One process. ``rank`` counts within the role over the whole run, in data-centre order.
 
-    role        ``worker`` | ``server`` (tier 1, one LAN) | ``global_server`` (tier 2) | ``scheduler``
+    role        ``worker`` | ``server`` (tier 1, one LAN) | ``global_server`` (tier 2) | ``replica`` | ``scheduler``
     parents     the servers this node pushes to (several: keys are sharded over them); empty for the top tier
     children    the nodes that push to this one, in rank order
     trains      whether a worker contributes gradients (the master worker of a central party may not)
@@ -220,6 +220,7 @@ class RecoveryPlan:
 
     ``abort``: end the run, and say who and why. ``restart``: all go back to the last checkpoint (or the beginning), at
     most ``max_restarts`` times, each ``restart_delay_s`` after the death. ``continue``: the others go on without it.
+    ``replicas``: how many nodes follow the global server, and may take its place (0 or 1).
     ``on_nan``, when a gradient is not finite: ``abort``, ``skip`` (that worker contributes zeros), ``ignore``.
     """
 
@@ -227,6 +228,7 @@ class RecoveryPlan:
     max_restarts: int = 3
     restart_delay_s: float = 1.0
     on_nan: str = "abort"
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

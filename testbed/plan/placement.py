@@ -22,11 +22,13 @@ NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
 
-def build_nodes(topology: Topology, device: Device, back_end: str, tiers: int = 2) -> tuple[NodePlan, ...]:
-    """All nodes of an expanded topology: by data centre; workers, local server, global servers, scheduler."""
+def build_nodes(
+    topology: Topology, device: Device, back_end: str, tiers: int = 2, replicas: int = 0
+) -> tuple[NodePlan, ...]:
+    """All nodes of an expanded topology: by data centre; workers, local server, global servers, replica, scheduler."""
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
-    tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers)
+    tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers, replicas)
     for index, site in enumerate(topology.data_centers):
         for host, node in enumerate(_site_nodes(site, device, tops)):
             rank = ranks[node.role]
@@ -37,11 +39,12 @@ def build_nodes(topology: Topology, device: Device, back_end: str, tiers: int = 
 
 @dataclass(frozen=True, slots=True)
 class _Tops:
-    """The global servers, who pushes to them, and how many tiers there are."""
+    """The global servers, who pushes to them, how many tiers there are, and how many replicas."""
 
     names: tuple[str, ...]
     children: tuple[str, ...]
     tiers: int
+    replicas: int = 0
 
 
 def _below_the_top(topology: Topology, tiers: int) -> tuple[str, ...]:
@@ -88,6 +91,11 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
         for name in tops.names:
             yield NodePlan(
                 name=name, role="global_server", data_center=site.name, rank=0, children=tops.children, device=plain
+            )
+        for number in range(tops.replicas):
+            name = node_name(site.name, "replica", number)
+            yield NodePlan(
+                name=name, role="replica", data_center=site.name, rank=0, children=tops.children, device=plain
             )
         yield NodePlan(name=node_name(site.name, "scheduler"), role="scheduler", data_center=site.name, rank=0)
 

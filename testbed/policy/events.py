@@ -103,6 +103,14 @@ class SyncPolicy(Protocol):
 
 
 @runtime_checkable
+class Inherits(Protocol):
+    """A policy that can take the place of another one in mid-run."""
+
+    def go_on(self, member: str, since: int) -> None:
+        """``member`` has rounds from ``since`` on."""
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """A policy that has applied what it does not answer yet: until the slower have come closer."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
-from testbed.plan.fault_clock import FaultClock, late_comers, needed_with
+from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import Birth, live
@@ -319,8 +319,7 @@ class Fleet:
 
     def _may_go(self, node: str, code: int, cause: str) -> bool:
         """Whether the run goes on without that node, which was killed or has lost the others."""
-        expendable = self._plan.node(node).role in ("worker", "server")
-        return self._goes_on and expendable and (code < 0 or cause in (NodeLost.__name__, PeerLost.__name__))
+        return node in expendable(self._plan) and (code < 0 or cause in (NodeLost.__name__, PeerLost.__name__))
 
     def _close(self) -> None:
         """Leave nothing behind, whatever has happened."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from testbed.errors import RunFailed
 from testbed.messages import Message, encode_header
-from testbed.plan.fault_clock import late_comers
+from testbed.plan.fault_clock import expendable, late_comers
 from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.auth import Credentials, Hello, Keys, Refused, Verdict, accept, initiate
 from testbed.realtime.connection import Connection
@@ -79,8 +79,7 @@ class Network:
         self._refused: Counter[str] = Counter()
         self._udp: Udp | None = None
         self._departure = asyncio.Event()
-        goes_on = plan.recovery.on_failure == "continue"
-        self._expendable = {node.name for node in plan.nodes if goes_on and node.role in ("worker", "server")}
+        self._expendable = expendable(plan)
         self._finishing = self._closed = False
 
     def start(self) -> None:

@@ -74,6 +74,15 @@ def _cannot_go_on(scenario: Scenario) -> list[str]:
     return [axis for axis, stuck in reasons.items() if stuck]
 
 
+def _may_be_followed(scenario: Scenario) -> bool:
+    return (
+        scenario.recovery.on_failure == "continue"
+        and scenario.paradigm.trait("tiers") in (1, 2)
+        and scenario.sync.tier2.kind in ("fsa", "bsp", "hfa", "diloco")
+        and scenario.codec.tier2.kind in ("none", "fp16")
+    )
+
+
 REFUSED: tuple[Refused, ...] = (
     Refused(
         ("recovery", "on_failure"),
@@ -81,6 +90,12 @@ REFUSED: tuple[Refused, ...] = (
         "the others cannot go on without a node here",
         "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one "
         "global server, gradients for its optimizer, no checkpoints",
+    ),
+    Refused(
+        ("recovery", "replicas"),
+        lambda scenario: scenario.recovery.replicas > 0 and not _may_be_followed(scenario),
+        "a replica makes the steps of one global server that waits for all, with codecs that remember nothing",
+        "write 0, or on_failure: continue, with sync: fsa, bsp, hfa or diloco, and on tier 2 codec: none or fp16",
     ),
     Refused(
         ("faults",),

@@ -105,6 +105,8 @@ class Recovery(Section):
     """restart: how often."""
     delay: Annotated[float, INSTANT] = 1.0
     """restart: how long after the death."""
+    replicas: Annotated[int, integer(0, 1)] = 0
+    """continue: how many nodes make every step that the global server makes, and take its place when it dies."""
     on_nan: Annotated[str, one_of("abort", "skip", "ignore")] = "abort"
     """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
 

@@ -57,6 +57,7 @@ def foldable(plan: Plan) -> bool:
         and not _steps_in_parts(plan)
         and not plan.checkpoint_every
         and not plan.faults
+        and not plan.recovery.replicas
         and plan.simulation.host is None  # whose cores they would share
     )
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.messages import Kind, Message
-from testbed.plan.fault_clock import FaultClock, late_comers, needed_with
+from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
@@ -269,8 +269,7 @@ class Simulation:
 
     def _goes_on_without(self, name: str, error: BaseException) -> bool:
         """Whether the run does: then the scheduler hears of it, as soon as the news has travelled."""
-        expendable = self._plan.node(name).role in ("worker", "server")
-        if self._plan.recovery.on_failure != "continue" or not expendable or not isinstance(error, NodeLost):
+        if name not in expendable(self._plan) or not isinstance(error, NodeLost):
             return False
         self._finish(name, None, None)
         scheduler = monitor_of(self._plan)

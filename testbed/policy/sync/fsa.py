@@ -46,6 +46,10 @@ class Fsa:
         """``member`` is back; returns the first round that it takes part in."""
         return self._rounds.join(member)
 
+    def go_on(self, member: str, since: int) -> None:
+        """``member`` takes part in rounds from ``since`` on, as it did with the server whose place this one takes."""
+        self._rounds.join(member, since)
+
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
         there = self._rounds.present(members)
         return [self._combine(key, round_, members), Answer(key, (round_,) * len(there), there, self._steps(), by)]

@@ -63,11 +63,12 @@ class Rounds:
         """All rounds before ``round_`` are over (a run that is resumed, or joined)."""
         self._reached = round_ - 1
 
-    def join(self, member: str) -> int:
-        """``member`` is back, and part of the rounds from the one returned on: the first that no key has begun."""
+    def join(self, member: str, since: int | None = None) -> int:
+        """``member`` is back, and part of the rounds from the one returned on: ``since``, if it has agreed on that
+        elsewhere, or the first that no key has begun."""
         self._gone.discard(member)
-        self._since[member] = self._reached + 1
-        return self._reached + 1
+        self._since[member] = self._reached + 1 if since is None else since
+        return self._since[member]
 
     def present(self, members: tuple[str, ...]) -> tuple[str, ...]:
         """Those of ``members`` that are still there."""
