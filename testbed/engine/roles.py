@@ -130,7 +130,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         keeper.serve(server.state)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        _lose(server, upstream, membership.gone)
+        server.absent(membership.gone)
         await membership.ended()
         await reading
         if blocks is not None:
@@ -162,7 +162,7 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
         membership.on_left = server.lost
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        server.lost(membership.gone)
+        server.absent(membership.gone)
         await membership.ended()
         await reading
         world.record("final", role=node.role, parameters_sha256=values_sha256(top.values()))

@@ -78,6 +78,10 @@ class Server:
             if effects:
                 self._world.spawn(self._carry_out(effects), f"go on without {member}")
 
+    def absent(self, nodes: Iterable[str]) -> None:
+        """They were not there when this server came. Who has declared its keys meanwhile is."""
+        self.lost(node for node in nodes if node not in self._codecs)
+
     def go_on(self, member: str, begin: int) -> None:
         """It has joined another server, whose place this one is to take, and has rounds from ``begin`` on."""
         self._presence.go_on(member, begin)

@@ -21,6 +21,7 @@ POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
 EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "east", "west")
 ANYBODY = (*EXPENDABLE, "east/server0", "hub/global0", "hub/scheduler")
+FOLLOWED = ("hub/global0", "hub/global0", "hub/global0")  # that has a replica: as often as others together
 LINKS = ("hub<>east", "hub>west", "west>hub")
 LATE = ("east/worker0", "east/worker1", "west/worker0")
 VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
@@ -40,6 +41,7 @@ class Case:
     faults: tuple[str, ...]
     exact: bool
     seed: int = -1
+    replicas: int = 0
 
     @property
     def calm(self) -> tuple[str, ...]:
@@ -49,6 +51,7 @@ class Case:
     @property
     def overrides(self) -> tuple[str, ...]:
         recovery = f"on_failure: {self.policy}, delay: 100 ms, max_restarts: 9, on_nan: {self.on_nan}"
+        recovery += f", replicas: {self.replicas}"
         return (*self.calm, f"checkpoint.every={self.every}", f"recovery={{{recovery}}}", faults(*self.faults))
 
     @property
@@ -79,23 +82,24 @@ def case(seed: int) -> Case:
     while True:
         row = chance.choice(chance.choice(techniques()))
         drawn = _drawn(chance, row, seed)
-        if drawn.faults and passes(drawn.technique, drawn.policy, drawn.every, drawn.on_nan):
+        if drawn.faults and passes(replace(drawn, faults=(), exact=False, seed=-1), drawn.on_nan):
             return drawn
 
 
 def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     policy, every = chance.choice(POLICIES), chance.choice((0, 0, 1, 3))
+    replicas = int(policy == "continue" and chance.random() < 0.7)
     whom = [name for name in ANYBODY if name in EXPENDABLE or policy != "continue"]
+    whom += ["hub/replica0", *FOLLOWED] if replicas else []
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
-    return Case(tuple(overrides(row)), policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed)
+    return Case(tuple(overrides(row)), policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
 
 
 @cache
-def passes(technique: tuple[str, ...], policy: str, every: int, on_nan: str) -> bool:
+def passes(drawn: Case, on_nan: str) -> bool:
     """Whether a scenario may say so."""
-    drawn = Case(technique, policy, every, ("kind: kill, node: west/worker0, at: 0 s",), False)
     texts = [text.replace("on_nan: abort", f"on_nan: {on_nan}") for text in drawn.overrides]
     try:
         plan_of(*texts)
@@ -111,7 +115,7 @@ def _fault(chance: Random, kind: str, whom: str) -> str:
     if kind in LINK_KINDS:
         return f"kind: {kind}, link: {chance.choice(LINKS)}, {lasting}{VALUES.get(kind, '')}"
     texts = {
-        "kill": f"{node}, {lasting if chance.random() < 0.6 else begins}",
+        "kill": f"{node}, {lasting if chance.random() < 0.6 and whom != 'hub/global0' else begins}",
         "pause": f"{node}, {lasting}",
         "join": f"node: {chance.choice(LATE)}, {begins}",
         "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",

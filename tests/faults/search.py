@@ -57,8 +57,9 @@ def _may_end_so(tried: Case, error: BaseException) -> bool:
     """The errors that a policy promises."""
     if isinstance(error, NodeLost):
         return tried.policy == "abort"
-    promised = {"continue": "no worker is left", "restart": "times in a row", "abort": "times in a row"}
-    return isinstance(error, RunFailed) and promised[tried.policy] in str(error)
+    promised = {"continue": ("no worker is left",), "restart": ("times in a row",), "abort": ("times in a row",)}
+    texts = (*promised[tried.policy], *(("nobody can go on without it",) if tried.replicas else ()))
+    return isinstance(error, RunFailed) and any(text in str(error) for text in texts)
 
 
 def _versions(ended: Ended) -> str:
@@ -118,9 +119,8 @@ def search(cases: Iterable[Case], calm: Calm) -> list[str]:
         why = broken(tried, calm)
         if why:
             least = shrunk(tried, calm)
-            texts = "\n".join(
-                f"  {text}" for text in (*least.technique, f"checkpoint.every={least.every}", *least.faults)
-            )
+            said = (*least.technique, f"checkpoint.every={least.every}, replicas={least.replicas}", *least.faults)
+            texts = "\n".join(f"  {text}" for text in said)
             again = f"python -m tests.faults.search --only {tried.seed}"
             found.append(f"{least.policy}: {why}\n{texts}\n  {again}")
     return found
