@@ -116,6 +116,16 @@ def test_where_there_can_be_none_it_is_refused(overrides: tuple[str, ...], says:
         plan_of(*overrides)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_at_any_moment_among_real_processes(tmp_path: Path, seed: int) -> None:
+    job = (f"seed={seed}", "device.variation=0 %", "device.step_time=50 ms")
+    kill = faults("kind: kill, node: hub/global0, sometime: {from: 100 ms, to: 900 ms}")
+    ended = run(tmp_path / "hit", *job, FOLLOWED, kill, on="local")
+    assert ended.error is None and ended.hashes() == run(tmp_path / "calm", *job).hashes()
+    steps_made(ended)
+
+
 def test_among_real_processes(tmp_path: Path) -> None:
     steady = ("device.variation=0 %", "device.step_time=50 ms")
     ended = run(tmp_path / "hit", *steady, FOLLOWED, faults("kind: kill, node: hub/global0, round: 5"), on="local")
