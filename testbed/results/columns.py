@@ -38,7 +38,7 @@ _ROUND = Column("round", "round", INTEGER, "", "training round; -1: none")
 TABLES: dict[str, Table] = {
     "nodes": Table(("start",), (
         _NODE, _T,
-        Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
+        Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
         Column("data_center", "data_center", TEXT, "", "where the node stands"),
         Column("pid", "pid", INTEGER, "", "process, in its own namespace"),
         Column("stands_for", "stands_for", INTEGER, "", "how many like nodes it was simulated for; null: itself"),
@@ -106,7 +106,7 @@ TABLES: dict[str, Table] = {
     )),
     "finals": Table(("final",), (
         _NODE, _T,
-        Column("role", "role", TEXT, "", "worker, server, global_server or scheduler"),
+        Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
         Column("iterations", "iterations", INTEGER, "rounds", "how many it completed"),
         Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
         Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),

@@ -132,6 +132,7 @@ def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None
         ("faults=[{kind: nan, node: '*', round: 3}]", "training.compute=modelled", "run.on=simulate"),
         ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"),
         ("faults=[{kind: reorder, link: '*', at: 5 s, for: 1 s, share: 1 %}]", "run.on=simulate"),
+        ("recovery={replicas: 1}",),
         ("faults=[{kind: join, node: west/worker0, at: 5 s}]",),
         (*SCRIPT, "paradigm=gossip"),
         (*SCRIPT, "order={kind: p3, overlap: layers}"),
