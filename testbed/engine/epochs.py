@@ -73,7 +73,7 @@ class Epochs:
         for name in joined:
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            meta = {"again": True, "gone": list(self.gone), "heirs": self._heirs}
+            meta = {"again": True, "epoch": self.number, "gone": list(self.gone), "heirs": self._heirs}
             await world.send(name, Message(Kind.READY, meta=meta))
         return joined
 

@@ -82,6 +82,7 @@ class KVStore:
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._sizes: dict[int, int] = {}
+        self.epoch = 0  # in which this child has come; whoever knows of a later one in which it left takes no notice
         self.keeps = False  # what is pushed, until it is answered, for whoever takes the server's place
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._introduced: Future[None] | None = None
@@ -104,7 +105,8 @@ class KVStore:
         waits_for_first_values = any(message.kind is Kind.PULL for message in again)
         said = {} if waits_for_first_values else {"since": self.first.begin}
         if pieces:
-            await self._world.send(heir, Message(Kind.DECLARE, meta=said, parts=_declaration(pieces)))
+            meta = said | self._came()
+            await self._world.send(heir, Message(Kind.DECLARE, meta=meta, parts=_declaration(pieces)))
         introduced.set_result(None)
         for message in again:
             await self._world.send(heir, message)
@@ -121,8 +123,11 @@ class KVStore:
             mine = [piece for piece in slices if piece.server == index]
             if self._way.declared is not None:
                 self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
-            said = {"codec": list(codec)} if codec else {}
+            said = ({"codec": list(codec)} if codec else {}) | self._came()
             await self._world.send(server, Message(Kind.DECLARE, meta=said, parts=_declaration(mine)))
+
+    def _came(self) -> dict[str, int]:
+        return {"epoch": self.epoch} if self.epoch else {}
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Give a key its first value, everywhere. Exactly one node of a run does this, and may name its optimizer."""

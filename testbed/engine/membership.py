@@ -28,7 +28,8 @@ class Membership:
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
         self.again = False  # this node has come back to a run that went on without it
         self.gone: tuple[str, ...] = ()  # who was not there when it came
-        self.on_left: Callable[[list[str]], object] = lambda nodes: None
+        self.epoch = 0  # in which this node has come; 0: it was there from the start
+        self.on_left: Callable[[list[str], int], object] = lambda nodes, epoch: None
         self.on_heir: Callable[[str, str], object] = lambda server, heir: None  # which takes the server's place
         self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
         inbox.on(Kind.READY, self._on_ready)
@@ -59,6 +60,7 @@ class Membership:
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
     def _on_ready(self, message: Message) -> None:
+        self.epoch = message.meta.get("epoch", 0)
         self.again, self.gone = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
         for server, heir in message.meta.get("heirs", {}).items():
             self.on_heir(server, heir)
@@ -68,7 +70,7 @@ class Membership:
         if self._world.node in message.meta["left"]:
             self._world.spawn(_expelled(self._world.node, message.meta["why"]), "leave")
         else:
-            self.on_left(message.meta["left"])
+            self.on_left(message.meta["left"], message.meta["epoch"])
             if "heir" in message.meta:
                 self.on_heir(message.meta["left"][0], message.meta["heir"])
 

@@ -68,6 +68,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         membership.on_heir = store.go_to
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
+        store.epoch = membership.epoch
         if isinstance(learner, Guarded):
             learner.record = world.record
         worker = Worker(plan, node, store, learner, work, reports)
@@ -131,6 +132,8 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         server.absent(membership.gone)
+        if isinstance(upstream, ParentServers):
+            upstream.came_in(membership.epoch)
         await membership.ended()
         await reading
         if blocks is not None:
@@ -140,8 +143,8 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
-def _lose(server: Server, upstream: Upstream, nodes: Sequence[str]) -> None:
-    server.lost(nodes)
+def _lose(server: Server, upstream: Upstream, nodes: Sequence[str], epoch: int) -> None:
+    server.lost(nodes, epoch)
     if isinstance(upstream, Chain):
         upstream.lost(nodes)
 
@@ -174,7 +177,8 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: O
     if node.parents:
         store = _store(plan, node, world, inbox, overlay)
         own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
-        return ParentServers(world, store, technique.party_weight(plan, node), own_rounds)
+        late = plan.recovery.on_failure == "continue"
+        return ParentServers(world, store, technique.party_weight(plan, node), own_rounds, late)
     top = Top(world, technique.top_key(plan))
     replicas = plan.with_role("replica")
     return Chain(world, inbox, top, replicas[0].name) if replicas else top

@@ -61,6 +61,7 @@ class Server:
         self._priorities: dict[int, int] = {}  # of keys, as their pushes came; answers go back with the same
         self.tell_joined: TellJoined | None = None  # is to be done before a member that has joined has its values
         self._being_told: dict[str, Future[None]] = {}
+        self._left_in: dict[str, int] = {}  # epochs
         inbox.on(Kind.DECLARE, self._on_declare)
         inbox.on(Kind.INIT, self._on_init)
         inbox.on(Kind.PUSH, self._on_push)
@@ -71,9 +72,10 @@ class Server:
         """All rounds before ``round_`` are over: the run is resumed."""
         self._presence.begin_at(round_)
 
-    def lost(self, nodes: Iterable[str]) -> None:
-        """These are gone. Whoever waited for them alone is answered."""
+    def lost(self, nodes: Iterable[str], epoch: int = 0) -> None:
+        """These are gone since ``epoch``. Whoever waited for them alone is answered."""
         for member in nodes:
+            self._left_in[member] = epoch
             effects = self._presence.lose(member)
             if effects:
                 self._world.spawn(self._carry_out(effects), f"go on without {member}")
@@ -108,6 +110,8 @@ class Server:
     # ---- first values -------------------------------------------------------------------------------------------
 
     def _on_declare(self, message: Message) -> None:
+        if message.meta.get("epoch", 0) < self._left_in.get(message.sender, 0):
+            return  # it was still there when it said so
         keys, counts = message.parts
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         said = message.meta.get("codec")
@@ -127,6 +131,8 @@ class Server:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
 
     def _on_pull(self, message: Message) -> None:
+        if message.sender in self._presence.gone:
+            return
         if message.key in self._values:
             if self._presence.may_have(message.key, message.sender):
                 self._world.spawn(self._first_values(message.key, [message.sender]), "answer a pull")
@@ -218,8 +224,8 @@ class Server:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
         steps = value.advice.steps or effect.steps
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
-            if member in self._presence.gone:
-                continue
+            if member in self._presence.gone or round_ < self._presence.begins(member):
+                continue  # it died; or it was another process of that name that pushed, and died
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == min(self._sizes):  # the first key speaks for all, as they travel together
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)

@@ -62,20 +62,32 @@ class ParentServers:
     """The tier above, reached through a KVStore.
 
     weight      what this server counts for in a mean over its tier
+    late        this server may have come late: it says nothing before it knows in which epoch (``came_in``)
     own_rounds  number what goes up by itself: where workers do not wait for each other, two of them may push the same
                 round of theirs, and each is a round of this server
     """
 
-    def __init__(self, world: World, store: KVStore, weight: float = 1.0, own_rounds: bool = False) -> None:
+    def __init__(
+        self, world: World, store: KVStore, weight: float = 1.0, own_rounds: bool = False, late: bool = False
+    ) -> None:
         self._world, self._store, self._weight, self._own_rounds = world, store, weight, own_rounds
+        self._here: Future[None] | None = world.future() if late else None
         self._next_round: dict[int, int] = {}
         self._declared: Future[None] = world.future()
+
+    def came_in(self, epoch: int) -> None:
+        """This server has come back, or joined, in that epoch."""
+        self._store.epoch = epoch
+        if self._here is not None:
+            self._here.set_result(None)
 
     def go_to(self, server: str, heir: str) -> None:
         """``heir`` takes the place of ``server``, if that is one of ours."""
         self._store.go_to(server, heir)
 
     async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+        if self._here is not None:
+            await self._world.wait(self._here, "the scheduler's word that it is part of the run")
         await self._store.declare([sizes[key] for key in sorted(sizes)], codec)
         self._declared.set_result(None)
 

@@ -87,12 +87,9 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
     if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
         return ""
     followed = scenario.recovery.replicas > 0
-    if (
-        followed
-        and fault.duration is not None
-        and any(node.role == "global_server" for node in nodes if node.name in targets)
-    ):
-        return "a global server whose place its replica has taken does not come back (leave 'for' out)"
+    chain = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "replica")]
+    if followed and fault.duration is not None and chain:
+        return f"{chain[0]} does not come back: it has missed steps, and no replica takes them over (leave 'for' out)"
     roles = ("scheduler",) if followed else ("global_server", "scheduler")
     tops = [node.name for node in nodes if node.name in targets and node.role in roles]
     return f"nobody can go on without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""

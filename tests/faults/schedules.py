@@ -21,7 +21,7 @@ POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
 EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "east", "west")
 ANYBODY = (*EXPENDABLE, "east/server0", "hub/global0", "hub/scheduler")
-FOLLOWED = ("hub/global0", "hub/global0", "hub/global0")  # that has a replica: as often as others together
+FOLLOWED = ("hub/global0", "hub/global0", "hub/replica0")  # who do not come back
 LINKS = ("hub<>east", "hub>west", "west>hub")
 LATE = ("east/worker0", "east/worker1", "west/worker0")
 VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
@@ -90,7 +90,7 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     policy, every = chance.choice(POLICIES), chance.choice((0, 0, 1, 3))
     replicas = int(policy == "continue" and chance.random() < 0.7)
     whom = [name for name in ANYBODY if name in EXPENDABLE or policy != "continue"]
-    whom += ["hub/replica0", *FOLLOWED] if replicas else []
+    whom += FOLLOWED if replicas else []
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
@@ -115,7 +115,7 @@ def _fault(chance: Random, kind: str, whom: str) -> str:
     if kind in LINK_KINDS:
         return f"kind: {kind}, link: {chance.choice(LINKS)}, {lasting}{VALUES.get(kind, '')}"
     texts = {
-        "kill": f"{node}, {lasting if chance.random() < 0.6 and whom != 'hub/global0' else begins}",
+        "kill": f"{node}, {lasting if chance.random() < 0.6 and whom not in FOLLOWED else begins}",
         "pause": f"{node}, {lasting}",
         "join": f"node: {chance.choice(LATE)}, {begins}",
         "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",

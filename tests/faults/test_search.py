@@ -9,6 +9,15 @@ from tests.faults.search import Calm, broken, search
 
 # what broke an invariant, and does not any more
 FOUND = (
+    Case(  # what its predecessor had pushed was answered to it
+        ("codec=twobit",), "continue", 0,
+        ("kind: pause, data_center: west, at: 334 ms, for: 466 ms",
+         "kind: kill, node: hub/worker0, at: 547 ms, for: 335 ms"), exact=False,
+    ),
+    Case(  # it died while its first words were on their way, and was taken for alive again
+        ("codec=bisparse",), "continue", 0,
+        ("kind: join, node: west/worker0, at: 417 ms", "kind: kill, node: west/worker0, at: 645 ms"), exact=False,
+    ),
     Case(  # its workers were there before the server knew that they were
         ("codec=bisparse",), "continue", 0,
         ("kind: kill, data_center: east, at: 337 ms, for: 520 ms",

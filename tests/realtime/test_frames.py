@@ -93,8 +93,10 @@ def test_every_altered_byte_is_noticed() -> None:
     for index in range(len(good)):
         bad = bytearray(good)
         bad[index] ^= 1
+        target = reader(1000)
         try:
-            assert feed(reader(1000), bytes(bad) + bytes(2000)) == [], index
+            assert feed(target, bytes(bad)) == [], index
+            assert feed(target, bytes(2000)) == [], index  # what may be missing
         except BadFrame:
             continue
         raise AssertionError(f"byte {index} may be altered")
@@ -125,7 +127,7 @@ def test_a_body_beyond_the_limit_is_refused_before_memory_is_taken() -> None:
 
 
 def test_a_header_beyond_the_limit_is_refused() -> None:
-    with pytest.raises(BadFrame, match="header"):
+    with pytest.raises(BadFrame, match=f"a header of {MAX_HEADER_BYTES + 1} bytes; the limit is"):
         feed(reader(), frame(b"x" * (MAX_HEADER_BYTES + 1)))
 
 
