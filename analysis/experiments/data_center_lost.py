@@ -53,9 +53,9 @@ _KILLED = ("faults=[{kind: kill, data_center: tokyo, at: 15 s, for: 60 s}]", "re
 RUNS: dict[str, tuple[str, ...]] = {
     "fsa": (),
     "fsa-continue": _KILLED,
-    "mixedsync": ("sync=mixedsync",),
+    "mixedsync": ("sync=mixedsync", "training.iterations=260"),
     "hfa": ("sync={kind: hfa, k1: 5, k2: 2}", _LOCAL, "training.iterations=40", "training.evaluate_every=1"),
-    "gossip": ("paradigm={kind: gossip, algorithm: adpsgd, graph: ring}", _LOCAL),
+    "gossip": ("paradigm={kind: gossip, algorithm: adpsgd, graph: ring}", _LOCAL, "training.iterations=200"),
 }
 LOOKS = {
     "fsa": TECHNIQUES["fsa"],
@@ -95,7 +95,7 @@ def table(runs: dict[str, dict[str, Run]]) -> pd.DataFrame:
 
 
 def draw(runs: dict[str, dict[str, Run]]) -> Figure:
-    """Accuracy over time, the minute shaded."""
+    """Accuracy over time, the minute shaded. Until the next evaluation, the last one is what is known."""
     from matplotlib.figure import Figure
 
     with panels.style():
@@ -109,6 +109,7 @@ def draw(runs: dict[str, dict[str, Run]]) -> Figure:
                 curve, simulated = accuracy_curve(runs[back_end][name]), back_end == "simulate"
                 axes.plot(
                     curve["time_s"], curve["accuracy"], color=look.color, linestyle="-" if simulated else "",
+                    drawstyle="steps-post",
                     marker="" if simulated else look.marker, markersize=3.5, alpha=1.0 if simulated else 0.7,
                     label=look.label if simulated or "simulate" not in runs else None,
                 )  # fmt: skip

@@ -33,11 +33,12 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Attack:
-    """How many connections, at what rate, and where to write what was seen."""
+    """How many connections, at what rate, and where to write what was seen, at least ``for_s`` later."""
 
     connections: int
     per_s: float
     report: Path
+    for_s: float = 0.0
 
 
 def shouts(chance: Random) -> Iterator[bytes]:
@@ -77,7 +78,9 @@ def attack(parent: int, attack_: Attack, nodes: int) -> None:
     time.sleep(1.0)  # at first children hold each other's ports as well
     places = listening(parent)
     before = _memory(places)
+    over_s = time.monotonic() + attack_.for_s
     made, refused = _storm(attack_, [place for _, place in places])
+    time.sleep(max(0.0, over_s - time.monotonic()))
     after = _memory(places)
     grown = {pid: after[pid] - size for pid, size in before.items() if pid in after}
     seen = {"made": made, "refused": refused, "grown_bytes": max(grown.values(), default=0), "nodes": len(grown)}
@@ -179,15 +182,17 @@ def main() -> None:
     rounds = int((given.connections / given.per_second + 4) / 0.05)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        calm = run(folder / "calm", *job(rounds), on="local")
-        attack_ = Attack(given.connections, given.per_second, folder / "report.json")
+        for_s = given.connections / given.per_second
+        calm, usual = among_strangers(folder / "calm", rounds, Attack(0, 1.0, folder / "calm.json", for_s))
+        attack_ = Attack(given.connections, given.per_second, folder / "report.json", for_s)
         ended, seen = among_strangers(folder / "among", rounds, attack_)
         if calm.error or ended.error:
             sys.exit(f"a run failed: {calm.error or ended.error}")
         ratio = round_s(ended) / round_s(calm)
         sys.stdout.write(
             f"{seen['made']} connections, {seen['refused']} closed by a node: a round took {ratio:.3f} times as long, "
-            f"memory grew by {seen['grown_bytes'] / 1e6:.1f} MB at most (of {seen['nodes']} nodes), "
+            f"memory grew by {seen['grown_bytes'] / 1e6:.1f} MB at most (of {seen['nodes']} nodes; "
+            f"{usual['grown_bytes'] / 1e6:.1f} MB without them), "
             f"parameters {'the same' if ended.hashes() == calm.hashes() else 'DIFFER'}\n"
         )
 
