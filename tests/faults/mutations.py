@@ -106,6 +106,10 @@ def _trusting(before: Any) -> Any:
     return lambda data: msgspec.msgpack.decode(data, type=Hello)
 
 
+def _without_repeating(before: Any) -> Any:
+    return lambda self, heir, again, introduced: before(self, heir, [], introduced)
+
+
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
 MUTATIONS: dict[str, Mutation] = {
     "frames carry no code": Mutation(
@@ -169,7 +173,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.sync.rounds:Rounds.lose", always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
     "who comes back begins at once": Mutation(
         "testbed.engine.presence:Presence.may_have", always(True),
-        (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",)),
+        (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",)),
     "who joins was always there": Mutation(
         "testbed.simulation.run:late_comers", always(()),
         (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)),
@@ -185,6 +189,15 @@ MUTATIONS: dict[str, Mutation] = {
     "wrong bits pass": Mutation(
         "emulation.shaping.line:Line._drawn", always([]),
         ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",)),
+    "an answer for a predecessor": Mutation(
+        "testbed.engine.presence:Presence.begins", always(0), (f"{FAULTS}_search.py::test_nor_where_one_once_was",)),
+    "a replica answers before it has the step": Mutation(
+        "testbed.engine.replica:Chain._copy", instead(_not_told), (f"{FAULTS}_replica.py::test_at_any_moment",)),
+    "children forget what is not answered": Mutation(
+        "testbed.engine.kvstore:KVStore._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)),
+    "steps are made again by the replica": Mutation(
+        "testbed.engine.replica:Copies._on_push", lambda before: lambda self, message, handler: handler(message),
+        (f"{FAULTS}_replica.py::test_at_any_moment",)),
 }  # fmt: skip
 
 

@@ -1,0 +1,49 @@
+"""Who is there, as a server sees it: members that come back begin with the values of the round before their first."""
+
+from __future__ import annotations
+
+from testbed.engine.presence import Presence
+from testbed.policy.events import Push
+from testbed.policy.sync.fsa import Fsa
+
+KEY = 0
+
+
+def presence() -> tuple[Presence, Fsa]:
+    policy = Fsa(("a", "b", "c"), Fsa.Options())
+    return Presence(dict.fromkeys("abc", 1.0), policy), policy
+
+
+def test_who_comes_back_in_a_round_waits_for_its_end() -> None:
+    present, policy = presence()
+    present.lose("c")
+    policy.on_push(Push("a", KEY, 0))
+    assert present.declare("c") and present.begins("c") == 1
+    assert not present.may_have(KEY, "c"), "its value would be older than what round 1 begins with"
+    assert policy.on_push(Push("b", KEY, 0))
+    assert present.combined(KEY, 0) == ["c"] and present.may_have(KEY, "c")
+
+
+def test_between_two_rounds_it_need_not() -> None:
+    present, policy = presence()
+    present.lose("c")
+    for member in "ab":
+        policy.on_push(Push(member, KEY, 0))
+    present.combined(KEY, 0)
+    assert present.declare("c") and present.begins("c") == 1 and present.may_have(KEY, "c")
+
+
+def test_who_never_left_joins_nothing() -> None:
+    present, _ = presence()
+    assert not present.declare("a") and present.begins("a") == 0 and present.may_have(KEY, "a")
+
+
+def test_who_goes_on_from_another_server_keeps_its_first_round() -> None:
+    present, policy = presence()
+    present.lose("c")
+    present.go_on("c", 5)
+    assert present.begins("c") == 5
+    for round_ in (4, 5):
+        for member in "ab":
+            effects = policy.on_push(Push(member, KEY, round_))
+        assert bool(effects) == (round_ == 4), "from its first round on it is waited for"
