@@ -101,7 +101,9 @@ class Copies:
         self._world, self._inbox, self._top, self._codec = world, inbox, top, codec
         self.on_made: Callable[[int], None] = lambda round_: None
         self.on_joined: Callable[[str, int], None] = lambda member, begin: None
-        self._rounds: dict[int, int] = {}  # by key: the last round whose step was made here
+        self._copied: dict[int, int] = {}  # by key: the last round whose step the server has told
+        self._taken: dict[int, int] = {}  # by key: the last round that children have pushed here, as the server is gone
+        self._made: dict[int, Future[None]] = {}  # by key: the step of the last round that was told
         self._last = False
         inbox.on(Kind.COPY, self._on_copy)
 
@@ -121,22 +123,30 @@ class Copies:
             self.on_joined(message.meta["joined"], round_)
         elif round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], message.meta["notes"])
+        elif round_ <= self._taken.get(key, PULL_ROUND):
+            return  # the last words of a server that is gone: nobody was answered, all push that round here
         else:
-            members, notes = tuple(message.meta["members"]), message.meta["notes"]
-            value = await self._top.apply(Total(key, round_, message.parts[0], members, notes))
-            self._last = self._last or value.advice.last
-            self._rounds[key] = round_
-            self.on_made(round_)
+            await self._step(message)
         await self._world.send(message.sender, Message(Kind.COPIED, key, round_))
 
+    async def _step(self, message: Message) -> None:
+        key, round_, members = message.key, message.round, tuple(message.meta["members"])
+        self._copied[key], self._made[key] = round_, self._world.future()
+        value = await self._top.apply(Total(key, round_, message.parts[0], members, message.meta["notes"]))
+        self._last = self._last or value.advice.last
+        self.on_made(round_)
+        self._made[key].set_result(None)
+
     def _on_push(self, message: Message, handler: Handler) -> None:
-        if message.round > self._rounds.get(message.key, PULL_ROUND):
+        if message.round > self._copied.get(message.key, PULL_ROUND):
+            self._taken[message.key] = message.round
             handler(message)
         else:
             self._world.spawn(self._answer(message), f"answer round {message.round} of key {message.key} again")
 
     async def _answer(self, message: Message) -> None:
         """No later step has been made, for it would need another push of this child."""
+        await self._world.wait(self._made[message.key], f"round {message.round} of key {message.key} to be copied")
         value = await self._top.pull(message.key)
         parts = self._codec().encode_value(message.key, value)
         meta = Advice(last=self._last).to_meta()
