@@ -7,6 +7,8 @@
                frames are (one run cannot tell bytes from messages: every node has both in the same proportion)
     step_s     of a core: median of the time in which a training step really computed
     memory_s   of a core, per byte summed or optimized: median over the rounds of servers
+    packet_s   of a core, per full segment across the WAN: in emulated runs, what the machine did during training beyond
+               the nodes' own work by the constants above (0 without such runs). Whatever else the machine does is in it
     links      by WAN link: measured over planned rate, and round-trip time beyond the planned
 
 Workers and the holder of the optimizer are left out of the fit of messages: they load libraries at their first step,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _CHUNK, _CHUNKS = 1 << 17, 256
+SEGMENT_BYTES = 1448  # as ``testbed.simulation.host`` counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,17 @@ class Calibration:
     byte_s: float
     step_s: float
     memory_s: float
+    packet_s: float
     residual: float
     nodes: int
     links: dict[str, dict[str, float]]
 
     def setting(self) -> str:
         """As a value of ``simulation.host`` in a scenario."""
+        packet = f", packet: {self.packet_s * 1e6:.1f} us" if self.packet_s >= 1e-6 else ""
         return (
             f"{{cores: {self.cores}, message: {self.message_s * 1e6:.1f} us, stream: {8e-6 / self.byte_s:.0f} Mbit/s, "
-            f"step: {max(1.0, self.step_s * 1e6):.0f} us, memory: {8e-6 / self.memory_s:.0f} Mbit/s}}"
+            f"step: {max(1.0, self.step_s * 1e6):.0f} us, memory: {8e-6 / self.memory_s:.0f} Mbit/s{packet}}}"
         )
 
 
@@ -73,10 +78,11 @@ def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
         raise ScenarioError("processor time does not grow with messages in these runs; calibrate with longer ones")
     computes = [run.tables["computes"] for run in runs]
     machine = runs[0].manifest["machine"]
+    cores = int(machine.get("usable_cores") or machine["cores"])
+    packet_s = _packet_s(runs, cores, float(message_s), byte_s)
     return Calibration(
-        int(machine.get("usable_cores") or machine["cores"]), float(message_s), byte_s, _step_s(computes),
-        _memory_s(runs), residual, len(rows), _links(runs),
-    )  # fmt: skip
+        cores, float(message_s), byte_s, _step_s(computes), _memory_s(runs), packet_s, residual, len(rows), _links(runs)
+    )
 
 
 def write(run: Path, calibration: Calibration) -> Path:
@@ -147,6 +153,26 @@ def _memory_s(runs: Sequence[Run]) -> float:
     if not rates:
         raise ScenarioError("no server summed anything in these runs; calibrate with paradigm: hips or ps")
     return float(np.median(rates))
+
+
+def _packet_s(runs: Sequence[Run], cores: int, message_s: float, byte_s: float) -> float:
+    """Median over emulated runs: (busy cores - messages, bytes and computing of nodes) / segments on the WAN."""
+    found = []
+    for run in runs:
+        if run.plan["back_end"] != "emulate":
+            continue
+        machine, rounds = run.tables["machine"], run.tables["rounds"]
+        begin_s, end_s = float(rounds["t0_s"].min()), float(rounds["t_s"].max())
+        busy = machine[(machine["t_s"] > begin_s + 1) & (machine["t_s"] <= end_s)]["busy_share"]
+        within = [table[(table["t_s"] > begin_s) & (table["t_s"] <= end_s)] for table in
+                  (run.tables["transfers"], run.tables["computes"])]  # fmt: skip
+        transfers, computes = within
+        size = transfers["payload_bytes"] + transfers["header_bytes"]
+        nodes_s = 2 * (message_s * len(transfers) + byte_s * float(size.sum())) + float(computes["real_s"].sum())
+        segments = float(np.ceil(size[transfers["tier"] == "wan"] / SEGMENT_BYTES).sum())
+        if len(busy) and segments:
+            found.append((float(busy.mean()) * cores * (end_s - begin_s) - nodes_s) / segments)
+    return max(0.0, float(np.median(found))) if found else 0.0
 
 
 def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:

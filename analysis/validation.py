@@ -26,6 +26,7 @@ class Point:
     """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
 
     ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
+    ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
     """
 
     technique: str
@@ -34,6 +35,7 @@ class Point:
     emulated_s: float
     simulated_s: float
     products: float = math.inf
+    caveat: str = ""
 
     @property
     def error(self) -> float:
@@ -42,8 +44,14 @@ class Point:
 
     @property
     def valid(self) -> bool:
-        """Whether the transfers are long enough for the model to claim anything (see ``testbed.simulation.tcp``)."""
-        return self.products >= LONG_FLOW
+        """Whether the model claims anything here (``testbed.simulation.tcp``), of an emulation that vouches for it."""
+        return self.products >= LONG_FLOW and not self.caveat
+
+    @property
+    def why(self) -> str:
+        """Why the error counts for less; empty where it counts."""
+        short = f"{self.products:.1f} BDP a round: outside the model's claim" if self.products < LONG_FLOW else ""
+        return "; ".join(part for part in (short, self.caveat) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,7 @@ def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -
 def write_table(points: Sequence[Point], path: Path) -> None:
     """One row a point."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
+        rows = [asdict(point) | {"error": point.error, "valid": point.valid, "why": point.why} for point in points]
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -35,6 +35,8 @@ def execute(arguments: argparse.Namespace) -> int:
     shown.add_row("stream", f"{1e-6 / found.byte_s:.0f} MB/s", "of a core, through each end")
     shown.add_row("step", look.seconds(found.step_s), "of a core, really computing")
     shown.add_row("memory", f"{1e-9 / found.memory_s:.2f} GB/s", "of a core, in sums")
+    if found.packet_s:
+        shown.add_row("packet", look.seconds(found.packet_s), "of a core, per segment on the WAN: what emulating costs")
     for name, link in found.links.items():
         rate, rtt = link.get("rate_factor"), link.get("more_rtt_s")
         shown.add_row(name, look.share(rate), f"of its planned rate; round trip {look.seconds(rtt)} more than planned")

@@ -82,7 +82,8 @@ def _point(arguments: argparse.Namespace, place: _Place) -> Point | None:
         return None
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
     times = emulated["iteration_time_s"], simulated["iteration_time_s"]
-    return Point(place.technique, rate_bps, delay_s, *times, products_of(emulated, rate_bps, delay_s))
+    caveat = "; ".join(emulated["fidelity"]["warnings"]) if emulated["fidelity"]["status"] != "ok" else ""
+    return Point(place.technique, rate_bps, delay_s, *times, products_of(emulated, rate_bps, delay_s), caveat)
 
 
 def _run(arguments: argparse.Namespace, place: _Place, world: str, host: tuple[str, ...]) -> dict[str, Any] | None:
@@ -109,6 +110,7 @@ def _run(arguments: argparse.Namespace, place: _Place, world: str, host: tuple[s
 
 
 def _print(points: list[Point], found: Verdict, out: Path) -> None:
+    from analysis.validation import verdict
     from testbed.cli import look
 
     shown = look.table("", "technique", ">rate", ">delay", ">emulated", ">simulated", ">error", "")
@@ -116,10 +118,15 @@ def _print(points: list[Point], found: Verdict, out: Path) -> None:
         shown.add_row(
             point.technique, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
             look.seconds(point.emulated_s), look.seconds(point.simulated_s), f"{point.error:+.1%}",
-            "" if point.valid else f"{point.products:.1f} BDP a round: outside the model's claim",
+            point.why,
         )  # fmt: skip
     console = look.console()
     console.print(shown)
+    valid = [point for point in points if point.valid]
+    if valid and len(valid) < len(points):
+        inside = verdict(valid)
+        console.print(f"{inside.points} of them inside the claim: median error {inside.median:.1%}, "
+                      f"worst {inside.worst:.1%}")  # fmt: skip
     tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
     console.print(f"{found.points} points: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
                   f"worst {found.worst:.1%}; {tau}")  # fmt: skip

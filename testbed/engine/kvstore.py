@@ -150,7 +150,7 @@ class KVStore:
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:
-            parts = self._codec.encode(piece.wire_key, tensor[piece.start : piece.stop])
+            parts = self._codec.encode(piece.wire_key, _part(tensor, piece))
             message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "an introduction to the server's heir")
@@ -218,6 +218,11 @@ def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:
     """Keys and their sizes."""
     keys = torch.tensor([piece.wire_key for piece in pieces], dtype=torch.int64)
     return keys, torch.tensor([piece.stop - piece.start for piece in pieces], dtype=torch.int64)
+
+
+def _part(tensor: Tensor, piece: Slice) -> Tensor:
+    """The elements of a slice; a whole key needs no view of itself."""
+    return tensor if piece.stop - piece.start == tensor.numel() else tensor[piece.start : piece.stop]
 
 
 def merged(advice: Sequence[Advice]) -> Advice:

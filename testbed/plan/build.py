@@ -96,7 +96,12 @@ def _simulation(scenario: Scenario) -> SimulationPlan:
     host, measured = scenario.simulation.host, None
     if host is not None:
         measured = HostPlan(
-            cores=host.cores, message_s=host.message, byte_s=8 / host.stream, step_s=host.step, memory_s=8 / host.memory
+            cores=host.cores,
+            message_s=host.message,
+            byte_s=8 / host.stream,
+            step_s=host.step,
+            memory_s=8 / host.memory,
+            packet_s=host.packet,
         )
     return SimulationPlan(fold=scenario.simulation.fold, events=scenario.simulation.events, host=measured)
 

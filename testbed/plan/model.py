@@ -282,6 +282,8 @@ class HostPlan:
     message_s  of a core, per message at each of its ends; ``byte_s`` per byte at each end
     step_s     of a core, in which a training step really computes, before it is paced
     memory_s   of a core, per byte read by sums and optimizers
+    packet_s   of a core, per full segment that crosses the WAN, its acknowledgement included: what emulating costs
+               (forwarding, shaping, a delay line outside the kernel)
     """
 
     cores: int
@@ -289,6 +291,7 @@ class HostPlan:
     byte_s: float
     step_s: float = 0.0
     memory_s: float = 0.0
+    packet_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

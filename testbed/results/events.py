@@ -68,7 +68,11 @@ class EventLog:
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         """Append one event. The line reaches the file at ``flush`` or when the buffer is full. NaN becomes ``null``."""
-        _encoder.encode_into({"t": round(t, 6), "kind": kind, **fields}, self._lines, -1)
+        self.append({"t": round(t, 6), "kind": kind, **fields})
+
+    def append(self, event: dict[str, Any]) -> None:
+        """As ``write``, of a whole event: ``t``, rounded to microseconds, ``kind``, and its fields."""
+        _encoder.encode_into(event, self._lines, -1)
         self._lines += b"\n"
         if len(self._lines) >= self._limit_bytes:
             self.flush()

@@ -142,6 +142,8 @@ class Host(Section):
     """Time of a core in which a training step really computes, before it is paced."""
     memory: Annotated[float, RATE] = 32e9
     """Bytes that a core reads in sums and optimizers."""
+    packet: Annotated[float, DURATION] = 0.0
+    """Time of a core that emulating takes, per full segment across the WAN, its acknowledgement included."""
 
 
 class Simulation(Section):

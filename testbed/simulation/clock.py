@@ -17,46 +17,64 @@ T = TypeVar("T")
 Callback = Callable[[Any], None]
 
 NORMAL = 1
-LOW = 2  # after everything else of the same instant
 
 
-class _Call:
-    """The least that SimPy's loop needs of an event: a callback at a time."""
+class _Happened:
+    """What a plain callback is given in the place of an event: one that went well, with no value."""
 
-    __slots__ = ("callbacks",)
     _ok = True
     _value = None
 
-    def __init__(self, callback: Callback) -> None:
-        self.callbacks: list[Callback] | None = [callback]
+
+_HAPPENED = _Happened()
 
 
 class Clock(Environment):  # type: ignore[misc]
     """SimPy's environment; times are absolute, so that coincident events stay coincident.
 
     ``now + (t - now)`` is not ``t`` in floating point; ``at`` never computes that. Background events (samples, traces,
-    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop.
+    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop. In the queue stand SimPy's
+    events, and plain callbacks, which cost much less.
     """
+
+    now: float = 0.0  # as SimPy's property, which is a call each time
 
     def __init__(self, begin_s: float = 0.0) -> None:
         super().__init__(initial_time=begin_s)
+        self.now = begin_s
         self.background = 0  # of the pending events, those that do not mean that the run advances
         self.pending = self._queue
+        self.closing: list[Callback] = []  # to be called at the end of this instant
         self.stalled = False  # set by the run while nothing but background events is left
+        self.on_background: Callable[[], None] = lambda: None  # called before and after each of them
+        self.running: Any = None  # the fiber that runs
 
     def step(self) -> None:
         """The next event. SimPy's own, less what only its failing and stopping events need: here are none."""
-        try:
-            self._now, _, _, event = heappop(self._queue)
-        except IndexError:
-            raise EmptySchedule from None
-        callbacks, event.callbacks = event.callbacks, None
-        for callback in callbacks:
-            callback(event)
+        queue = self._queue
+        if self.closing and (not queue or queue[0][0] > self.now):
+            closing, self.closing = self.closing, []
+            for callback in closing:
+                callback(_HAPPENED)
+            return
+        if not queue:
+            raise EmptySchedule
+        now, _, _, event = heappop(queue)
+        self._now = self.now = now
+        if isinstance(event, Event):
+            callbacks, event.callbacks = event.callbacks, None
+            for callback in callbacks:
+                callback(event)
+        else:
+            event(_HAPPENED)
 
-    def at(self, time_s: float, callback: Callback, priority: int = NORMAL) -> None:
-        """Call ``callback(event)`` at that time; equal times in order of priority, then of this call."""
-        heappush(self._queue, (time_s, priority, next(self._eid), _Call(callback)))
+    def at(self, time_s: float, callback: Callback) -> None:
+        """Call ``callback(event)`` at that time; equal times in the order of these calls."""
+        heappush(self._queue, (time_s, NORMAL, next(self._eid), callback))
+
+    def at_end_of_instant(self, callback: Callback) -> None:
+        """Call ``callback(event)`` when nothing else is left to happen now."""
+        self.closing.append(callback)
 
     def at_background(self, time_s: float, callback: Callback) -> None:
         """As ``at``, for an event that does not mean that the run advances."""
@@ -65,27 +83,42 @@ class Clock(Environment):  # type: ignore[misc]
 
     def _run_background(self, callback: Callback, event: Any) -> None:
         self.background -= 1
+        self.on_background()
         callback(event)
+        self.on_background()
+
+    @property
+    def nothing_but_background(self) -> bool:
+        """Whether nobody advances but by a background event, as far as the clock knows."""
+        return len(self._queue) == self.background and not self.closing
 
 
 class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
-    """A value that somebody will set once, as ``testbed.world.Future``; a SimPy event, so that processes wait for it.
+    """A value that somebody will set once, as ``testbed.world.Future``; a SimPy event, so that fibers wait for it.
 
     Errors travel beside SimPy's own failures, which would copy the exception and crash the loop when nobody awaits.
+    What nobody waits for yet when it is set needs no event: whoever asks later has it at once.
     """
 
+    error: BaseException | None = None
+    _ok = True
+    _value: Any = PENDING
+
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.error: BaseException | None = None
+        self.env = clock
+        self.callbacks: list[Callback] = []
 
     def set_result(self, value: T, /) -> None:
         assert self._value is PENDING, "a future is set only once"
-        self.succeed(value)
+        self._value = value
+        if self.callbacks:
+            clock = self.env
+            heappush(clock._queue, (clock.now, NORMAL, next(clock._eid), self))
 
     def set_exception(self, error: BaseException, /) -> None:
         assert self._value is PENDING, "a future is set only once"
         self.error = error
-        self.succeed(None)
+        self.set_result(None)  # type: ignore[arg-type]
 
     def done(self) -> bool:
         return self._value is not PENDING
@@ -106,10 +139,12 @@ class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
 class Sleep(Event):  # type: ignore[misc]
     """To be awaited once: until a given time."""
 
+    _ok = True
+    _value = None
+
     def __init__(self, clock: Clock, until_s: float) -> None:
-        super().__init__(clock)
-        self._ok = True
-        self._value = None
+        self.env = clock
+        self.callbacks: list[Callback] = []
         heappush(clock._queue, (until_s, NORMAL, next(clock._eid), self))
 
     def __await__(self) -> Generator[Event, Any, None]:

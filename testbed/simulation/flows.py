@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation import kernels as k
-from testbed.simulation.clock import LOW, Clock
+from testbed.simulation.clock import Clock
 
 Done = Callable[[], None]
 _TAG_TOLERANCE_BYTES = 1e-6
@@ -68,10 +68,12 @@ class FlowNetwork:
 
     def start(self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1) -> None:
         """Start ``flows`` flows of ``size_bytes`` each; ``done()`` is called once, when (together) they have ended."""
-        served = self._served(flow_class)
-        F, base = self._store.F, flow_class.base  # noqa: N806
-        F[base + k.SERVED] = served
-        F[base + k.UPDATED] = self._clock.now
+        served = 0.0
+        if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
+            served = self._served(flow_class)
+            F, base = self._store.F, flow_class.base  # noqa: N806
+            F[base + k.SERVED] = served
+            F[base + k.UPDATED] = self._clock.now
         self._sequence += 1
         flow_class.flows += flows
         flow_class.started += served * flows
@@ -132,7 +134,7 @@ class FlowNetwork:
     def _ask_flush(self) -> None:
         if not self._flush_pending:
             self._flush_pending = True
-            self._clock.at(self._clock.now, self._flush_callback, LOW)
+            self._clock.at_end_of_instant(self._flush_callback)
 
     def _flush(self, _: Any) -> None:
         self._flush_pending = False

@@ -3,11 +3,15 @@
 A real run of a dozen processes on two cores spends a good part of a short round in them: messages are packed,
 authenticated, copied and looked at, and steps really compute before they are paced. With a ``HostPlan`` (measured by
 ``testbed calibrate``) each of these takes a core for a while. Threads take turns, one piece of work each; a thread's
-own pieces follow one another. Without a host, every node has a processor of its own (``testbed.simulation.compute``).
+own pieces follow one another. Emulating costs, too: every segment on the WAN is forwarded, shaped and delayed by the
+same cores. That work begins with a message's transfer, and the message is not there before it is done; where the cores
+have time it is done long before. Without a host, every node has a processor of its own
+(``testbed.simulation.compute``).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +20,7 @@ from testbed.plan.model import HostPlan
 from testbed.simulation.clock import Clock
 
 Done = Callable[[], None]
+SEGMENT_BYTES = 1448  # of payload in a full frame: MTU 1500, TCP timestamps
 
 
 class Host:
@@ -30,6 +35,10 @@ class Host:
     def message_s(self, size_bytes: float) -> float:
         """What handling a message takes at one end."""
         return self.plan.message_s + size_bytes * self.plan.byte_s
+
+    def carrying_s(self, size_bytes: float) -> float:
+        """What moving a message across the WAN takes."""
+        return self.plan.packet_s * math.ceil(size_bytes / SEGMENT_BYTES)
 
     def enter(self, thread: Thread) -> None:
         """``thread`` has something to do again."""

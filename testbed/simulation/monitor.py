@@ -11,7 +11,8 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import Paths, WanLink, changes_from
 from testbed.simulation.recorder import Log, Progress
-from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp import Connection, TcpModel
+from testbed.simulation.validity import doubts
 
 _PAUSED_BYTES_PER_S = 1e-6  # of a link that is down: flows wait, and go on where they were
 _STARVED_SHARE = 0.01  # what datagrams that fill a link leave to others
@@ -42,6 +43,10 @@ class Links:
     def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
         """A flow beside the connections was made."""
         flow.watched = any(number in self._connections for number in links)
+
+    def doubts(self, model: TcpModel) -> list[str]:
+        """What the model of TCP does not claim to know of these connections."""
+        return doubts(self._paths.links, self._connections, model)
 
     def start_sampling(self) -> None:
         """Sample now, and every interval from now on while anybody advances. Called again, it goes on.

@@ -20,6 +20,7 @@ class Log(Protocol):
     """What of ``testbed.results.events.EventLog`` is used."""
 
     def write(self, kind: str, t: float, **fields: Any) -> None: ...
+    def append(self, event: dict[str, Any]) -> None: ...
 
 
 class Recorder:
@@ -44,7 +45,7 @@ class Recorder:
         self._activity += 1
         if kind in self._left_out:
             return
-        self._log.write(kind, t, **fields)
+        self._log.append({"t": round(t, 6), "kind": kind, **fields})
         if kind in _WATCHED:
             self._watched(kind, t, fields)
 
@@ -67,10 +68,12 @@ class Recorder:
         self._activity += 1
         if message.channel or (self._silent_lan and tier == "lan"):
             return  # whoever receives best-effort messages writes one event for many
-        self._log.write(
-            "transfer", t, t0=round(message.sent_at_s, 6), source=message.sender, target=self.node,
-            message=message.kind.value, key=message.key, round=message.round,
-            payload_bytes=payload_bytes, header_bytes=header_bytes, tier=tier,
+        self._log.append(
+            {
+                "t": round(t, 6), "kind": "transfer", "t0": round(message.sent_at_s, 6), "source": message.sender,
+                "target": self.node, "message": message.kind._value_, "key": message.key, "round": message.round,
+                "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
+            }
         )  # fmt: skip
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:

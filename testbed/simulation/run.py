@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from simpy.core import EmptySchedule
+
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.messages import Kind, Message
@@ -127,7 +129,7 @@ class Simulation:
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
-        self._trained = False
+        self._trained = self._over = False  # whether training has begun; whether all is over
         self.exits: dict[str, NodeExit] = {}
 
     def start(self, make_role: RoleMaker) -> None:
@@ -151,19 +153,19 @@ class Simulation:
 
     def run(self) -> None:
         """Let time pass until all have ended, one has failed, or nobody can advance."""
-        clock, step, count, network = self.clock, self.clock.step, 0, self.network
-        total, exits, pending = len(self._plan.nodes), self.exits, clock.pending
-        while len(exits) < total and self._stop is None:
-            if len(pending) == clock.background and not network.active:
-                if not self._on_stall():
-                    return
-            elif clock.stalled:
-                clock.stalled, self._waits.graph = False, None
-                self._links.start_sampling()
-            step()
-            count += 1
-            if count % _CHECK_EVERY == 0:
-                self._status.tick()
+        step, tick = self.clock.step, self._status.tick
+        self.clock.on_background = self._look_for_stall
+        while not self._over:
+            try:
+                for _ in range(_CHECK_EVERY):
+                    step()
+                    if self._over:
+                        break
+            except EmptySchedule:
+                self._look_for_stall()
+                if not self._over:
+                    self._end_waiting()
+            tick()
         if isinstance(self._stop, KeyboardInterrupt):
             raise self._stop
         if self._stop is not None:
@@ -177,6 +179,8 @@ class Simulation:
 
     def close(self) -> None:
         """Write what is buffered."""
+        for doubt in self._links.doubts(self._tcp):
+            self._warning(doubt)
         self._links.sample()
         for log in (self._log, *self._logs.values()):
             log.close()
@@ -247,6 +251,7 @@ class Simulation:
         if self._goes_on_without(name, error):
             return
         self._stop = error if self._stop is None or isinstance(error, KeyboardInterrupt) else self._stop
+        self._over = True
         if not isinstance(error, KeyboardInterrupt):
             cause = type(error).__name__
             self._worlds[name].record("error", message=str(error), cause=cause)
@@ -255,6 +260,7 @@ class Simulation:
     def _finish(self, name: str, result: Any, error: BaseException | None) -> None:
         if name not in self.exits:
             self.exits[name] = NodeExit(result, error, self.clock.now)
+            self._over = self._over or len(self.exits) == len(self._plan.nodes)
             self._worlds[name].close()
 
     def _on_missed(self, message: Message) -> None:
@@ -313,13 +319,23 @@ class Simulation:
         self._links.start_traces(since_s)
         start_background(self._plan, self.clock, self._links, since_s)
 
-    def _on_stall(self) -> bool:
-        """Nobody can advance but by a deadline. Remember who waits for what; without any deadline, it is the end."""
-        if not self.clock.stalled:
-            self.clock.stalled = True
+    def _look_for_stall(self) -> None:
+        """Nobody can advance but by a deadline: remember who waits for what. Without any deadline, it is the end."""
+        clock = self.clock
+        if not clock.nothing_but_background or self.network.active:
+            if clock.stalled:
+                clock.stalled, self._waits.graph = False, None
+                self._links.start_sampling()
+            return
+        if not clock.stalled:
+            clock.stalled = True
             self._waits.graph = self._waits.describe()
-        if self._waits.earliest_s() < math.inf:
-            return True
+        if self._waits.earliest_s() == math.inf:
+            self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        """Whoever has not ended never will."""
+        self._over = True
         waits = self._waits.by_node()
         graph = self._waits.graph or []
         for name in self._worlds:
@@ -327,7 +343,6 @@ class Simulation:
                 continue
             error = Deadlock(waits[name][0], math.inf, graph) if name in waits else RunFailed(f"{name} waits for ever")
             self._on_failure(name, error)
-        return False
 
     def _warn(self) -> None:
         if self._left_out and self._plan.simulation.events == "auto":

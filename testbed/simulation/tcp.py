@@ -18,15 +18,17 @@ loss p          r ≤ √1.5·MSS/(RTT·√p) (Mathis et al. 1997), CUBIC the la
 sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
 
 Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC and Reno with queues ≥ 1 BDP and RTTs that
-are alike. Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay
-of small messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully).
+are alike (``validity`` tells). Alone on an emulated path, CUBIC's warm transfers of 0.2 to 400 C·RTT took what is said
+here within 7 % (median 0.9 %); BBR's within 6 % from 0.6 C·RTT on (``python -m analysis.experiments.transfers``).
+Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay of small
+messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
@@ -95,14 +97,13 @@ class TcpModel:
         return min(limit, rate)
 
 
-@dataclass(order=True, slots=True)
 class Queued:
-    """A message on its way through a connection, ordered as it is to leave."""
+    """A message on its way through a connection."""
 
-    order: tuple[float, int]
-    size_bytes: float = field(compare=False)
-    item: Any = field(compare=False)
-    on_start: Callable[[], None] | None = field(default=None, compare=False)
+    __slots__ = ("item", "on_start", "size_bytes")
+
+    def __init__(self, size_bytes: float, item: Any, on_start: Callable[[], None] | None) -> None:
+        self.size_bytes, self.item, self.on_start = size_bytes, item, on_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,10 @@ class Connection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_room", "_capacity", "_clock", "_copies", "_cruising", "_deliver", "_idle_since_s",
-        "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port", "_queue", "_ready",
-        "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence", "_timer_s", "_window",
-        "flow", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "_arrival_s", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising", "_deliver",
+        "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port", "_queue",
+        "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence", "_timer_s",
+        "_window", "flow", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -135,8 +136,8 @@ class Connection:
         self._links, self._copies, self._port = links, crowd.copies, crowd.port
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
-        self._queue: list[Queued] = []
-        self._sequence = 0
+        self._queue: list[tuple[float, int, Queued]] = []  # by priority, then as they came
+        self._sequence = self._bursts = 0
         self._sending: Queued | None = None
         self._ready = False  # set up
         self.queued_bytes = 0.0  # not yet begun
@@ -158,17 +159,35 @@ class Connection:
         """Whether anything has not left yet."""
         return self._sending is not None or bool(self._queue)
 
+    @property
+    def carried_bytes(self) -> float:
+        """By all connections of the crowd, until now."""
+        return self._network.delivered_bytes(self.flow)
+
+    @property
+    def products(self) -> float:
+        """Bandwidth-delay products that it has sent at a time, from idle to idle, on average."""
+        pipe = self._capacity * self.rtt_s
+        return self._delivered_bytes() / max(1, self._bursts) / pipe if pipe > 0 else math.inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether a message would leave at once."""
+        return self._ready and self._sending is None and not self._queue
+
     def send(self, size_bytes: float, priority: float, item: Any, on_start: Callable[[], None] | None = None) -> None:
         """Queue a message; ``on_start`` is called when its first byte leaves."""
         if not self._sequence:
             self._set_up()
         self._sequence += 1
-        heappush(self._queue, Queued((-priority, self._sequence), size_bytes, item, on_start))
-        self.queued_bytes += size_bytes
-        if self._ready:
-            self._pump()
-            if not self._open and not self._cruising:
-                self._review()
+        message = Queued(size_bytes, item, on_start)
+        if self._ready and self._sending is None and not self._queue:
+            self._begin(message)
+        else:
+            heappush(self._queue, (-priority, self._sequence, message))
+            self.queued_bytes += size_bytes
+        if self._ready and not self._open and not self._cruising:
+            self._review()
 
     def path_changed(self) -> None:
         """A trace has changed a link of the path."""
@@ -197,15 +216,18 @@ class Connection:
             self._review()
 
     def _pump(self) -> None:
-        if self._sending is not None or not self._queue:
-            return
+        if self._sending is None and self._queue:
+            following = heappop(self._queue)[2]
+            self.queued_bytes -= following.size_bytes
+            self._begin(following)
+
+    def _begin(self, message: Queued) -> None:
         if self._idle_since_s < self._clock.now and not self._plain:
             self._after_idle(self._clock.now - self._idle_since_s)
-        following = self._sending = heappop(self._queue)
-        self.queued_bytes -= following.size_bytes
-        self._network.start(self.flow, following.size_bytes, self._on_sent, self._copies)
-        if following.on_start is not None:
-            following.on_start()
+        self._sending = message
+        self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies)
+        if message.on_start is not None:
+            message.on_start()
         if self.on_room is not None:
             self.on_room()
 
@@ -219,6 +241,7 @@ class Connection:
         if self._queue:
             self._pump()
         else:
+            self._bursts += 1
             self._grow()
             self._cruising = False
             if self.on_idle is not None:

@@ -7,10 +7,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from simpy import Event, Process
+from simpy import Event
 
 from testbed.errors import WaitTimeout
 from testbed.simulation.clock import Clock, VirtualFuture
+from testbed.simulation.fiber import Fiber
 
 _LONGEST_GRAPH = 50
 
@@ -38,7 +39,7 @@ class Wait:
     since_s: float
     end_s: float
     future: VirtualFuture[Any]
-    process: Process | None
+    fiber: Fiber
     expired: bool = False
     graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
 
@@ -60,10 +61,10 @@ class Waits:
         self.graph: list[str] | None = None  # set while nobody can advance but by a deadline
 
     def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> tuple[int, Wait]:
-        """Begin a wait of the running process; await the ``Wait``, then ``leave`` it."""
+        """Begin a wait of the running fiber; await the ``Wait``, then ``leave`` it."""
         now = self._clock.now
         end_s = now + deadline_s
-        wait = Wait(node, waiting_for, now, end_s, future, self._clock.active_process)
+        wait = Wait(node, waiting_for, now, end_s, future, self._clock.running)
         self._count += 1
         self._waits[self._count] = wait
         if end_s < self._armed_s:
@@ -112,16 +113,16 @@ class Waits:
             self._arm(earliest_s)
 
     def _expire(self, number: int) -> None:
-        """Wake the one process that waits here, and leave the future as it is."""
+        """Wake the one fiber that waits here, and leave the future as it is."""
         wait = self._waits[number]
-        process, callbacks = wait.process, wait.future.callbacks
-        if wait.expired or wait.future.done() or process is None or callbacks is None:
+        fiber = wait.fiber
+        if wait.expired or wait.future.done():
             return
         wait.expired, wait.graph = True, self.graph
-        callbacks.remove(process._resume)
+        fiber.leave_target()
 
         def resume(event: Any) -> None:
             if number in self._waits:  # else its node was closed meanwhile
-                process._resume(event)
+                fiber.resume(event)
 
         self._clock.at(self._clock.now, resume)

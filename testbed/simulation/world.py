@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
-
-from simpy import Process
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Kind, Message, overhead_bytes
@@ -18,6 +16,7 @@ from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew, Lanes
+from testbed.simulation.fiber import Fiber
 from testbed.simulation.host import Thread
 from testbed.simulation.recorder import Recorder
 from testbed.simulation.tcp import Connection
@@ -33,7 +32,7 @@ QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before
 class Letter:
     """A message on its way, with its size on the wire."""
 
-    __slots__ = ("header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
+    __slots__ = ("arrived", "carried", "header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
 
     def __init__(
         self, message: Message, payload_bytes: int, header_bytes: int, target: SimulatedWorld, tier: str
@@ -41,12 +40,13 @@ class Letter:
         self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
         self.target, self.tier = target, tier
         self.lanes = 1  # that have still to deliver their part of it
+        self.carried, self.arrived = True, False  # by the cores of a shared machine; by the network
 
 
 class Peer:
     """What a node keeps about another that it sends to."""
 
-    __slots__ = ("best_effort", "connection", "held", "lanes", "tier", "world")
+    __slots__ = ("best_effort", "carrier", "connection", "held", "lanes", "tier", "world")
 
     def __init__(
         self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None,
@@ -55,6 +55,13 @@ class Peer:
         self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
         self.lanes = lanes  # of a folded sender; ``connection`` is the first of them
         self.held: list[VirtualFuture[None]] = []  # senders that wait for room
+        self.carrier: Thread | None = None  # the machine's work on what crosses the WAN to there
+
+
+def _carried(letter: Letter) -> None:
+    letter.carried = True
+    if letter.arrived:
+        letter.target.deliver(letter)
 
 
 class Task(VirtualFuture[Any]):
@@ -86,7 +93,7 @@ class SimulatedWorld:
         self._inbox: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
-        self._running: dict[Process, Coroutine[Any, Any, None]] = {}
+        self._running: dict[Fiber, None] = {}
         self.ended = False
         self.process: Thread | None = None  # where all nodes share a machine's cores
         self.crew: Crew | None = None  # the members, where this node stands for several
@@ -136,15 +143,21 @@ class SimulatedWorld:
         if self.process is not None:
             return self._send_by_process(self.process, peer, size_bytes, letter)
         connection = peer.connection
-        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
+        if connection.idle or connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
             connection.send(size_bytes, copy.priority, letter)
             return None
         return await self._send_when_accepted(peer, size_bytes, letter)
 
     def _send_by_process(self, process: Thread, peer: Peer, size_bytes: float, letter: Letter) -> None:
         """The message leaves when this process, on a core that it shares, has got round to it."""
-        priority, connection = letter.message.priority, peer.connection
-        process.do(process.host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, letter))
+        host, priority, connection = process.host, letter.message.priority, peer.connection
+        carrying_s = host.carrying_s(size_bytes) if peer.tier == "wan" else 0.0
+        on_start: Callable[[], None] | None = None
+        if carrying_s > 0:
+            carrier = peer.carrier = peer.carrier or Thread(host)
+            letter.carried = False
+            on_start = partial(carrier.do, carrying_s, partial(_carried, letter))
+        process.do(host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, letter, on_start))
 
     def _send_best_effort(self, peer: Peer, message: Message) -> None:
         assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"
@@ -177,8 +190,10 @@ class SimulatedWorld:
     def _copy(self, message: Message) -> Message:
         """What the wire would make of it: the receiver gets bytes of its own, stamped with sender and time."""
         parts = message.parts
-        if not all(part.is_meta for part in parts):
-            parts = tuple(part if part.is_meta else part.detach().clone() for part in parts)
+        for part in parts:
+            if not part.is_meta:
+                parts = tuple(part if part.is_meta else part.detach().clone() for part in parts)
+                break
         return Message(
             message.kind, message.key, message.round, dict(message.meta), parts,
             message.priority, message.channel, self.node, self._clock.now, self.copies,
@@ -189,6 +204,9 @@ class SimulatedWorld:
 
         ``copies``: of so many folded senders; handed over is the letter of all, with the last of them.
         """
+        if not letter.carried:
+            letter.arrived = True
+            return
         letter.lanes -= 1
         if self.process is not None:
             size_bytes = letter.payload_bytes + letter.header_bytes
@@ -252,13 +270,11 @@ class SimulatedWorld:
         assert isinstance(future, VirtualFuture), "a world awaits only what it made itself"
         if isinstance(future, Task):
             future.asked_for = True
-        if not future.done():
-            await self._named_wait(future, waiting_for, self._step_deadline_s if deadline_s is None else deadline_s)
-        result: T = future.result()
-        return result
-
-    async def _named_wait(self, future: VirtualFuture[Any], waiting_for: str, deadline_s: float) -> None:
-        number, wait = self._waits.enter(self.node, waiting_for, max(0.0, deadline_s), future)
+        if future.done():
+            done: T = future.result()
+            return done
+        deadline_s = self._step_deadline_s if deadline_s is None else max(0.0, deadline_s)
+        number, wait = self._waits.enter(self.node, waiting_for, deadline_s, future)
         try:
             await wait
         finally:
@@ -269,6 +285,8 @@ class SimulatedWorld:
         idle = deadline_s == math.inf  # whoever waits without a deadline has nothing to do, and holds nothing up
         if now > wait.since_s and not idle:
             self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
+        result: T = future.result()
+        return result
 
     def future(self) -> VirtualFuture[Any]:
         return VirtualFuture(self._clock)
@@ -305,22 +323,17 @@ class SimulatedWorld:
             self.fail(error)
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        process = self._clock.process(coroutine)
-        self._running[process] = coroutine
-        process.callbacks.append(self._forget)
+        self._running[Fiber(self._clock, coroutine, self._forget)] = None
 
-    def _forget(self, process: Any) -> None:
-        self._running.pop(process, None)
+    def _forget(self, fiber: Fiber) -> None:
+        self._running.pop(fiber, None)
 
     def close(self) -> None:
         """The node is gone: what still runs is stopped, what still arrives is dropped."""
         self.ended = True
-        for process, coroutine in self._running.items():
-            target = process.target
-            if target is not None and target.callbacks and process._resume in target.callbacks:
-                target.callbacks.remove(process._resume)
-            if inspect.getcoroutinestate(coroutine) in (inspect.CORO_SUSPENDED, inspect.CORO_CREATED):
-                coroutine.close()
+        for fiber in list(self._running):
+            if fiber is not self._clock.running:
+                fiber.close()
         self._running.clear()
         missed = list(self._inbox)
         self._inbox.clear()
@@ -344,7 +357,8 @@ class SimulatedWorld:
             duration_s = max(self._clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._computing_until_s = start_s + duration_s
         await Sleep(self._clock, self._computing_until_s)
-        await self._awake()
+        if self._paused_until_s > self._clock.now:
+            await self._awake()
         fields = {
             "t0": round(start_s, 6), "work": work.kind, "round": work.round,
             "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),

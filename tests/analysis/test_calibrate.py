@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +66,25 @@ def test_it_is_a_setting_of_a_scenario() -> None:
     assert host.byte_s == pytest.approx(BYTE_S, rel=1e-3)
     assert host.step_s == pytest.approx(0.004, rel=1e-3)
     assert host.memory_s == pytest.approx(MEMORY_S, rel=1e-3)
+
+
+def test_what_the_machine_does_beyond_its_nodes_is_the_packets() -> None:
+    """Two cores half busy for 10 s, less what nodes do by the other constants, over the segments on the WAN."""
+    run = run_of("emulate")
+    tables = dict(run.tables)
+    tables["rounds"] = pd.DataFrame([(0.0, 5.0), (5.0, 10.0)], columns=["t0_s", "t_s"])
+    tables["machine"] = pd.DataFrame([(2.0, 0.4), (6.0, 0.6), (20.0, 1.0)], columns=["t_s", "busy_share"])
+    transfers = tables["transfers"].assign(tier="lan", t_s=1.0)
+    wan = transfers.head(8).assign(tier="wan")  # 50 100 bytes: 35 segments each
+    tables["transfers"] = pd.concat([transfers, wan])
+    tables["computes"] = tables["computes"].assign(t_s=1.0)
+    count = len(tables["transfers"])
+    nodes_s = 2 * count * (MESSAGE_S + 50_100 * BYTE_S) + float(tables["computes"]["real_s"].sum())
+    again = replace(run, tables=cast(Any, tables))
+    with_wan = calibrate([run_of(), again], byte_s=BYTE_S)
+    assert with_wan.packet_s == pytest.approx((10.0 - nodes_s) / (8 * 35), rel=0.02)
+    host = build_plan(loads(SCENARIO, overrides=[f"simulation.host={with_wan.setting()}"])).simulation.host
+    assert host is not None and host.packet_s == pytest.approx(with_wan.packet_s, rel=1e-2)
 
 
 @pytest.mark.parametrize("run", [run_of("simulate"), run_of(servers=1), run_of(cpu=False)])

@@ -50,6 +50,13 @@ def test_what_is_outside_the_models_claim_is_told() -> None:
     assert [point.valid for point in points(0.0, 0.0)] == [True, False]
 
 
+def test_an_emulation_that_does_not_vouch_for_its_times_is_no_measure() -> None:
+    busy = Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, "all cores were busy (> 95%) in 57% of the samples")
+    assert not busy.valid
+    assert busy.why == busy.caveat
+    assert Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0).why == ""
+
+
 def test_table_and_map_are_written(tmp_path: Path) -> None:
     both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
     write_table(both, tmp_path / "errors.csv")

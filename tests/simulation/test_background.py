@@ -19,6 +19,9 @@ from testbed.simulation.paths import Paths
 class NoLog:
     """Stands for the event log."""
 
+    def append(self, event: dict[str, Any]) -> None:
+        pass
+
     def write(self, kind: str, t: float, **fields: Any) -> None:
         pass
 

@@ -208,6 +208,36 @@ def test_agrees_with_brute_force(case: Case) -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@given(_case, st.lists(st.floats(0, 40), max_size=5))
+def test_what_is_delivered_and_left_is_the_size(case: Case, looks: list[float]) -> None:
+    """At any time, for each flow in a class of its own; and the times of what happens never fall."""
+    clock = Clock()
+    network = FlowNetwork(clock, case.capacities, 6)
+    classes = [network.flow_class(flow.path, flow.weight, flow.cap) for flow in case.flows]
+    begun, times, seen = [False] * len(classes), [], []
+
+    def start(i: int) -> None:
+        begun[i] = True
+        times.append(clock.now)
+        network.start(classes[i], case.flows[i].size_bytes, lambda: times.append(clock.now))
+
+    def look(_: object) -> None:
+        times.append(clock.now)
+        for i, flow_class in enumerate(classes):
+            size = case.flows[i].size_bytes if begun[i] else 0.0
+            seen.append((network.delivered_bytes(flow_class) + network.left_bytes(flow_class), size))
+
+    for i, flow in enumerate(case.flows):
+        clock.at(flow.start_s, lambda _, i=i: start(i))  # type: ignore[misc]
+    for at_s in looks:
+        clock.at(at_s, look)
+    clock.run()
+    look(None)
+    assert times == sorted(times)
+    assert [total for total, _ in seen] == pytest.approx([size for _, size in seen], rel=1e-9, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
 @given(_case, st.sampled_from([2.0, 0.25, 1024.0]))
 def test_scaling_bytes_and_capacity_leaves_times_unchanged(case: Case, factor: float) -> None:
     scaled = Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from testbed.simulation.host import Host, Thread
 from testbed.simulation.run import simulate
 from testbed.world import Work, World
 from tests.contract.tiny import NEIGHBOUR, WORKER, tiny_plan
+from tests.simulation.even import Even, M, Ran
 from tests.simulation.star import FLUID
 from tests.simulation.test_fold import SCENARIO
 
@@ -79,6 +81,20 @@ def test_a_message_takes_a_core_at_both_ends(tmp_path: Path) -> None:
     assert second - first == pytest.approx(
         0.01 + size * 1e-5, rel=0.01
     )  # sending the second beside receiving the first
+
+
+def test_no_message_crosses_the_wan_before_the_machine_has_carried_it() -> None:
+    """Rounds of two data centres: idle cores carry segments beside the transfer, busy ones hold it up."""
+
+    def round_s(packet_us: float, cores: int) -> float:
+        host = f"{{cores: {cores}, message: 1 us, stream: 1 Tbit/s, packet: {packet_us} us}}"
+        even = Even(sites=2, workers=1, iterations=2, settings=(f"simulation.host={host}",))
+        return Ran(even).rounds_s()[-1]
+
+    light, segments = round_s(1.0, 4), math.ceil(M / 1448)
+    assert round_s(50.0, 4) == pytest.approx(light, rel=1e-2)  # 1.6 s for each way of 3.7 s
+    # one core for two sites: both ways of each, one after another
+    assert round_s(200.0, 1) >= 2 * 2 * segments * 200e-6
 
 
 def test_steps_really_compute_in_turn_and_are_paced_beside(tmp_path: Path) -> None:

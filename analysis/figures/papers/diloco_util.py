@@ -103,7 +103,10 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
         claim = f"INTELLECT-1, {each.series}: closed form from (38 min, {each.x:g} s) gives {each.y:.1%} within 1 point"
         found.append(exactly(claim, computed, each.y - 0.01, each.y + 0.01))
     found.append(
-        unresolved("streaming DiLoCo needs 20 to 100 times less than data-parallel", "streaming: no such technique yet")
+        unresolved(
+            "streaming DiLoCo needs 20 to 100 times less than data-parallel",
+            "streaming is no technique of scenarios; its schedule: python -m analysis.experiments.streaming_diloco",
+        )
     )
     found.append(unresolved("simulation against emulation within 5 points", "needs the emulated runs of a small model"))
     return found

@@ -1,0 +1,125 @@
+"""Virtual time itself: the order of what happens at one instant, fibers, and futures that nobody waits for."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from testbed.simulation.clock import Clock, Sleep, VirtualFuture
+from testbed.simulation.fiber import Fiber
+
+
+def test_coincident_events_stay_coincident_and_in_order() -> None:
+    """``0.1 + (0.3 - 0.1)`` is not 0.3; nothing here computes that."""
+    clock, seen = Clock(), []
+    clock.at(0.1, lambda _: clock.at(0.3, lambda _: seen.append(("second", clock.now))))
+    clock.at(0.3, lambda _: seen.append(("first", clock.now)))
+    clock.run()
+    assert seen == [("first", 0.3), ("second", 0.3)]
+
+
+def test_the_end_of_an_instant_comes_after_all_of_it_also_what_it_caused() -> None:
+    clock, seen = Clock(), []
+
+    def at_one(_: object) -> None:
+        clock.at_end_of_instant(lambda _: seen.append("end"))
+        clock.at(1.0, lambda _: seen.append("caused"))
+
+    clock.at(1.0, at_one)
+    clock.at(1.0, lambda _: seen.append("beside"))
+    clock.at(2.0, lambda _: seen.append("later"))
+    clock.run()
+    assert seen == ["beside", "caused", "end", "later"]
+
+
+def test_the_end_of_the_last_instant_comes_too() -> None:
+    clock, seen = Clock(), []
+    clock.at(1.0, lambda _: clock.at_end_of_instant(lambda _: seen.append(clock.now)))
+    clock.run()
+    assert seen == [1.0]
+
+
+def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
+    clock, seen = Clock(), []
+
+    async def child() -> None:
+        seen.append("child")
+        await Sleep(clock, 2.0)
+        seen.append("child again")
+
+    async def parent() -> None:
+        Fiber(clock, child(), lambda fiber: seen.append("child has ended"))
+        seen.append("parent")
+        await Sleep(clock, 1.0)
+        seen.append("parent again")
+
+    Fiber(clock, parent(), lambda fiber: None)
+    clock.run()
+    assert seen == ["parent", "child", "parent again", "child again", "child has ended"]
+
+
+def test_several_wait_for_one_future_and_some_only_later() -> None:
+    clock, seen = Clock(), []
+    future: VirtualFuture[int] = VirtualFuture(clock)
+
+    async def waiter(name: str, until_s: float) -> None:
+        await Sleep(clock, until_s)
+        seen.append((name, await future, clock.now))
+
+    for name, until_s in (("a", 0.5), ("b", 0.7), ("late", 3.0)):
+        Fiber(clock, waiter(name, until_s), lambda fiber: None)
+    clock.at(1.0, lambda _: future.set_result(7))
+    clock.run()
+    assert seen == [("a", 7, 1.0), ("b", 7, 1.0), ("late", 7, 3.0)]
+
+
+def test_a_future_is_set_once_and_may_carry_an_error() -> None:
+    clock = Clock()
+    future: VirtualFuture[int] = VirtualFuture(clock)
+    future.set_exception(ValueError("no"))
+    assert future.done()
+    with pytest.raises(ValueError, match="no"):
+        future.result()
+    with pytest.raises(AssertionError, match="only once"):
+        future.set_result(1)
+    assert not clock.pending  # nobody waits for it, so nothing happens
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
+    clock, seen = Clock(), []
+
+    async def work() -> None:
+        try:
+            await Sleep(clock, 5.0)
+            seen.append("went on")
+        finally:
+            seen.append("cleaned up")
+
+    fiber = Fiber(clock, work(), lambda fiber: seen.append("ended"))
+    clock.at(1.0 if started else 0.0, lambda _: seen.append("now"))
+    if started:
+        while not seen:
+            clock.step()
+    fiber.close()
+    clock.run()
+    assert seen == (["now", "cleaned up"] if started else ["now"])
+
+
+def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        await Sleep(clock, 1.0)
+
+    fiber = Fiber(clock, work(), lambda fiber: None)
+    gone = weakref.ref(fiber.coroutine)
+    gc.disable()
+    try:
+        clock.run()
+        del fiber
+        assert gone() is None
+    finally:
+        gc.enable()
