@@ -26,6 +26,7 @@ import torch
 from testbed.realtime.auth import Hello, Verdict
 
 ROOT = Path(__file__).parents[2]
+LIMIT_S = "40"  # of a test: who waits for what the mutation took away has noticed as well
 Change = Callable[[Any], Any]  # the mechanism as it is, to what takes its place
 
 
@@ -221,7 +222,9 @@ def is_noticed(mutation: Mutation) -> bool:
         code = 99
         with contextlib.suppress(BaseException):
             apply(mutation)
-            code = pytest.main(["-q", "-x", "--reruns", "0", "-p", "no:cacheprovider", "-m", "", *mutation.tests])
+            code = pytest.main(
+                ["-q", "-x", "--reruns", "0", "--timeout", LIMIT_S, "-p", "no:cacheprovider", "-m", "", *mutation.tests]
+            )
         os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code in (0, 1), f"{mutation.place}: its tests did not run (exit code {code})"

@@ -55,7 +55,7 @@ def overrides(policy: str, seconds: float) -> tuple[str, ...]:
     )
     return (
         "device.variation=0 %", "device.step_time=50 ms", "training.iterations=1000000", "training.evaluate_every=100",
-        "timeouts={run_deadline: 1000 h}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
+        "timeouts={run_deadline: 24 h}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
         faults(kill),
     )  # fmt: skip
 
