@@ -198,7 +198,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.kvstore:KVStore._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)),
     "steps are made again by the replica": Mutation(
         "testbed.engine.replica:Copies._on_push", lambda before: lambda self, message, handler: handler(message),
-        (f"{FAULTS}_replica.py::test_at_any_moment",)),
+        (f"{FAULTS}_copies.py::test_a_step_that_was_told_is_answered_and_not_made_again",)),
 }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def soaked(directory: Path, policy: str, seconds: float) -> tuple[Ended, Samples
     watcher = multiprocessing.get_context("fork").Process(target=watch, args=(os.getpid(), seconds, report))
     watcher.start()
     try:
-        ended = run(directory / "run", *overrides(policy, seconds), on="local")
+        ended = run(directory / "run", *overrides(policy, seconds), on="local", listens=False)
     finally:
         watcher.kill()
         watcher.join()
