@@ -93,7 +93,7 @@ class SimulatedWorld:
         self._inbox: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
-        self._running: dict[Fiber, None] = {}
+        self._running: dict[Fiber, Coroutine[Any, Any, Any]] = {}  # each with what it guards
         self.ended = False
         self.process: Thread | None = None  # where all nodes share a machine's cores
         self.crew: Crew | None = None  # the members, where this node stands for several
@@ -293,12 +293,12 @@ class SimulatedWorld:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
         task = Task(self._clock)
-        self._start(self._guard(coroutine, task.set_result, lambda error: self._task_failed(task, error)))
+        self._start(coroutine, task.set_result, lambda error: self._task_failed(task, error))
         return task
 
     def run(self, coroutine: Coroutine[Any, Any, Any], on_end: Callable[[Any], None]) -> None:
         """Run the node's role; ``on_end(result)`` when it returns, ``on_failure`` when it (or a task) raises."""
-        self._start(self._guard(coroutine, on_end, self.fail))
+        self._start(coroutine, on_end, self.fail)
 
     def fail(self, error: BaseException) -> None:
         """End this node with ``error``, unless another came first."""
@@ -322,8 +322,10 @@ class SimulatedWorld:
         else:
             self.fail(error)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._running[Fiber(self._clock, coroutine, self._forget)] = None
+    def _start(
+        self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[T], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        self._running[Fiber(self._clock, self._guard(coroutine, on_end, on_error), self._forget)] = coroutine
 
     def _forget(self, fiber: Fiber) -> None:
         self._running.pop(fiber, None)
@@ -331,9 +333,10 @@ class SimulatedWorld:
     def close(self) -> None:
         """The node is gone: what still runs is stopped, what still arrives is dropped."""
         self.ended = True
-        for fiber in list(self._running):
+        for fiber, guarded in list(self._running.items()):
             if fiber is not self._clock.running:
                 fiber.close()
+                guarded.close()  # one that never ran has not begun it
         self._running.clear()
         missed = list(self._inbox)
         self._inbox.clear()

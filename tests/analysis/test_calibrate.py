@@ -83,6 +83,9 @@ def test_what_the_machine_does_beyond_its_nodes_is_the_packets() -> None:
     again = replace(run, tables=cast(Any, tables))
     with_wan = calibrate([run_of(), again], byte_s=BYTE_S)
     assert with_wan.packet_s == pytest.approx((10.0 - nodes_s) / (8 * 35), rel=0.02)
+    quieter = tables | {"machine": tables["machine"].assign(busy_share=[0.3, 0.5, 1.0])}
+    both = calibrate([again, replace(run, tables=cast(Any, quieter))], byte_s=BYTE_S)
+    assert both.packet_s == pytest.approx((8.0 - nodes_s) / (8 * 35), rel=0.02)  # the least: work that always is there
     host = build_plan(loads(SCENARIO, overrides=[f"simulation.host={with_wan.setting()}"])).simulation.host
     assert host is not None and host.packet_s == pytest.approx(with_wan.packet_s, rel=1e-2)
 
