@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulation.bulk import Transfer, transfer
-from emulation.network import Emulation
+from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe
 from emulation.sample_plans import plan, with_link
@@ -23,18 +23,15 @@ from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
 EVENTS = Path("/run/testbed/events")
 
 
-class Records:
+class Records(list[dict[str, Any]]):
     """Stands for the host's event log."""
 
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
     def __call__(self, kind: str, **fields: Any) -> None:
-        self.events.append({"kind": kind, **fields})
+        self.append({"kind": kind, **fields})
 
 
 def emulation(settings: Plan) -> Emulation:
-    return Emulation(settings, probe(), Records())
+    return Emulation(settings, probe(), no_record)
 
 
 def logged(name: str) -> list[dict[str, Any]]:
@@ -72,7 +69,7 @@ def measured() -> list[dict[str, Any]]:
     with Emulation(settings, probe(), records) as net:
         net.measure()
         up = net.bring_up_s
-    return [*records.events, {"kind": "bring_up", "seconds": up}]
+    return [*records, {"kind": "bring_up", "seconds": up}]
 
 
 def refused() -> list[str]:
@@ -280,7 +277,6 @@ def impaired() -> dict[str, Any]:
         "burst_trace": Series(times_s=(0.0, 0.5), values=(1.0, 5.0)),
     }
     with emulation(with_link(plan({("dc0", "dc1"): {"delay_s": 0.05}}), "dc0>dc1", **traces)) as net:
-        assert net.shaper is not None
         net.start(time.monotonic())
         pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
         ping([pair], 150, 0.01, 0.5)
@@ -298,7 +294,7 @@ def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
             net.measure()
         lan, wan = rtts(net, "dc0/worker0", "dc0/worker1"), rtts(net, "dc0/worker0", "dc1/worker0")
         goodput = bulk(net, "dc0/worker0", "dc0/worker1", 2.0).goodput_bps(0.5)
-    measured = {event["link"]: event for event in records.events if event["kind"] == "measured"}
+    measured = {event["link"]: event for event in records if event["kind"] == "measured"}
     return {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "measured": measured.get("lan dc0")}
 
 
