@@ -116,7 +116,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
     start_s = training_start_s(frames["training"])
     finals = frames["finals"]
-    digests = finals[~finals["node"].isin(_holders_of_a_part(plan))]["parameters_sha256"].dropna().unique().tolist()
+    digests = finals[~finals["node"].isin(_not_whole(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
         "iterations": _iterations(rounds, frames["nodes"], plan),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
@@ -126,6 +126,19 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "training_s": _rounded(float(rounds["t_s"].max()) - start_s) if len(rounds) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
     }
+
+
+def _not_whole(plan: Mapping[str, Any]) -> set[str]:
+    """Who does not end with all trained values."""
+    return _holders_of_a_part(plan) | _holders_of_the_first(plan)
+
+
+def _holders_of_the_first(plan: Mapping[str, Any]) -> set[str]:
+    """Workers that give the first values and do not train, and the local servers of such workers alone."""
+    workers = [node for node in plan["nodes"] if node["role"] == "worker"]
+    busy = {node["data_center"] for node in workers if node["trains"]}
+    servers = {node["name"] for node in plan["nodes"] if node["role"] == "server" and node["data_center"] not in busy}
+    return {node["name"] for node in workers if not node["trains"]} | servers
 
 
 def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:

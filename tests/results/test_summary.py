@@ -106,6 +106,22 @@ def test_servers_that_hold_a_part_of_the_keys_are_not_compared(tmp_path: Path) -
     assert result["parameters_agree"] is True and result["parameters_sha256"] is not None
 
 
+def test_who_only_gave_the_first_values_is_not_compared(tmp_path: Path) -> None:
+    plan = make_plan()
+    tokyo = [node for node in plan.nodes if node.data_center == "tokyo" and node.role in ("worker", "server")]
+    idle = tuple(replace(node, trains=False) if node in tokyo else node for node in plan.nodes)
+    write_events(plan, tmp_path / "events")
+    for node in tokyo:
+        log = EventLog(tmp_path / "events", node.name)
+        log.write("final", 9.0, role=node.role, parameters_sha256="cd" * 32)
+        log.close()
+    fine, ending = {"status": "ok", "warnings": []}, summary.Ending("done", "", "", "", 1)
+    frames = tables.read(tmp_path)
+    assert summary.summarise(frames, as_dict(plan), fine, ending)["parameters_agree"] is False
+    result = summary.summarise(frames, as_dict(replace(plan, nodes=idle)), fine, ending)
+    assert result["parameters_agree"] is True and result["parameters_sha256"] == "ab" * 32
+
+
 def test_a_run_without_any_event_has_a_result(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     frames, plan = tables.read(tmp_path), as_dict(make_plan())
