@@ -11,6 +11,9 @@ window          kept per connection; after a round that sent d bytes it is max(W
                 the window grows by what is sent
 overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT + queue), not below C·RTT. Of an unpaced
                 burst after idle, no more than queue / (1 - C/access rate) passes in the first round
+pacing          BBR, until it has seen the path full, sends a burst of B at g = 2/ln 2 times the best rate it has seen,
+                B/(RTT + T) if the last one took T to send: T = RTT/(g - 1), so r ≤ (g - 1)·W/2 per RTT (Cardwell et
+                al. 2016; who has nothing more to send never leaves STARTUP)
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
 LAN             inside a data centre, up to a round trip of 1 ms, there are no windows: they open within some ms, once
 set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
@@ -21,7 +24,8 @@ Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC a
 are alike (``validity`` tells). Alone on an emulated path, CUBIC's warm transfers of 0.2 to 400 C·RTT took what is said
 here within 7 % (median 0.9 %); BBR's within 6 % from 0.6 C·RTT on (``python -m analysis.experiments.transfers``).
 Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay of small
-messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully).
+messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully): where bursts overflow
+the queue, the first rounds of a run are longer than predicted.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
 _HALVINGS = 60
 _SHORT_RTT_S = 1e-3  # inside a LAN: a window fills such a path within a few milliseconds, once, and is not followed
+_BBR_BURST = (2 / math.log(2) - 1) / 2  # windows per round trip
 _FULL = 0.95  # a round that sent this share of its window was limited by the window
 
 
@@ -122,10 +127,10 @@ class Connection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising", "_deliver",
+        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising", "_deliver",
         "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port", "_queue",
         "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence", "_timer_s",
-        "_window", "flow", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +146,7 @@ class Connection:
         self._sending: Queued | None = None
         self._ready = False  # set up
         self.queued_bytes = 0.0  # not yet begun
+        self._burst_bytes = self.largest_burst_bytes = 0.0  # from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the latest message: TCP keeps the order even when a trace shortens the path
@@ -234,6 +240,7 @@ class Connection:
     def _on_sent(self) -> None:
         sent, self._sending = self._sending, None
         assert sent is not None
+        self._burst_bytes += sent.size_bytes
         now = self._clock.now
         self._idle_since_s = now
         self._arrival_s = max(self._arrival_s, now + self._path.delay_s)
@@ -242,6 +249,7 @@ class Connection:
             self._pump()
         else:
             self._bursts += 1
+            self.largest_burst_bytes, self._burst_bytes = max(self.largest_burst_bytes, self._burst_bytes), 0.0
             self._grow()
             self._cruising = False
             if self.on_idle is not None:
@@ -253,7 +261,7 @@ class Connection:
         model, rtt_s = self._model, self.rtt_s
         if not model.loss_based or not model.slow_start or rtt_s <= 0 or idle_s < rtt_s:
             return
-        self._burst_room = self._room()
+        self._burst_room = self.room_bytes
         if self._burst_room < self._capacity * rtt_s:
             self._open = False
         if model.slow_start_after_idle:
@@ -263,7 +271,8 @@ class Connection:
                 self._open = self._window >= self._capacity * rtt_s
                 self._round_base = self._delivered_bytes()  # the last round's growth is forgotten
 
-    def _room(self) -> float:
+    @property
+    def room_bytes(self) -> float:
         """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""
         access = self._port if self._port < math.inf else self._network.capacity(self._links[0])
         return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
@@ -301,12 +310,16 @@ class Connection:
         self._open = False
         left = self._round_window - self._sent_in_round()
         if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
-            self._network.set_cap(self.flow, self._limit)
+            self._network.set_cap(self.flow, min(self._limit, self._pace()))
             return
         self._network.set_cap(self.flow, min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
         if self._timer_s != self._round_end_s:
             self._timer_s = self._round_end_s
             self._clock.at(self._round_end_s, self._on_round_end)
+
+    def _pace(self) -> float:
+        """The rate at which what the window allows is sent."""
+        return math.inf if self._model.loss_based else _BBR_BURST * self._round_window / self.rtt_s
 
     def _on_round_end(self, _: Any) -> None:
         if self._clock.now == self._timer_s and not self._open:

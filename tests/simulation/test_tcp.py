@@ -138,6 +138,15 @@ def test_the_window_has_grown_only_as_far_as_was_needed() -> None:
     assert wire.times()[1] == pytest.approx(5.0 + 0.05 + 0.2 + (100_000 - 3 * 28_960) / 10e6, rel=EXACT)
 
 
+def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
+    """Over RTT / (g - 1), g = 2 / ln 2, when it has sent as much before; CUBIC sends it at the path's rate."""
+    for control, takes_s in (("bbr", 0.1 / (2 / math.log(2) - 1)), ("cubic", 10_000 / 10e6)):
+        wire = Wire([10e6], 0.05)
+        model = TcpModel(setup_round_trips=0, congestion_control=control, initial_window_bytes=20_000)
+        wire.connect(model).send(10_000, 0, "m")
+        assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
+
+
 def test_a_burst_larger_than_the_queue_takes_a_round_longer() -> None:
     """Queue of 100 kB before 10 MB/s: of a warm burst about 101 kB pass in the first round, then the rate counts."""
     _, warm = twice(TcpModel(setup_round_trips=0), 10.0, queue_bytes=100_000)
