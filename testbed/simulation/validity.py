@@ -4,8 +4,8 @@ Sharing is fluid (errors up to 10 % against real TCP) where each of the connecti
 bandwidth-delay products at a time; with 4, and 16 senders, real transfers took up to 40 % longer. Loss-based algorithms
 also share unevenly, and leave capacity unused, where round trips differ. A connection that has a link to itself is
 within a few per cent whatever it sends (``python -m analysis.experiments.transfers``), unless its unpaced bursts overflow
-the queue: then losses shrink a loss-based window below the path for some ten rounds, and 24 emulated rounds took up to
-28 % longer than predicted.
+the queue: then losses shrink a loss-based window below the path for some ten rounds, and 24 emulated rounds took up
+to 28 % longer than predicted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def doubts(links: Iterable[WanLink], connections: Mapping[int, Sequence[Connecti
     for link in links:
         rivals = _rivals(connections.get(link.number, ()))
         if model.loss_based:
-            spilt += [(-each.largest_burst_bytes / each.room_bytes, _spill(link, each)) for each in rivals if _spills(each)]
+            spilt += [
+                (-each.largest_burst_bytes / each.room_bytes, _spill(link, each)) for each in rivals if _spills(each)
+            ]
         if len(rivals) < 2:
             continue
         products = min(each.products for each in rivals)

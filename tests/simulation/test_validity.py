@@ -65,7 +65,9 @@ def test_loss_based_algorithms_on_uneven_round_trips_are_told(control: str, told
     assert len(found) == told
 
 
-@pytest.mark.parametrize(("control", "rate", "told"), [("cubic", 5, 1), ("bbr", 5, 0), ("cubic", 50, 0), ("cubic", 1, 0)])
+@pytest.mark.parametrize(
+    ("control", "rate", "told"), [("cubic", 5, 1), ("bbr", 5, 0), ("cubic", 50, 0), ("cubic", 1, 0)]
+)
 def test_bursts_that_overflow_a_queue_are_told(control: str, rate: int, told: int, tmp_path: Path) -> None:
     """118 kB: more than the queue takes at 5 Mbit/s, not at 50; at 1 Mbit/s they are long transfers."""
     settings = f"topology.links[*].rate={rate} Mbit/s", f"transport.congestion_control={control}"
