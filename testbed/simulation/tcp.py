@@ -127,10 +127,10 @@ class Connection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising", "_deliver",
-        "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port", "_queue",
-        "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence", "_timer_s",
-        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s",
+        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising",
+        "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port",
+        "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence",
+        "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s",
         "weight",
     )  # fmt: skip
 
