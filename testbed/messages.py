@@ -88,7 +88,10 @@ class Message:
     @property
     def payload_bytes(self) -> int:
         """Bytes of tensors: what a codec produced."""
-        return sum(part.nbytes for part in self.parts)
+        size_bytes = 0
+        for part in self.parts:
+            size_bytes += part.nbytes
+        return size_bytes
 
 
 class _Header(msgspec.Struct, array_like=True):

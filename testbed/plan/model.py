@@ -143,12 +143,17 @@ class SitePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlan:
-    """Sites, further routers, directed links, and for every ordered pair of sites the links of its path."""
+    """Sites, further routers, directed links, and for ordered pairs of sites the links of the path between them.
+
+    ``routing``: by what the shortest path is chosen (``topologies.paths``), for pairs of very many sites, of which
+    ``routes`` has only those with the central one.
+    """
 
     sites: tuple[SitePlan, ...]
     routers: tuple[str, ...]
     links: tuple[LinkPlan, ...]
     routes: dict[str, tuple[str, ...]]  # "virginia>tokyo": ("virginia>core", "core>tokyo")
+    routing: str = "delay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

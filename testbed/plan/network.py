@@ -33,7 +33,7 @@ def build_network(topology: Topology, back_end: str, seed: int = 0) -> NetworkPl
     links = tuple(_link(link, topology.speed, seed) for link in scaled)
     sites = tuple(_site(topology, index, back_end) for index in range(len(topology.data_centers)))
     routes = _routes(sites, links, topology.routing)
-    return NetworkPlan(sites=sites, routers=topology.routers, links=links, routes=routes)
+    return NetworkPlan(sites=sites, routers=topology.routers, links=links, routes=routes, routing=topology.routing)
 
 
 def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
@@ -89,7 +89,7 @@ def _routes(sites: tuple[SitePlan, ...], links: tuple[LinkPlan, ...], routing: s
     """The shortest path (``topologies.paths``) for ordered pairs of sites.
 
     Up to 64 sites: all pairs. Beyond: every site to the central one and back, which is all that nodes of a parameter
-    server talk over; three thousand sites would have nine million pairs.
+    server talk over; three thousand sites would have nine million pairs. The virtual world finds others when asked.
     """
     edges = [(link.source, link.target, link.delay_s) for link in links]
     central = next(site.name for site in sites if site.central)

@@ -48,25 +48,33 @@ class Clock(Environment):  # type: ignore[misc]
         self.stalled = False  # set by the run while nothing but background events is left
         self.on_background: Callable[[], None] = lambda: None  # called before and after each of them
         self.running: Any = None  # the fiber that runs
+        self.over = False  # set by the run: nothing more is to happen
 
     def step(self) -> None:
         """The next event. SimPy's own, less what only its failing and stopping events need: here are none."""
+        self.advance(1)
+
+    def advance(self, events: int) -> None:
+        """The next so many events, or fewer if one of them says ``over``. ``EmptySchedule`` when there are no more."""
         queue = self._queue
-        if self.closing and (not queue or queue[0][0] > self.now):
-            closing, self.closing = self.closing, []
-            for callback in closing:
-                callback(_HAPPENED)
-            return
-        if not queue:
-            raise EmptySchedule
-        now, _, _, event = heappop(queue)
-        self._now = self.now = now
-        if isinstance(event, Event):
-            callbacks, event.callbacks = event.callbacks, None
-            for callback in callbacks:
-                callback(event)
-        else:
-            event(_HAPPENED)
+        for _ in range(events):
+            if self.closing and (not queue or queue[0][0] > self.now):
+                closing, self.closing = self.closing, []
+                for callback in closing:
+                    callback(_HAPPENED)
+            elif queue:
+                now, _, _, event = heappop(queue)
+                self._now = self.now = now
+                if isinstance(event, Event):
+                    callbacks, event.callbacks = event.callbacks, None
+                    for callback in callbacks:
+                        callback(event)
+                else:
+                    event(_HAPPENED)
+            else:
+                raise EmptySchedule
+            if self.over:
+                return
 
     def at(self, time_s: float, callback: Callback) -> None:
         """Call ``callback(event)`` at that time; equal times in the order of these calls."""

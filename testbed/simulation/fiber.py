@@ -1,8 +1,9 @@
-"""A coroutine that runs in virtual time: SimPy's process, less what only its interrupts and failures need.
+"""A coroutine that runs in virtual time: SimPy's process, less what only its interrupts need.
 
 An awaitable yields the event that it waits for, and only one that has not happened yet. Whoever is spawned runs at the
 end of the present instant's urgent events, as a SimPy process does, and nothing happens when it has ended but
-``on_end``. Half as many events as with SimPy's own, which begin and end with one each.
+``on_end``. Half as many events as with SimPy's own, which begin and end with one each; and what the coroutine raises
+is handed over, where SimPy's would copy it and end the whole run.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from simpy.events import URGENT
 
 from testbed.simulation.clock import Clock
 
+OnEnd = Callable[["Fiber", Any, BaseException | None], None]
+
 
 def _nothing(_: Any) -> None:
     pass
 
 
 class Fiber:
-    """``on_end`` is called with it when the coroutine has returned; the coroutine must not raise."""
+    """``on_end(fiber, result, error)`` is called when the coroutine has ended. ``of``: its maker's own."""
 
-    __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "resume", "target")
+    __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "of", "resume", "target")
 
-    def __init__(self, clock: Clock, coroutine: Coroutine[Event, Any, None], on_end: Callable[[Fiber], None]) -> None:
-        self._clock, self.coroutine, self._on_end = clock, coroutine, on_end
+    def __init__(self, clock: Clock, coroutine: Coroutine[Event, Any, Any], on_end: OnEnd, of: Any = None) -> None:
+        self._clock, self.coroutine, self._on_end, self.of = clock, coroutine, on_end, of
         self._send = coroutine.send
         self.resume: Callable[[Any], None] = self._resume  # one object, so that it is found among callbacks
         self.target: Event | None = None  # what it waits for
@@ -41,12 +44,12 @@ class Fiber:
         before, clock.running = clock.running, self
         try:
             target = self._send(None)
-        except StopIteration:
-            self._end()
-            self._on_end(self)
-        else:
             target.callbacks.append(self.resume)
             self.target = target
+        except StopIteration as stop:
+            self._end(stop.value, None)
+        except (Exception, KeyboardInterrupt) as error:
+            self._end(None, error)
         finally:
             clock.running = before
 
@@ -56,11 +59,15 @@ class Fiber:
             self.target.callbacks.remove(self.resume)
 
     def close(self) -> None:
-        """End it where it stands."""
+        """End it where it stands; nobody is told."""
         self.leave_target()
-        self._end()
+        self._forget()
         self.coroutine.close()
 
-    def _end(self) -> None:
+    def _end(self, result: Any, error: BaseException | None) -> None:
+        self._forget()
+        self._on_end(self, result, error)
+
+    def _forget(self) -> None:
         self.closed, self.target = True, None
         self.resume = _nothing  # else it and its method would keep each other alive

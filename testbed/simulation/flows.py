@@ -37,13 +37,22 @@ class FlowClass:
 
 
 class FlowNetwork:
-    """Links by number, with a capacity each. ``compiled`` uses numba for the same arithmetic, bit for bit."""
+    """Links by number, with a capacity each. ``compiled`` uses numba for the same arithmetic, bit for bit.
 
-    def __init__(self, clock: Clock, capacities: Sequence[float], longest_path: int, compiled: bool = False) -> None:
-        self._clock, self._width = clock, longest_path
-        kernels: tuple[Any, Any] = k.compiled() if compiled else (k.flush, k.take_due)
-        self._flush_kernel, self._take_due = kernels
-        self._store = _Store(len(capacities), longest_path, compiled)
+    ``longest_path``: at first; it grows with the paths. ``compile_after``: so many solves, each counted
+    as often as there are flows, are enough in Python.
+    """
+
+    def __init__(
+        self, clock: Clock, capacities: Sequence[float], longest_path: int, compiled: bool = False,
+        compile_after: float = math.inf,
+    ) -> None:  # fmt: skip
+        self._clock, self._compile_after = clock, compile_after
+        self._store = _Store(len(capacities), longest_path)
+        self._flush_kernel: Any = k.flush
+        self._take_due: Any = k.take_due
+        if compiled:
+            self._compile()
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
@@ -60,7 +69,9 @@ class FlowNetwork:
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
         """A class of flows over these links (all different); ``cap`` limits each flow."""
         assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
-        assert len(set(path)) == len(path) <= self._width, path
+        assert len(set(path)) == len(path), path
+        if len(path) > self._store.width:
+            self._store.widen(len(path))
         new = FlowClass(len(self._classes), tuple(path))
         self._store.add_class(new.path, weight, cap)
         self._classes.append(new)
@@ -148,9 +159,17 @@ class FlowNetwork:
                 F[touched.base + k.FLOWS] = float(touched.flows)
                 F[touched.base + k.TOP] = touched.tags[0][0] if touched.tags else math.inf
         self._dirty_links.clear()
-        next_s = self._flush_kernel(self._clock.now, store.numbers(dirty), len(dirty), self._width, store.state)
+        next_s = self._flush_kernel(self._clock.now, store.numbers(dirty), len(dirty), store.width, store.state)
         dirty.clear()
         self._arm(float(next_s))
+        if not store.compiled:
+            self._compile_after -= self.active
+            if self._compile_after < 0:
+                self._compile()
+
+    def _compile(self) -> None:
+        self._flush_kernel, self._take_due = k.compiled()
+        self._store.compile()
 
     def _arm(self, next_s: float) -> None:
         if next_s < self._wake_s:
@@ -164,7 +183,7 @@ class FlowNetwork:
         self._wake_s = math.inf
         store = self._store
         ended: list[Done] = []
-        for i in range(self._take_due(now, store.due, self._width, store.state)):
+        for i in range(self._take_due(now, store.due, store.width, store.state)):
             self._collect(self._classes[store.due_view[i]], ended)
         for done in ended:
             done()
@@ -190,8 +209,8 @@ class FlowNetwork:
 class _Store:
     """The arrays of ``kernels``: lists, or numpy arrays with memory views for quick access from Python."""
 
-    def __init__(self, links: int, width: int, compiled: bool) -> None:
-        self._links, self._width, self._compiled = links, width, compiled
+    def __init__(self, links: int, width: int) -> None:
+        self._links, self.width, self.compiled = links, width, False
         self._capacity = self._used = 0
         self.F: Any = []
         self._arrays: dict[str, Any] = {}
@@ -205,7 +224,7 @@ class _Store:
         base = self._used * k.CLASS_FLOATS
         self.F[base + k.WEIGHT], self.F[base + k.CAP] = float(weight), float(cap)
         self.F[base + k.NEXT] = self.F[base + k.TOP] = math.inf
-        at = self._used * (k.CLASS_INTS + 3 * self._width) + k.CLASS_INTS
+        at = self._used * (k.CLASS_INTS + 3 * self.width) + k.CLASS_INTS
         ints = self._arrays["I"]
         for hop, link in enumerate(path):
             ints[at + hop] = link
@@ -213,7 +232,7 @@ class _Store:
 
     def numbers(self, dirty: list[int]) -> Any:
         """The dirty list as the kernel takes it."""
-        if not self._compiled:
+        if not self.compiled:
             return dirty
         view = self._dirty_view
         if len(dirty) > len(view):  # cannot be: classes and links once each
@@ -224,7 +243,7 @@ class _Store:
 
     def _grow(self, capacity: int) -> None:
         """Room for ``capacity`` classes."""
-        old, stride = self._capacity, k.CLASS_INTS + 3 * self._width
+        old, stride = self._capacity, k.CLASS_INTS + 3 * self.width
         new = capacity - old
         self._capacity = capacity
         self.F = self._extend("F", [0.0] * (new * k.CLASS_FLOATS))
@@ -235,6 +254,37 @@ class _Store:
         self._extend("items", [0] * (new + (self._links if old == 0 else 0)))
         self.due_view = self._extend("due", [0] * new)
         self._dirty_view = self._extend("dirty", [0] * (new + (self._links if old == 0 else 0)))
+        self._name()
+
+    def compile(self) -> None:
+        """From now on the arrays are such as compiled kernels take."""
+        self.compiled = True
+        views = {name: self._make(name, values) for name, values in self._arrays.items()}
+        self.F, self.LF, self.due_view, self._dirty_view = (views[name] for name in ("F", "LF", "due", "dirty"))
+        self._name()
+
+    def widen(self, width: int) -> None:
+        """Room for paths of so many links. Places in the lists of links (class times width, plus hop) move with it."""
+        old, stride = self.width, k.CLASS_INTS + 3 * self.width
+
+        def moved(slot: int) -> int:
+            return slot if slot < 0 else slot // old * width + slot % old
+
+        ints: list[int] = []
+        rows = [int(each) for each in self._arrays["I"]]
+        for at in range(0, len(rows), stride):
+            fixed, groups = rows[at : at + k.CLASS_INTS], rows[at + k.CLASS_INTS : at + stride]
+            path, after, before = (groups[i * old : (i + 1) * old] for i in range(3))
+            more = [-1] * (width - old)
+            ints += [*fixed, *path, *more, *map(moved, after), *more, *map(moved, before), *more]
+        self.width = width
+        self._make("I", ints)
+        links = self._arrays["LI"]
+        for at in range(k.HEAD, len(links), k.LINK_INTS):
+            links[at] = moved(int(links[at]))
+        self._name()
+
+    def _name(self) -> None:
         self.due = self._arrays["due"]
         self._dirty_array = self._arrays["dirty"]
         self.state = tuple(self._arrays[name] for name in ("F", "I", "LF", "LI", "done", "work", "keys", "items"))
@@ -244,7 +294,7 @@ class _Store:
 
     def _make(self, name: str, values: list[Any]) -> Any:
         """Store the array; returns the form in which Python reads and writes it."""
-        if not self._compiled:
+        if not self.compiled:
             self._arrays[name] = values
             return values
         import numpy as np

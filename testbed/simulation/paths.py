@@ -12,9 +12,8 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from testbed.errors import ScenarioError
-from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+from testbed.plan.routes import routes_of
 
 
 @dataclass(slots=True)
@@ -60,12 +59,12 @@ class Paths:
             for number, link in enumerate(plan.network.links)
         ]
         self._by_name = {link.plan.name: link for link in self.links}
-        self._routes = plan.network.routes
+        self._routes = routes_of(plan.network)
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
         self._node_bytes_per_s = node_bytes_per_s
-        self.longest = 2 + max((len(route) for route in self._routes.values()), default=0)
+        self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
     def capacities(self) -> list[float]:
         """Capacity of every link in payload bytes per second, as the Plan begins."""
@@ -113,10 +112,7 @@ class Paths:
         if here.name == there.name:
             path = SitePath("lan", (), here.lan_delay_s)
         else:
-            name = link_name(here.name, there.name)
-            if name not in self._routes:
-                raise ScenarioError(f"the Plan has no route {name}; its nodes cannot talk to each other")
-            links = tuple(self._by_name[link] for link in self._routes[name])
+            links = tuple(self._by_name[link] for link in self._routes.between(here.name, there.name))
             path = SitePath("wan", links, here.lan_delay_s + there.lan_delay_s)
         path.refresh()
         return path

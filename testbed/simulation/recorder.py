@@ -40,6 +40,10 @@ class Recorder:
         self._loss: float | None = None
         self._up_bytes = self._down_bytes = 0
 
+    def keeps(self, kind: str) -> bool:
+        """Whether events of this kind are written at all."""
+        return kind not in self._left_out
+
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         """One event at virtual time ``t``."""
         self._activity += 1

@@ -40,6 +40,7 @@ from testbed.simulation.world import Peer, SimulatedWorld
 from testbed.world import Role
 
 _LARGE = 300  # nodes: from here on numba's start-up time pays
+_SOLVES = 1_000_000  # times flows, in Python: after so many it pays in a smaller run as well
 _LOG_MEMORY_BYTES = 64 << 20
 _STATUS_NODES = 64  # runs of more nodes report only as a whole
 _BRIEF_LOGS = 2000  # nodes: from here on logs are brief, unless asked for in full
@@ -54,7 +55,7 @@ class SimulationOptions:
     """What the Plan leaves open.
 
     tcp       ``None``: by the Plan's transport
-    compiled  whether numba solves; ``None``: if it is installed and the run is large. The results are the same
+    compiled  whether numba solves; ``None``: if it is installed and the run large or long. The results are the same
     begin_s   the time at which it begins: a restart goes on where the attempt before it ended
     due       which faults have yet to happen; ``None``: all of the Plan's
     on_fault  is told of each when it happens
@@ -117,7 +118,8 @@ class Simulation:
         self._due = options.due or FaultClock(plan)
         self._paths = Paths(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
         compiled = _may_compile(plan) if options.compiled is None else options.compiled
-        self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled)
+        later = _SOLVES if options.compiled is None and importlib.util.find_spec("numba") is not None else math.inf
+        self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled, later)
         self._waits = Waits(self.clock)
         self._log = EventLog(self._directory, "links")
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
@@ -129,7 +131,7 @@ class Simulation:
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
-        self._trained = self._over = False  # whether training has begun; whether all is over
+        self._trained = False  # whether training has begun
         self.exits: dict[str, NodeExit] = {}
 
     def start(self, make_role: RoleMaker) -> None:
@@ -153,17 +155,14 @@ class Simulation:
 
     def run(self) -> None:
         """Let time pass until all have ended, one has failed, or nobody can advance."""
-        step, tick = self.clock.step, self._status.tick
-        self.clock.on_background = self._look_for_stall
-        while not self._over:
+        clock, tick = self.clock, self._status.tick
+        clock.on_background = self._look_for_stall
+        while not clock.over:
             try:
-                for _ in range(_CHECK_EVERY):
-                    step()
-                    if self._over:
-                        break
+                clock.advance(_CHECK_EVERY)
             except EmptySchedule:
                 self._look_for_stall()
-                if not self._over:
+                if not clock.over:
                     self._end_waiting()
             tick()
         if isinstance(self._stop, KeyboardInterrupt):
@@ -205,7 +204,7 @@ class Simulation:
         world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
         world.process = Thread(self._host) if self._host else None
         if node.name in self._members:
-            world.crew = Crew(self._members[node.name], self._plan.seed)
+            world.fold(Crew(self._members[node.name], self._plan.seed))
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders = [*(each for each in self._recorders if each.node != node.name), recorder]
         return world
@@ -251,7 +250,7 @@ class Simulation:
         if self._goes_on_without(name, error):
             return
         self._stop = error if self._stop is None or isinstance(error, KeyboardInterrupt) else self._stop
-        self._over = True
+        self.clock.over = True
         if not isinstance(error, KeyboardInterrupt):
             cause = type(error).__name__
             self._worlds[name].record("error", message=str(error), cause=cause)
@@ -260,7 +259,7 @@ class Simulation:
     def _finish(self, name: str, result: Any, error: BaseException | None) -> None:
         if name not in self.exits:
             self.exits[name] = NodeExit(result, error, self.clock.now)
-            self._over = self._over or len(self.exits) == len(self._plan.nodes)
+            self.clock.over = self.clock.over or len(self.exits) == len(self._plan.nodes)
             self._worlds[name].close()
 
     def _on_missed(self, message: Message) -> None:
@@ -335,7 +334,7 @@ class Simulation:
 
     def _end_waiting(self) -> None:
         """Whoever has not ended never will."""
-        self._over = True
+        self.clock.over = True
         waits = self._waits.by_node()
         graph = self._waits.graph or []
         for name in self._worlds:

@@ -93,17 +93,18 @@ class SimulatedWorld:
         self._inbox: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
-        self._running: dict[Fiber, Coroutine[Any, Any, Any]] = {}  # each with what it guards
+        self._running: dict[Fiber, None] = {}
+        self._tells_compute, self._tells_waits = recorder.keeps("compute"), recorder.keeps("wait")
         self.ended = False
         self.process: Thread | None = None  # where all nodes share a machine's cores
         self.crew: Crew | None = None  # the members, where this node stands for several
+        self.copies = 1  # how many like nodes this one stands for
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_missed: Callable[[Message], None] = lambda message: None  # told of what comes when the node has ended
 
-    @property
-    def copies(self) -> int:
-        """How many like nodes this one stands for."""
-        return 1 if self.crew is None else self.crew.size
+    def fold(self, crew: Crew) -> None:
+        """This node stands for all of the crew."""
+        self.crew, self.copies = crew, crew.size
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -256,9 +257,9 @@ class SimulatedWorld:
             return self._inbox.popleft()
         arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
         self._receivers.append(arrival)
+        if deadline_s == math.inf:  # who waits like this has nothing to do, and holds nothing up: no named wait
+            return await arrival
         try:
-            if deadline_s == math.inf:  # who waits like this has nothing to do, and holds nothing up: no named wait
-                return await arrival
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:
             if not arrival.done():
@@ -283,7 +284,7 @@ class SimulatedWorld:
             raise self._waits.error(wait)
         now = self._clock.now
         idle = deadline_s == math.inf  # whoever waits without a deadline has nothing to do, and holds nothing up
-        if now > wait.since_s and not idle:
+        if now > wait.since_s and not idle and self._tells_waits:
             self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
         result: T = future.result()
         return result
@@ -293,50 +294,41 @@ class SimulatedWorld:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
         task = Task(self._clock)
-        self._start(coroutine, task.set_result, lambda error: self._task_failed(task, error))
+        self._running[Fiber(self._clock, coroutine, self._task_ended, task)] = None
         return task
 
     def run(self, coroutine: Coroutine[Any, Any, Any], on_end: Callable[[Any], None]) -> None:
         """Run the node's role; ``on_end(result)`` when it returns, ``on_failure`` when it (or a task) raises."""
-        self._start(coroutine, on_end, self.fail)
+        self._running[Fiber(self._clock, coroutine, self._role_ended, on_end)] = None
 
     def fail(self, error: BaseException) -> None:
         """End this node with ``error``, unless another came first."""
         if not self.ended:
             self.on_failure(error)
 
-    async def _guard(
-        self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[T], None], on_error: Callable[[BaseException], None]
-    ) -> None:
-        """SimPy would copy exceptions and end the whole run with them; so none reaches it."""
-        try:
-            result = await coroutine
-        except (Exception, KeyboardInterrupt) as error:
-            on_error(error)
+    def _role_ended(self, fiber: Fiber, result: Any, error: BaseException | None) -> None:
+        self._running.pop(fiber, None)
+        if error is not None:
+            self.fail(error)
         else:
-            on_end(result)
+            fiber.of(result)
 
-    def _task_failed(self, task: Task, error: BaseException) -> None:
-        if task.asked_for and not isinstance(error, KeyboardInterrupt):
+    def _task_ended(self, fiber: Fiber, result: Any, error: BaseException | None) -> None:
+        self._running.pop(fiber, None)
+        task: Task = fiber.of
+        if error is None:
+            task.set_result(result)
+        elif task.asked_for and not isinstance(error, KeyboardInterrupt):
             task.set_exception(error)
         else:
             self.fail(error)
 
-    def _start(
-        self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[T], None], on_error: Callable[[BaseException], None]
-    ) -> None:
-        self._running[Fiber(self._clock, self._guard(coroutine, on_end, on_error), self._forget)] = coroutine
-
-    def _forget(self, fiber: Fiber) -> None:
-        self._running.pop(fiber, None)
-
     def close(self) -> None:
         """The node is gone: what still runs is stopped, what still arrives is dropped."""
         self.ended = True
-        for fiber, guarded in list(self._running.items()):
+        for fiber in list(self._running):
             if fiber is not self._clock.running:
                 fiber.close()
-                guarded.close()  # one that never ran has not begun it
         self._running.clear()
         missed = list(self._inbox)
         self._inbox.clear()
@@ -362,11 +354,12 @@ class SimulatedWorld:
         await Sleep(self._clock, self._computing_until_s)
         if self._paused_until_s > self._clock.now:
             await self._awake()
-        fields = {
-            "t0": round(start_s, 6), "work": work.kind, "round": work.round,
-            "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
-        }  # fmt: skip
-        self._recorder.write("compute", self._clock.now, fields)
+        if self._tells_compute:
+            fields = {
+                "t0": round(start_s, 6), "work": work.kind, "round": work.round,
+                "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
+            }  # fmt: skip
+            self._recorder.write("compute", self._clock.now, fields)
         return result
 
     async def _on_a_core(self, process: Thread, work: Work) -> None:

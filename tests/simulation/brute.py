@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows import FlowClass, FlowNetwork
 
 
 class Flow(NamedTuple):
@@ -101,18 +101,21 @@ def finish_times(case: Case) -> list[float]:
     return end
 
 
-def run_network(case: Case, compiled: bool = False) -> tuple[list[float], FlowNetwork]:
-    """The same by ``FlowNetwork``; flows of equal path, cap and weight share a class."""
+def run_network(
+    case: Case, compiled: bool = False, compile_after: float = math.inf, longest: int = 6
+) -> tuple[list[float], FlowNetwork]:
+    """The same by ``FlowNetwork``; flows of equal path, cap and weight share a class, made when one starts."""
     clock = Clock()
-    network = FlowNetwork(clock, case.capacities, 6, compiled)
-    keys = dict.fromkeys((flow.path, flow.cap, flow.weight) for flow in case.flows)
-    classes = {key: network.flow_class(key[0], key[2], key[1]) for key in keys}
+    network = FlowNetwork(clock, case.capacities, longest, compiled, compile_after)
+    classes: dict[tuple[tuple[int, ...], float, float], FlowClass] = {}
     end = [math.inf] * len(case.flows)
 
     def start(i: int) -> None:
         flow = case.flows[i]
-        flow_class = classes[flow.path, flow.cap, flow.weight]
-        network.start(flow_class, flow.size_bytes, lambda: end.__setitem__(i, clock.now))
+        key = flow.path, flow.cap, flow.weight
+        if key not in classes:
+            classes[key] = network.flow_class(flow.path, flow.weight, flow.cap)
+        network.start(classes[key], flow.size_bytes, lambda: end.__setitem__(i, clock.now))
 
     for i, flow in enumerate(case.flows):
         clock.at(flow.start_s, lambda _, i=i: start(i))

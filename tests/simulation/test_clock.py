@@ -11,6 +11,10 @@ from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.fiber import Fiber
 
 
+def _ended(fiber: Fiber, result: object, error: BaseException | None) -> None:
+    assert error is None
+
+
 def test_coincident_events_stay_coincident_and_in_order() -> None:
     """``0.1 + (0.3 - 0.1)`` is not 0.3; nothing here computes that."""
     clock, seen = Clock(), []
@@ -50,12 +54,12 @@ def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
         seen.append("child again")
 
     async def parent() -> None:
-        Fiber(clock, child(), lambda fiber: seen.append("child has ended"))
+        Fiber(clock, child(), lambda fiber, result, error: seen.append("child has ended"))
         seen.append("parent")
         await Sleep(clock, 1.0)
         seen.append("parent again")
 
-    Fiber(clock, parent(), lambda fiber: None)
+    Fiber(clock, parent(), _ended)
     clock.run()
     assert seen == ["parent", "child", "parent again", "child again", "child has ended"]
 
@@ -69,7 +73,7 @@ def test_several_wait_for_one_future_and_some_only_later() -> None:
         seen.append((name, await future, clock.now))
 
     for name, until_s in (("a", 0.5), ("b", 0.7), ("late", 3.0)):
-        Fiber(clock, waiter(name, until_s), lambda fiber: None)
+        Fiber(clock, waiter(name, until_s), _ended)
     clock.at(1.0, lambda _: future.set_result(7))
     clock.run()
     assert seen == [("a", 7, 1.0), ("b", 7, 1.0), ("late", 7, 3.0)]
@@ -98,7 +102,7 @@ def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
         finally:
             seen.append("cleaned up")
 
-    fiber = Fiber(clock, work(), lambda fiber: seen.append("ended"))
+    fiber = Fiber(clock, work(), lambda fiber, result, error: seen.append("ended"))
     clock.at(1.0 if started else 0.0, lambda _: seen.append("now"))
     if started:
         while not seen:
@@ -114,7 +118,7 @@ def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
     async def work() -> None:
         await Sleep(clock, 1.0)
 
-    fiber = Fiber(clock, work(), lambda fiber: None)
+    fiber = Fiber(clock, work(), _ended)
     gone = weakref.ref(fiber.coroutine)
     gc.disable()
     try:

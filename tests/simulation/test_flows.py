@@ -149,6 +149,24 @@ def test_numba_gives_the_same_bits_with_more_classes_than_there_was_room_for() -
     assert run_network(case, compiled=True)[0] == run_network(case)[0]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
+def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
+    compiled = 0
+    for seed in range(200):
+        case = random_case(seed)
+        end, network = run_network(case, compile_after=40)
+        assert end == run_network(case)[0], seed
+        compiled += network._store.compiled
+    assert 50 < compiled < 200
+
+
+@pytest.mark.parametrize("compiled", SOLVERS)
+def test_paths_that_are_longer_than_those_before_are_taken_in_under_way(compiled: bool) -> None:
+    for seed in range(100):
+        case = random_case(seed)
+        assert run_network(case, compiled, longest=1)[0] == run_network(case)[0], seed
+
+
 # ---- invariants -----------------------------------------------------------------------------------------------------
 
 _capacity = st.floats(0.5, 200.0)

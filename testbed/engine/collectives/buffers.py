@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
@@ -33,10 +35,13 @@ class Flat:
 
     ``codec`` must have no memory and change nothing the second time (fp16, say; None for none): what a rank sends
     through it, it holds itself from then on, so all ranks still end with the same bits.
+
+    Of sizes without numbers (torch's meta device) nothing is added or copied: chunks of one size are one tensor.
     """
 
     def __init__(self, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None) -> None:
         self._tensor, self._bounds, self._codec = tensor, bounds, codec
+        self._empty, self._element_bytes = tensor.is_meta, tensor.element_size()
 
     def skips(self, transfer: Transfer) -> bool:
         return self._bounds[transfer.start] == self._bounds[transfer.stop]
@@ -44,7 +49,7 @@ class Flat:
     def read(self, transfer: Transfer) -> Parts:
         mine = self._range(transfer)
         if self._codec is None:
-            return (mine.clone(),)
+            return (mine if self._empty else mine.clone(),)
         parts = self._codec.encode(0, mine)
         mine.copy_(self._codec.decode(0, parts, mine.numel()))
         return parts
@@ -59,16 +64,25 @@ class Flat:
         mine = self._range(transfer)
         theirs = parts[0] if self._codec is None else self._codec.decode(0, parts, mine.numel())
         assert theirs.numel() == mine.numel(), f"{theirs.numel()} elements where {mine.numel()} belong"
+        if self._empty:
+            return
         if transfer.reduce:
             mine += theirs
         else:
             mine.copy_(theirs)
 
     def work_bytes(self, transfer: Transfer) -> int:
-        return 2 * self._range(transfer).nbytes if transfer.reduce else 0
+        elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
+        return 2 * elements * self._element_bytes if transfer.reduce else 0
 
     def _range(self, transfer: Transfer) -> Tensor:
-        return self._tensor[self._bounds[transfer.start] : self._bounds[transfer.stop]]
+        start, stop = self._bounds[transfer.start], self._bounds[transfer.stop]
+        return _sized(stop - start, self._tensor.dtype) if self._empty else self._tensor[start:stop]
+
+
+@functools.lru_cache(maxsize=1024)
+def _sized(elements: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty(elements, dtype=dtype, device="meta")
 
 
 class Parcels:

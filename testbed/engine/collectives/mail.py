@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from testbed.engine.inbox import Inbox
 from testbed.messages import Kind, Message
 from testbed.world import Future, World
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """One lane of one operation of one group of ranks."""
 
     group: str
@@ -41,7 +41,7 @@ class CollectiveMail:
 
     async def receive(self, source: str, tag: Tag) -> Message:
         """The next message of this tag from ``source``; one at a time may wait for it."""
-        box = self._boxes.setdefault((tag, source), _Box())
+        box = self._box(tag, source)
         if not box.messages:
             assert box.waiting is None, f"two wait for {source} in {tag}"
             box.waiting = self._world.future()
@@ -54,8 +54,13 @@ class CollectiveMail:
         return message
 
     def _on_message(self, message: Message) -> None:
-        tag = Tag(message.meta["group"], message.key, message.meta["lane"])
-        box = self._boxes.setdefault((tag, message.sender), _Box())
+        box = self._box(Tag(message.meta["group"], message.key, message.meta["lane"]), message.sender)
         box.messages.append(message)
         if box.waiting is not None and not box.waiting.done():
             box.waiting.set_result(None)
+
+    def _box(self, tag: Tag, source: str) -> _Box:
+        box = self._boxes.get((tag, source))
+        if box is None:
+            box = self._boxes[tag, source] = _Box()
+        return box

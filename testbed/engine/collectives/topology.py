@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
-from testbed.ids import link_name
 from testbed.plan.model import Plan
+from testbed.plan.routes import routes_of
 from testbed.policy.collective.ring_order import best_ring
 from testbed.policy.collective.schedule import Shape
 
@@ -39,8 +39,25 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
+_REMEMBERED = 4
+_recent: list[tuple[Plan, str, float, Ranks]] = []
+
+
 def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
-    """All training workers. ``order``: ``plan``, or ``network``: data centres as in the best ring for such buckets."""
+    """All training workers. ``order``: ``plan``, or ``network``: data centres as in the best ring for such buckets.
+
+    Every rank of a simulation asks for the same, and it takes long: the last few are remembered.
+    """
+    for known, its_order, its_bytes, ranks in _recent:
+        if known is plan and (its_order, its_bytes) == (order, bucket_bytes):
+            return ranks
+    ranks = _ranks_of(plan, order, bucket_bytes)
+    _recent.insert(0, (plan, order, bucket_bytes, ranks))
+    del _recent[_REMEMBERED:]
+    return ranks
+
+
+def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
     by_site: dict[str, list[str]] = {}
     for worker in plan.with_role("worker"):
         if worker.trains:
@@ -54,12 +71,12 @@ def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
 
 def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
     """Time of a message of that size from each data centre to each other, alone on its path."""
-    links = {link.name: link for link in plan.network.links}
+    links, routes = {link.name: link for link in plan.network.links}, routes_of(plan.network)
 
     def time_s(source: str, target: str) -> float:
         if source == target:
             return 0.0
-        path = [links[name] for name in plan.network.routes[link_name(source, target)]]
+        path = [links[name] for name in routes.between(source, target)]
         return sum(link.delay_s for link in path) + 8 * size_bytes / min(link.rate_bps for link in path)
 
     return [[time_s(source, target) for target in sites] for source in sites]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed.errors import ScenarioError
-from testbed.ids import link_name
 from testbed.plan.model import NodePlan, Plan
+from testbed.plan.routes import routes_of
 from testbed.policy.gossip.graphs import GRAPHS, Graph, given, is_connected
 
 
@@ -30,5 +30,5 @@ def _network(plan: Plan, workers: list[NodePlan]) -> Graph:
 def _direct(plan: Plan, source: str, target: str) -> bool:
     links = {link.name: link for link in plan.network.links}
     sites = {site.name for site in plan.network.sites}
-    path = plan.network.routes[link_name(source, target)]
+    path = routes_of(plan.network).between(source, target)
     return not any(links[name].target in sites for name in path[:-1])
