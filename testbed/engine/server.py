@@ -50,6 +50,7 @@ class Server:
         self._make_codec = codec
         self._codecs: dict[str, Codec] = {}  # one per child: a codec may have memory
         self._sizes: dict[int, int] = {}
+        self._first_key = -1  # it speaks for all in records, as they travel together
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
         self._ending = False
@@ -123,7 +124,7 @@ class Server:
             self._being_told[message.sender] = self._world.spawn(telling, f"tell that {message.sender} has joined")
         load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
         if not self._sizes:
-            self._sizes = sizes
+            self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, said), "declare keys")
         assert self._sizes == sizes, f"{message.sender} declares other keys than the children before it"
 
@@ -169,7 +170,8 @@ class Server:
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
         self._priorities[key] = message.priority
         self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s, message.copies))
-        reports = {worker: Report(*report) for worker, report in message.meta.get("reports", {}).items()}
+        said = message.meta.get("reports")
+        reports = {worker: Report(*report) for worker, report in said.items()} if said else {}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
@@ -215,7 +217,7 @@ class Server:
         factor = self._presence.factor(effect.members)
         if factor == 1.0:
             return tensor
-        if effect.key == min(self._sizes):
+        if effect.key == self._first_key:
             missing = sorted(self._presence.shares.keys() - set(effect.members))
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         return tensor * factor
@@ -227,7 +229,7 @@ class Server:
             if member in self._presence.gone or round_ < self._presence.begins(member):
                 continue  # it died; or it was another process of that name that pushed, and died
             held_s = self._contributions.waited_s(member, key, round_, now_s)
-            if held_s > 0 and key == min(self._sizes):  # the first key speaks for all, as they travel together
+            if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             waited_s = value.advice.waited_s + held_s
             advice = Advice(self._ending, waited_s, steps)

@@ -123,6 +123,18 @@ class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
             clock = self.env
             heappush(clock._queue, (clock.now, NORMAL, next(clock._eid), self))
 
+    def set_last(self, value: T) -> None:
+        """As ``set_result``, where an event does nothing after it: if it is the last one of this instant so far, who
+        waits goes on at once, as they would next."""
+        callbacks, queue = self.callbacks, self.env._queue
+        if not callbacks or (queue and queue[0][0] <= self.env.now):
+            self.set_result(value)
+            return
+        assert self._value is PENDING, "a future is set only once"
+        self._value, self.callbacks = value, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(self)
+
     def set_exception(self, error: BaseException, /) -> None:
         assert self._value is PENDING, "a future is set only once"
         self.error = error

@@ -151,13 +151,14 @@ class FlowNetwork:
         self._flush_pending = False
         self.solves += 1
         F, store, classes = self._store.F, self._store, self._classes  # noqa: N806
-        dirty = self._dirty
+        dirty, flows, top = self._dirty, k.FLOWS, k.TOP
         for number in dirty:
             if number >= 0:
                 touched = classes[number]
                 touched.dirty = False
-                F[touched.base + k.FLOWS] = float(touched.flows)
-                F[touched.base + k.TOP] = touched.tags[0][0] if touched.tags else math.inf
+                base, tags = touched.base, touched.tags
+                F[base + flows] = float(touched.flows)
+                F[base + top] = tags[0][0] if tags else math.inf
         self._dirty_links.clear()
         next_s = self._flush_kernel(self._clock.now, store.numbers(dirty), len(dirty), store.width, store.state)
         dirty.clear()
@@ -235,6 +236,9 @@ class _Store:
         if not self.compiled:
             return dirty
         view = self._dirty_view
+        if len(dirty) == 1:
+            view[0] = dirty[0]
+            return self._dirty_array
         if len(dirty) > len(view):  # cannot be: classes and links once each
             raise AssertionError(len(dirty))
         for i, number in enumerate(dirty):

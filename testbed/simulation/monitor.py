@@ -76,9 +76,12 @@ class Links:
         self._write(link)
 
     def _write(self, link: WanLink) -> None:
-        self._log.write(
-            "link", self._clock.now, link=link.plan.name, configured_bps=link.rate_bps,
-            bytes=round(self._carried[link.number] / self._paths.goodput), dropped_packets=0, backlog_bytes=0,
+        self._log.append(
+            {
+                "t": round(self._clock.now, 6), "kind": "link", "link": link.plan.name, "configured_bps": link.rate_bps,
+                "bytes": round(self._carried[link.number] / self._paths.goodput), "dropped_packets": 0,
+                "backlog_bytes": 0,
+            }
         )  # fmt: skip
 
     def _count(self) -> None:

@@ -44,6 +44,7 @@ _SOLVES = 1_000_000  # times flows, in Python: after so many it pays in a smalle
 _LOG_MEMORY_BYTES = 64 << 20
 _STATUS_NODES = 64  # runs of more nodes report only as a whole
 _BRIEF_LOGS = 2000  # nodes: from here on logs are brief, unless asked for in full
+_BRIEF_RANKS = 300  # of an all-reduce, likewise: the messages of a ring grow with their square
 _GARBAGE_EVERY = 200_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
 _CHECK_EVERY = 64  # events between looks at the wall clock
 
@@ -361,7 +362,8 @@ class Simulation:
 
 def _is_brief(plan: Plan) -> bool:
     events = plan.simulation.events
-    return events == "brief" or (events == "auto" and len(plan.nodes) >= _BRIEF_LOGS)
+    many = _BRIEF_RANKS if plan.technique.paradigm.kind == "allreduce" else _BRIEF_LOGS
+    return events == "brief" or (events == "auto" and len(plan.nodes) >= many)
 
 
 @contextmanager

@@ -211,7 +211,7 @@ class SimulatedWorld:
         letter.lanes -= 1
         if self.process is not None:
             size_bytes = letter.payload_bytes + letter.header_bytes
-            self.process.do(self.process.host.message_s(size_bytes), lambda: self._hand_over(letter))
+            self.process.do(self.process.host.message_s(size_bytes), lambda: self._hand_over(letter, last=False))
             return
         cost_s = self._compute.message_cost_s * copies
         if cost_s <= 0:
@@ -224,7 +224,8 @@ class SimulatedWorld:
         if not letter.lanes:
             self._clock.at(ready_s, lambda _: self._hand_over(letter))
 
-    def _hand_over(self, letter: Letter) -> None:
+    def _hand_over(self, letter: Letter, last: bool = True) -> None:
+        """``last``: nothing else is done by this event."""
         if self.ended:
             self.on_missed(letter.message)
             return
@@ -233,7 +234,7 @@ class SimulatedWorld:
             return
         message = letter.message
         self._recorder.arrived(message, letter.payload_bytes, letter.header_bytes, letter.tier, self._clock.now)
-        self._take_in(message)
+        self._take_in(message, last)
 
     def lost(self, peer: str, why: str) -> None:
         """This world tells its node that a peer is gone."""
@@ -244,11 +245,11 @@ class SimulatedWorld:
         """That peer is a new process: what was on its way to the one before is lost."""
         self._peers.pop(peer, None)
 
-    def _take_in(self, message: Message) -> None:
+    def _take_in(self, message: Message, last: bool = False) -> None:
         while self._receivers:
             receiver = self._receivers.popleft()
             if not receiver.done():
-                receiver.set_result(message)
+                (receiver.set_last if last else receiver.set_result)(message)
                 return
         self._inbox.append(message)
 

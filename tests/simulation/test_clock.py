@@ -127,3 +127,25 @@ def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_nobody(beside: bool) -> None:
+    clock, seen = Clock(), []
+    future: VirtualFuture[str] = VirtualFuture(clock)
+
+    async def waiter() -> None:
+        seen.append(await future)
+
+    def last(_: object) -> None:
+        events = len(clock.pending)
+        future.set_last("woken")
+        assert len(clock.pending) == events + beside  # an event of its own only where somebody else comes first
+
+    Fiber(clock, waiter(), _ended)
+    clock.at(1.0, last)
+    if beside:
+        clock.at(1.0, lambda _: seen.append("beside"))
+    clock.at(2.0, lambda _: seen.append("later"))
+    clock.run()
+    assert seen == ["beside", "woken", "later"][not beside :]

@@ -1,0 +1,60 @@
+"""Paths between any two of very many data centres: the Plan has those with the central one, others are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed.engine.collectives.topology import ranks_of
+from testbed.engine.roles import make_role
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.plan.routes import Routes, routes_of
+from testbed.scenario.load import loads
+from testbed.simulation.run import simulate
+
+SITES = 66
+SCENARIO = """
+version: 1
+name: many
+seed: 1
+run: {{on: simulate}}
+topology: {{generator: {{kind: uneven_star, data_centers: {sites}, workers: 1}}}}
+training: {{model: {{kind: declared, name: resnet18, buckets: 1}}, data: none, batch: 8, iterations: 1,
+            compute: modelled}}
+paradigm: {{kind: allreduce, algorithm: ring}}
+"""
+
+
+def plan_of(sites: int) -> Plan:
+    return build_plan(loads(SCENARIO.format(sites=sites)))
+
+
+def test_others_go_through_the_middle_of_a_star() -> None:
+    plan = plan_of(SITES)
+    assert "dc1>dc2" not in plan.network.routes
+    assert routes_of(plan.network).between("dc1", "dc2") == ("dc1>dc0", "dc0>dc2")
+    assert routes_of(plan.network) is routes_of(plan.network)
+
+
+def test_what_is_found_is_what_a_plan_of_few_has() -> None:
+    network = plan_of(9).network
+    found = Routes(replace(network, routes={}))
+    assert {name: found.between(*name.split(">")) for name in network.routes} == network.routes
+
+
+def test_no_path_is_told() -> None:
+    network = plan_of(9).network
+    with pytest.raises(ScenarioError, match="no route dc1>dc2"):
+        Routes(replace(network, routes={}, links=())).between("dc1", "dc2")
+
+
+def test_more_than_64_data_centres_make_a_ring(tmp_path: Path) -> None:
+    plan = plan_of(SITES)
+    exits = simulate(plan, make_role, tmp_path, lambda event: None)
+    assert [end.error for end in exits.values() if end.error is not None] == []
+    assert len(ranks_of(plan, "network", 25e6).names) == SITES
+    assert ranks_of(plan, "network", 25e6) is ranks_of(plan, "network", 25e6)
