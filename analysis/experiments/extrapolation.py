@@ -2,11 +2,12 @@
 
     python -m analysis.experiments.extrapolation OUT [--seeds 3]
 
-A perceptron on the digits, by SGD of one learning rate: the gradient's batch, the number of data centres that update
-without waiting for each other (MixedSync: an update is stale by the others'), and local steps between two averages
-(HFA). Counted are updates of the global model until an evaluation reaches the target. Runs beyond the range of those
-that are fitted are made as well and left out: what the fit says of them, and how wrong it is, is what extrapolating
-with it is worth. OUT gets extrapolation.csv and extrapolation.png; what has been computed there is kept.
+A perceptron on the digits, by SGD of one learning rate on mean gradients (servers add them up, so that the optimizer
+gets a share of it): the gradient's batch, the number of data centres that update without waiting for each other
+(MixedSync: an update is stale by the others'), and local steps between two averages (HFA). Counted are updates of the
+global model until an evaluation reaches the target. Runs beyond the range of those that are fitted are made as well and
+left out: what the fit says of them, and how wrong it is, is what extrapolating with it is worth. OUT gets
+extrapolation.csv and extrapolation.png; what has been computed there is kept.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ topology:
 training: {model: {kind: mlp, hidden: 32}, data: digits, batch: 16, iterations: 600, evaluate_every: 1,
            target_accuracy: 0.9}
 device: {step_time: 10 ms}
-optimizer: {kind: sgd, learning_rate: 0.2}
 """
-LOCAL = "optimizer={kind: sgd, learning_rate: 0.2, at: worker}"
+RATE = 0.2  # of learning, for the mean gradient of an update
 MARKS = {"batch": "o", "staleness": "s", "local steps": "^"}
 
 
@@ -66,8 +66,10 @@ class Asked:
         if self.stale:
             changed.append("sync={tier1: fsa, tier2: mixedsync}")
         if self.local_steps > 1:
-            changed += [f"sync={{kind: hfa, k1: {self.local_steps}, k2: 1}}", LOCAL]
-        return tuple(changed)
+            changed.append(f"sync={{kind: hfa, k1: {self.local_steps}, k2: 1}}")
+        summed = 1 if self.stale or self.local_steps > 1 else self.sites
+        at = "worker" if self.local_steps > 1 else "global"
+        return (*changed, f"optimizer={{kind: sgd, learning_rate: {RATE / summed}, at: {at}}}")
 
     def observed(self, updates: float) -> Observed:
         """As the model sees it."""
@@ -86,7 +88,7 @@ def asked() -> Iterator[Asked]:
         yield Asked(2, 16, local_steps=steps)
         yield Asked(4, 32, local_steps=steps)
     yield Asked(8, 64, beyond=True)
-    yield Asked(12, 64, stale=True, beyond=True)
+    yield Asked(9, 64, stale=True, beyond=True)
     yield Asked(4, 32, local_steps=16, beyond=True)
 
 
