@@ -21,8 +21,9 @@ loss p          r ≤ √1.5·MSS/(RTT·√p) (Mathis et al. 1997), CUBIC the la
 sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
 
 Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC and Reno with queues ≥ 1 BDP and RTTs that
-are alike (``validity`` tells). Alone on an emulated path, CUBIC's warm transfers of 0.2 to 400 C·RTT took what is said
-here within 7 % (median 0.9 %); BBR's within 6 % from 0.6 C·RTT on (``python -m analysis.experiments.transfers``).
+are alike (``validity`` tells). Alone on an emulated path, warm transfers
+of 0.2 to 400 C·RTT took what is said here within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 %
+with BBR (median 0.8 %; ``python -m analysis.experiments.transfers``).
 Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay of small
 messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully): where bursts overflow
 the queue, the first rounds of a run are longer than predicted.
