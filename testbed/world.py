@@ -18,7 +18,7 @@ from testbed.plan.pace import Pacer
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """What a piece of computation is, so that the world can say how long it takes.
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Contribution:
     """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here.
 

@@ -22,7 +22,7 @@ from testbed.world import Future, World
 PULL_ROUND = -1  # a plain pull belongs to no round
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Advice:
     """What comes down with a value.
 
@@ -44,7 +44,7 @@ class Advice:
         return {"waited_s": float(self.waited_s), **said}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Value:
     """The value of a key after a round."""
 

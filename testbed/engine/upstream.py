@@ -15,7 +15,7 @@ from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Total:
     """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged,
     ``priority`` theirs."""

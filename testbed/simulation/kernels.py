@@ -20,9 +20,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
-Array = Any  # list[float | int] or numpy array
+from testbed.simulation.heap import Array, pop, push
+
 State = tuple[Array, Array, Array, Array, Array, Array, Array, Array]  # F, I, LF, LI, done, work, keys, items
 
 # Floats of a class. RATE and CAP are per flow; SERVED = integral of RATE since the class was last idle.
@@ -40,39 +40,6 @@ LINK_INTS = 4
 
 INFINITE = math.inf
 SAME = 1e-12  # relative: two levels of the filling, or two instants, that are one
-
-
-def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
-    """Add to the filling's heap; returns its new size."""
-    j = size
-    while j > 0:
-        parent = (j - 1) >> 1
-        if keys[parent] <= key:
-            break
-        keys[j], items[j] = keys[parent], items[parent]
-        j = parent
-    keys[j], items[j] = key, item
-    return size + 1
-
-
-def _pop(keys: Array, items: Array, size: int) -> int:
-    """Drop the filling's smallest; returns the new size."""
-    size -= 1
-    if size == 0:
-        return 0
-    key, item, j = keys[size], items[size], 0
-    while True:
-        child = 2 * j + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= key:
-            break
-        keys[j], items[j] = keys[child], items[child]
-        j = child
-    keys[j], items[j] = key, item
-    return size
 
 
 def _settle(done: Array, F: Array, I: Array, stride: int, c: int) -> None:
@@ -277,8 +244,11 @@ def _component(n_links: int, width: int, state: State) -> int:
     return n_links * 4294967296 + n_classes
 
 
-def _freeze(c: int, total: float, width: int, state: State) -> None:
-    """Class ``c`` gets ``total``; its links have that much less for the others."""
+def _freeze(c: int, total: float, full: int, width: int, state: State) -> None:
+    """Class ``c`` gets ``total``; its links have that much less for the others, where there are any.
+
+    Link ``full`` is what held it: all its classes are frozen with it, and nobody asks any more what it has left.
+    """
     F, I, LF, LI, _, _, _, _ = state
     stride = CLASS_INTS + 3 * width
     F[c * CLASS_FLOATS + TOTAL] = total
@@ -287,35 +257,60 @@ def _freeze(c: int, total: float, width: int, state: State) -> None:
         link = I[c * stride + CLASS_INTS + hop]
         if link < 0:
             break
-        LF[link * LINK_FLOATS + LEFT] -= total
-        LF[link * LINK_FLOATS + WEIGHTS] -= weight
-        LI[link * LINK_INTS + OPEN] -= 1
+        if link != full and LI[link * LINK_INTS + COUNT] > 1:
+            LF[link * LINK_FLOATS + LEFT] -= total
+            LF[link * LINK_FLOATS + WEIGHTS] -= weight
+            LI[link * LINK_INTS + OPEN] -= 1
 
 
-def _fill(n_links: int, n_classes: int, width: int, state: State) -> None:
-    """Progressive filling of the component: raise one level (rate per weight) until each class meets a limit."""
-    F, I, LF, LI, _, work, keys, items = state
+def _any_below(level: float, first: int, n_classes: int, F: Array, work: Array) -> bool:
+    """Whether any class of the component has a limit of its own that is met before this level (or nearly with it)."""
+    level *= 1.0 + 2.0 * SAME
+    for i in range(first, first + n_classes):
+        b = work[i] * CLASS_FLOATS
+        if F[b + LIMIT] <= level * (F[b + WEIGHT] * F[b + FLOWS]):
+            return True
+    return False
+
+
+def _heaped(n_links: int, n_classes: int, state: State) -> int:
+    """Put the levels at which links are full and classes at their limits into the heap; returns its size."""
+    F, _, LF, LI, _, work, keys, items = state
     n_all_links = len(LI) // LINK_INTS
-    stride = CLASS_INTS + 3 * width
     size = 0
     for i in range(1, n_links + 1):
         link = work[i]
         if LI[link * LINK_INTS + COUNT] > 1:
             level = LF[link * LINK_FLOATS + LEFT] / LF[link * LINK_FLOATS + WEIGHTS]
-            size = _push(keys, items, size, level, link)
-    for i in range(n_all_links + 1, n_all_links + n_classes + 1):
+            size = push(keys, items, size, level, link)
+    first = n_all_links + 1
+    if (
+        size == 1
+        and LI[items[0] * LINK_INTS + OPEN] == n_classes
+        and not _any_below(keys[0], first, n_classes, F, work)
+    ):
+        first += n_classes  # the one link that is shared, by all of them, holds them all
+    for i in range(first, n_all_links + n_classes + 1):
         c = work[i]
         b = c * CLASS_FLOATS
         if F[b + LIMIT] < INFINITE:
-            size = _push(keys, items, size, F[b + LIMIT] / (F[b + WEIGHT] * F[b + FLOWS]), -1 - c)
+            size = push(keys, items, size, F[b + LIMIT] / (F[b + WEIGHT] * F[b + FLOWS]), -1 - c)
+    return size
+
+
+def _fill(n_links: int, n_classes: int, width: int, state: State) -> None:
+    """Progressive filling of the component: raise one level (rate per weight) until each class meets a limit."""
+    F, I, LF, LI, _, _, keys, items = state
+    stride = CLASS_INTS + 3 * width
+    size = _heaped(n_links, n_classes, state)
     left = n_classes
     while left > 0:
         level, item = keys[0], items[0]
-        size = _pop(keys, items, size)
+        size = pop(keys, items, size)
         if item < 0:
             c = -1 - item
             if F[c * CLASS_FLOATS + TOTAL] < 0.0:
-                _freeze(c, F[c * CLASS_FLOATS + LIMIT], width, state)
+                _freeze(c, F[c * CLASS_FLOATS + LIMIT], -1, width, state)
                 left -= 1
             continue
         if LI[item * LINK_INTS + OPEN] == 0:
@@ -324,14 +319,14 @@ def _fill(n_links: int, n_classes: int, width: int, state: State) -> None:
         if LF[item * LINK_FLOATS + WEIGHTS] > 0.0:  # else rounding has eaten it, and this is the level
             current = LF[item * LINK_FLOATS + LEFT] / LF[item * LINK_FLOATS + WEIGHTS]
         if current > level * (1.0 + SAME):
-            size = _push(keys, items, size, current, item)  # others were frozen since: more is left for each
+            size = push(keys, items, size, current, item)  # others were frozen since: more is left for each
             continue
         slot = LI[item * LINK_INTS + HEAD]
         while slot >= 0:
             c = slot // width
             b = c * CLASS_FLOATS
             if F[b + TOTAL] < 0.0:
-                _freeze(c, level * F[b + WEIGHT] * F[b + FLOWS], width, state)
+                _freeze(c, level * F[b + WEIGHT] * F[b + FLOWS], item, width, state)
                 left -= 1
             slot = I[c * stride + CLASS_INTS + width + slot - c * width]
 
@@ -382,7 +377,7 @@ def take_due(now: float, due: Array, width: int, state: State) -> int:
     return n
 
 
-_HELPERS = (_push, _pop, _settle, _drop, _link, _unlink, _advance, _seed, _component, _freeze, _fill)
+_HELPERS = (push, pop, _settle, _drop, _link, _unlink, _advance, _seed, _component, _freeze, _any_below, _heaped, _fill)
 
 
 @functools.cache

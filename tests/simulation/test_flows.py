@@ -149,6 +149,14 @@ def test_numba_gives_the_same_bits_with_more_classes_than_there_was_room_for() -
     assert run_network(case, compiled=True)[0] == run_network(case)[0]
 
 
+@pytest.mark.parametrize("compiled", SOLVERS)
+def test_links_that_have_nothing_in_common_may_change_at_the_same_instant(compiled: bool) -> None:
+    """One has a class to itself, which its cap holds; the other is shared, and holds both of its classes."""
+    flows = [Flow(0, (0,), 100, 4.0), Flow(0, (1,), 100), Flow(0, (1,), 100, weight=2.0)]
+    case = Case([10.0, 30.0], flows, [Change(1, 0, 3.0), Change(1, 1, 12.0)])
+    assert run_network(case, compiled)[0] == pytest.approx(finish_times(case), rel=EXACT)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
     compiled = 0
