@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from testbed.errors import TestbedError
 from testbed.plan.build import build_plan
@@ -19,6 +21,7 @@ JOB = ("training.model={kind: mlp, hidden: 8}", "training.iterations=13", "train
        "optimizer={kind: adam, learning_rate: 0.01}", "device.variation=30 %")  # fmt: skip
 RESTART = "recovery={on_failure: restart, delay: 100 ms}"
 CONTINUE = "recovery={on_failure: continue}"
+_KIND = re.compile(rb'\{"t":[^,]+,"kind":"(\w+)"')  # as every line begins
 BACK_ENDS = {"simulate": simulate.run, "local": local.run}
 
 
@@ -32,15 +35,24 @@ class Ended:
     told: list[dict[str, Any]]
 
     def events(self, *kinds: str, node: str | None = None) -> list[dict[str, Any]]:
-        return [event for event in self._events if event["kind"] in kinds and node in (None, event["node"])]
+        """In order of time. Only lines of these kinds are decoded."""
+        lines = [line for kind in kinds for line in self._lines.get(kind, ()) if node in (None, line[1])]
+        events = [{"node": name, **msgspec.json.decode(line)} for _, name, line in sorted(lines)]
+        return sorted(events, key=lambda event: event["t"])
 
     @cached_property
-    def _events(self) -> list[dict[str, Any]]:
-        found = []
+    def _lines(self) -> dict[str, list[tuple[int, str, bytes]]]:
+        """By kind; each with its number among all."""
+        found: dict[str, list[tuple[int, str, bytes]]] = {}
+        count = 0
         for path in sorted((self.directory / "events").glob("*.jsonl")):
             name = path.stem.replace(".", "/")
-            found += [{"node": name, **json.loads(line)} for line in path.read_text().splitlines()]
-        return sorted(found, key=lambda event: event["t"])
+            for line in path.read_bytes().splitlines():
+                kind = _KIND.match(line)
+                assert kind is not None, line
+                found.setdefault(kind[1].decode(), []).append((count, name, line))
+                count += 1
+        return found
 
     def hashes(self) -> set[str]:
         """Of what all holders of parameters hold at the end."""
@@ -56,10 +68,14 @@ def plan_of(*overrides: str, on: str = "simulate", scenario: Path = THREE_SITES)
 
 def run(directory: Path, *overrides: str, on: str = "simulate", listens: bool = True) -> Ended:
     """Faults are written as ``fault(...)`` among the overrides. Who does not listen does not keep what was told."""
-    plan, told = plan_of(*overrides, on=on), []
+    return run_plan(plan_of(*overrides, on=on), directory, listens)
+
+
+def run_plan(plan: Plan, directory: Path, listens: bool = True) -> Ended:
+    told: list[dict[str, Any]] = []
     error = None
     try:
-        BACK_ENDS[on](plan, directory, told.append if listens else lambda line: None)
+        BACK_ENDS[plan.back_end](plan, directory, told.append if listens else lambda line: None)
     except TestbedError as caught:
         error = caught
     return Ended(plan, directory, error, told)

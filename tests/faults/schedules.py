@@ -11,9 +11,11 @@ from functools import cache
 from random import Random
 
 from testbed.errors import ScenarioError
+from testbed.plan.model import Plan
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides, refusals
 from testbed.scenario.sync_rules import ASYNCHRONOUS
-from tests.faults.runs import faults, plan_of
+from tests.faults.plans import quick_plan, recovery_of
+from tests.faults.runs import faults
 
 ROUNDS = 8
 SMALL = (f"training.iterations={ROUNDS}", "training.batch=8")
@@ -55,6 +57,11 @@ class Case:
         return (*self.calm, f"checkpoint.every={self.every}", f"recovery={{{recovery}}}", faults(*self.faults))
 
     @property
+    def plan(self) -> Plan:
+        """That of ``overrides``. Raises ``ScenarioError``."""
+        return quick_plan(self.calm, self.faults, recovery_of(self.policy, self.on_nan, self.replicas), self.every)
+
+    @property
     def on_nan(self) -> str:
         return "skip" if any("kind: nan" in fault for fault in self.faults) else "abort"
 
@@ -82,7 +89,7 @@ def case(seed: int) -> Case:
     while True:
         row = chance.choice(chance.choice(techniques()))
         drawn = _drawn(chance, row, seed)
-        if drawn.faults and passes(replace(drawn, faults=(), exact=False, seed=-1), drawn.on_nan):
+        if drawn.faults and passes(drawn.technique, drawn.policy, drawn.every, drawn.on_nan, drawn.replicas):
             return drawn
 
 
@@ -98,11 +105,10 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
 
 
 @cache
-def passes(drawn: Case, on_nan: str) -> bool:
+def passes(technique: tuple[str, ...], policy: str, every: int, on_nan: str, replicas: int) -> bool:
     """Whether a scenario may say so."""
-    texts = [text.replace("on_nan: abort", f"on_nan: {on_nan}") for text in drawn.overrides]
     try:
-        plan_of(*texts)
+        quick_plan((*SMALL, *technique), (), recovery_of(policy, on_nan, replicas), every)
     except ScenarioError:
         return False
     return True

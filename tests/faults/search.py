@@ -20,7 +20,8 @@ from pathlib import Path
 from testbed.errors import NodeLost, RunFailed
 from testbed.plan.fault_clock import late_comers
 from testbed.simulation.run import little_collecting
-from tests.faults.runs import Ended, run
+from tests.faults.plans import quick_plan, recovery_of
+from tests.faults.runs import Ended, run_plan
 from tests.faults.schedules import ROUNDS, Case, case, techniques
 
 MEMORY = Path("/dev/shm")  # files there cost no disk
@@ -33,8 +34,10 @@ def broken(tried: Case, calm: Calm) -> str:
     directory = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
     try:
         if tried.exact and tried.calm not in calm:
-            calm[tried.calm] = run(directory / "calm", *tried.calm).hashes()
-        return _judged(tried, run(directory / "hit", *tried.overrides), calm.get(tried.calm, set()))
+            plan = quick_plan(tried.calm, (), recovery_of("abort", "abort", 0), 0)
+            calm[tried.calm] = run_plan(plan, directory / "calm", listens=False).hashes()
+        ended = run_plan(tried.plan, directory / "hit", listens=False)
+        return _judged(tried, ended, calm.get(tried.calm, set()))
     except Exception as error:
         return f"raised {type(error).__name__}: {error}"
     finally:

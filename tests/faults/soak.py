@@ -30,6 +30,8 @@ EVERY_S, BACK_AFTER_S = 5.0, 1.5
 SETTLED_S = 20.0  # before this, caches fill
 WHOM = {"continue": "'*st/*'", "restart": "'*'"}  # east and west; anybody
 MB_PER_MIN = 1.0
+STEP_S = 1.0  # between two looks; a longer time is one in which the machine, or somebody, had stopped all of us
+PATIENCE = "30 min"  # so that such a stop ends nothing: who hangs is found by what did not happen between two kills
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,16 @@ def overrides(policy: str, seconds: float) -> tuple[str, ...]:
     )
     return (
         "device.variation=0 %", "device.step_time=50 ms", "training.iterations=1000000", "training.evaluate_every=100",
-        "timeouts={run_deadline: 24 h}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
+        f"timeouts={{dead_after: {PATIENCE}, tcp_user_timeout: {PATIENCE}, step_deadline: {PATIENCE}, "
+        f"rendezvous: {PATIENCE}, run_deadline: 24 h}}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
         faults(kill),
     )  # fmt: skip
 
 
 def watch(parent: int, seconds: float, report: Path) -> None:
-    """Look at all processes every second, then end the run."""
-    began_s, samples = time.monotonic(), Samples()
-    while (t := time.monotonic() - began_s) < seconds:
+    """Look at all processes every second, then end the run. Time in which all stood still does not count."""
+    t, seen_s, samples = 0.0, time.monotonic(), Samples()
+    while t < seconds:
         for process in [psutil.Process(parent), *psutil.Process(parent).children()]:
             try:
                 seen = Sample(t, process.memory_info().rss, process.num_fds())
@@ -71,7 +74,9 @@ def watch(parent: int, seconds: float, report: Path) -> None:
                 continue
             if process.pid != os.getpid():
                 samples.setdefault(process.pid, []).append(seen)
-        time.sleep(1.0)
+        time.sleep(STEP_S)
+        t += min(2 * STEP_S, time.monotonic() - seen_s)
+        seen_s = time.monotonic()
     report.write_text(
         json.dumps({pid: [[s.t, s.rss_bytes, s.descriptors] for s in own] for pid, own in samples.items()})
     )
@@ -112,10 +117,10 @@ def grown_descriptors(samples: Sequence[Sample]) -> int:
 
 
 def progress(ended: Ended) -> list[int]:
-    """How often the first key was updated between any kill and the next."""
+    """How often the first key was updated between any kill and the next. Several at once are one: all had stood still."""
     kills = [event["t"] for event in ended.events("fault") if event["fault"] == "kill" and event["begins"]]
     updates = [event["t"] for event in ended.events("update") if event["key"] == 0]
-    return [sum(begin < t <= end for t in updates) for begin, end in pairwise(kills)]
+    return [sum(begin < t <= end for t in updates) for begin, end in pairwise(kills) if end - begin > EVERY_S / 2]
 
 
 def judged(ended: Ended, samples: Mapping[int, Sequence[Sample]]) -> tuple[str, bool]:
@@ -126,7 +131,7 @@ def judged(ended: Ended, samples: Mapping[int, Sequence[Sample]]) -> tuple[str, 
         [grown_descriptors(own) for own in samples.values()],
     )
     text = (
-        f"{len(between) + 1} kills, at least {min(between, default=0)} updates between two of them; "
+        f"{len(between) + 1} times somebody was killed, at least {min(between, default=0)} updates between two of them; "
         f"{len(slopes)} processes lasted: memory {max(slopes):+.2f} MB/min at most, "
         f"{max(more):+d} open files at most"
     )

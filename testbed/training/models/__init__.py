@@ -40,7 +40,7 @@ def build_model(
     for such data.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "layers"))
+        torch.default_generator.manual_seed(seed_for(seed, "layers"))  # layers are drawn on the host, whatever comes
         model = assemble(kind, options, input_shape, classes)
         initialise(model)
     return model

@@ -1,0 +1,64 @@
+"""Plans of schedules, quickly: what a technique's scenario says is read and validated once, and then used for all.
+
+A schedule differs from the calm run of its technique in ``faults``, ``recovery`` and ``checkpoint`` only. These are
+made anew, the rules that look at them are asked again, and the Plan is that of the whole text, byte for byte
+(``tests/faults/test_search.py`` compares them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
+from testbed.plan.model import Plan
+from testbed.scenario import Scenario
+from testbed.scenario.document import parse, plain
+from testbed.scenario.faults import Fault, Recovery
+from testbed.scenario.load import load
+from testbed.scenario.schema import Checkpoints
+from tests.engine.runs import THREE_SITES
+from tests.faults.runs import JOB
+
+Texts = tuple[str, ...]
+
+
+def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Plan:
+    """The Plan of the job ``calm`` with faults and the rest. Raises ``ScenarioError`` as the whole text would."""
+    written = {
+        "faults": tuple(map(_fault, faults)), "recovery": recovery, "checkpoint": Checkpoints(every=every),
+    }  # fmt: skip
+    scenario = _scenario(calm).model_copy(update=written)
+    problems = scenario.problems_on_its_back_end()
+    if problems:
+        raise ScenarioError([str(problem) for problem in problems])
+    plan = _calm_plan(calm, recovery.replicas)
+    found = build_faults(scenario, plan.network, plan.nodes)
+    return replace(
+        plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
+        recovery=build_recovery(scenario), checkpoint_every=every,
+    )  # fmt: skip
+
+
+def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:
+    """As a schedule's text says it."""
+    return Recovery(on_failure=policy, delay=0.1, max_restarts=9, on_nan=on_nan, replicas=replicas)
+
+
+@cache
+def _scenario(calm: Texts) -> Scenario:
+    scenario = load(THREE_SITES, (*JOB, *calm))
+    scenario._places = None  # of the file, where the faults are not
+    return scenario
+
+
+@cache
+def _calm_plan(calm: Texts, replicas: int) -> Plan:
+    recovery = Recovery(on_failure="continue" if replicas else "abort", replicas=replicas)
+    return build_plan(_scenario(calm).model_copy(update={"recovery": recovery}), "simulate")
+
+
+def _fault(text: str) -> Fault:
+    return Fault.model_validate(plain(parse(f"{{{text}}}", "a fault")))
