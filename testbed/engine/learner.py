@@ -11,6 +11,7 @@ from testbed.training.models import build_model
 from testbed.training.models.measuring import shape_of_model
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
+from testbed.training.shapes import ModelShape
 from testbed.training.trainer import Trainer
 
 
@@ -53,10 +54,22 @@ def _shape_only(plan: Plan) -> SegmentedLearner:
     return ShapeTrainer(shape_of_model(model.kind, model.options, input_shape, classes), plan.training.batch_size)
 
 
+def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
+    """Segments of the job's model. Its operations are counted once per process, as many workers may live in one."""
+    job = repr((plan.training.model, plan.training.data, plan.training.compute))
+    if job not in _shapes:
+        _shapes.clear()
+        _shapes[job] = learner.shape
+    return _shapes[job]
+
+
+_shapes: dict[str, ModelShape] = {}  # of the last job
+
+
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
     if plan.training.model.kind == "script":
         return
     learner = make_learner(plan, plan.with_role("worker")[0])
     if plan.technique.order.options.get("overlap") == "layers":
-        learner.shape  # noqa: B018 - what counts operations takes seconds to load
+        shape_of(plan, learner)  # what counts operations takes seconds to load

@@ -18,7 +18,7 @@ from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvstore import CodecMaker, KVStore, Said, Way
-from testbed.engine.learner import make_learner
+from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.loading.trainer import begin_loading
 from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import Above, Overlay
@@ -57,7 +57,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     work = technique.local_work(plan, node, learner)
     reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
-    shape = learner.shape if technique.order(plan).overlaps else None
+    shape = shape_of(plan, learner) if technique.order(plan).overlaps else None
 
     async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)

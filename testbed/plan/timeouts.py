@@ -56,6 +56,8 @@ def model_bytes(model: Choice) -> int:
     if model.kind == "mlp":
         width: int = model.options["hidden"]
         layers: int = model.options["layers"]
+        if not layers:
+            return 4 * 1024 * (4096 + 1)
         return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
     return UNKNOWN_MODEL_BYTES
 

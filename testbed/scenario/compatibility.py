@@ -15,7 +15,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
-from testbed.scenario.faults import PACKET_KINDS
+from testbed.scenario.faults import MEMBER_KINDS, PACKET_KINDS
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import ASYNCHRONOUS, sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
@@ -106,9 +106,9 @@ REFUSED: tuple[Refused, ...] = (
     Refused(
         ("faults",),
         lambda scenario: (
-            scenario.recovery.on_failure != "continue" and any(fault.kind == "join" for fault in scenario.faults)
+            scenario.recovery.on_failure != "continue" and any(fault.kind in MEMBER_KINDS for fault in scenario.faults)
         ),
-        "of kind 'join' need a run whose members may change",
+        "of kind 'join' or 'leave' need a run whose members may change",
         "write 'recovery: {on_failure: continue}'",
     ),
     Refused(

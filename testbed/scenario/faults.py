@@ -15,10 +15,11 @@ from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, is_null, number, one_of
 from testbed.scenario.rules import Found, raise_found
 
-NODE_KINDS = ("kill", "pause", "slow", "join")
+NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
 PACKET_KINDS = ("duplicate", "reorder")  # that mean nothing where there are no packets
 ROUND_KINDS = ("nan", "disk_full")
+MEMBER_KINDS = ("join", "leave")  # that need a run whose members may change
 KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
 # what only some kinds take, and which
 _VALUES = {
@@ -43,7 +44,8 @@ class Fault(Section):
     """Something that breaks."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), nan (a gradient), disk_full.
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), leave (in good order, after a round),
+    nan (a gradient), disk_full.
     Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
     node: Annotated[str | None, TEXT] = None
     """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
@@ -58,7 +60,7 @@ class Fault(Section):
     sometime: Annotated[Window | None, _NULLABLE] = None
     """At a moment that the seed draws, e.g. {from: 5 s, to: 20 s}."""
     round: Annotated[int | None, integer(0, 10_000_000)] = None
-    """When the first worker has finished this round (nan, disk_full: in this round)."""
+    """When the first worker has finished this round (nan, disk_full: in this round; leave: after its own)."""
     duration: Annotated[float | None, DURATION] = Field(default=None, alias="for")
     """How long; otherwise for good."""
     every: Annotated[float | None, DURATION] = None
@@ -158,8 +160,9 @@ def _how(fault: Fault) -> Iterator[Found]:
             yield Found((), f"'{fault.kind}' says no {key}", f"write '{key}: …'")
     if fault.kind in _NEEDS_END and fault.duration is None:
         yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
-    if fault.kind == "join" and fault.duration is not None:
-        yield Found(("for",), "has no effect on 'join'", "remove it; a fault of kind 'kill' takes a node away")
+    if fault.kind in MEMBER_KINDS and fault.duration is not None:
+        hint = "remove it; a fault of kind 'kill' takes a node away" + (", for a while" if fault.kind == "leave" else "")
+        yield Found(("for",), f"has no effect on '{fault.kind}'", hint)
     if fault.kind in ROUND_KINDS and fault.duration is not None:
         hint = "remove it" if fault.kind == "nan" else "write 'rounds'"
         yield Found(("for",), f"has no effect on '{fault.kind}'", hint)

@@ -18,7 +18,9 @@ from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import faults
 
 ROUNDS = 8
-SMALL = (f"training.iterations={ROUNDS}", "training.batch=8")
+SMALL = (f"training.iterations={ROUNDS}", "training.batch=8", "simulation.events=brief")
+FEW_STEPS = {"hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",)}  # local steps meet nobody
+TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
 EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "east", "west")
@@ -101,7 +103,17 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
-    return Case(tuple(overrides(row)), policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
+    technique = _technique(row, seed)
+    return Case(technique, policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
+
+
+def _technique(row: Combination, seed: int) -> tuple[str, ...]:
+    """As a scenario says it. Most runs have two keys; the others have four, and layers for what looks at layers."""
+    texts = overrides(row)
+    said = {text.partition("=")[0] for text in texts}
+    texts += [text for text in FEW_STEPS.get(row["sync"], ()) if text.partition("=")[0] not in said]
+    small = seed % 3 and row["order"] != "p3"
+    return (*texts, TWO_KEYS) if small else tuple(texts)
 
 
 @cache

@@ -51,7 +51,8 @@ def mlp(options: Mlp, image_shape: tuple[int, ...], classes: int) -> nn.Sequenti
         flatten: list[nn.Module] = [nn.Flatten()] if number == 0 else []
         blocks[f"dense{number + 1}"] = [*flatten, nn.Linear(inputs, options.hidden), nn.ReLU()]
         inputs = options.hidden
-    return _blocks(**blocks, output=[nn.Linear(inputs, classes)])
+    flatten = [] if options.layers else [nn.Flatten()]
+    return _blocks(**blocks, output=[*flatten, nn.Linear(inputs, classes)])
 
 
 def _pooled(side: int, paddings: tuple[int, ...]) -> int:

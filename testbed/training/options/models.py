@@ -24,11 +24,11 @@ class LeNet:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """A multi-layer perceptron with ReLU."""
+    """A multi-layer perceptron with ReLU; without hidden layers, logistic regression."""
 
     takes: ClassVar[str] = "images"
     hidden: int = field(default=64, metadata={"help": "width of each hidden layer", "min": 1, "max": 65_536})
-    layers: int = field(default=1, metadata={"help": "number of hidden layers", "min": 1, "max": 64})
+    layers: int = field(default=1, metadata={"help": "number of hidden layers", "min": 0, "max": 64})
 
 
 @dataclass(frozen=True, slots=True)
