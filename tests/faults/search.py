@@ -26,6 +26,7 @@ from tests.faults.schedules import ROUNDS, Case, case, techniques
 
 MEMORY = Path("/dev/shm")  # files there cost no disk
 PORTION = 25  # schedules that a process takes at a time
+REPORTED = 1000  # schedules between two words on how far it is
 Calm = dict[tuple[str, ...], set[str]]  # hashes of runs to which nothing happened, by overrides
 
 
@@ -160,11 +161,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.schedules) if given.only is None else range(given.only, given.only + 1)
-    began_s, count = time.monotonic(), 0
+    began_s, count, done = time.monotonic(), 0, 0
     for found in in_processes(seeds, given.processes):
-        count += len(found)
+        count, done = count + len(found), min(len(seeds), done + PORTION)
         sys.stdout.writelines(f"{text}\n" for text in found)
         sys.stdout.flush()
+        if done % REPORTED == 0:
+            sys.stderr.write(f"… {done} in {time.monotonic() - began_s:.0f} s\n")
     took_s = time.monotonic() - began_s
     sys.stdout.write(f"searched {len(seeds)} schedules in {took_s:.0f} s: {count} broke an invariant\n")
 
