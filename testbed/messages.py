@@ -45,7 +45,7 @@ class Kind(StrEnum):
     BARRIER = "barrier"  # node → scheduler: I have reached it
     RELEASE = "release"  # scheduler → node: everybody has
     DONE = "done"  # node → scheduler: I have finished
-    LEAVE = "leave"  # child → server: I shall push no more
+    LEAVE = "leave"  # child → server, and → scheduler: I shall push no more; world → worker: say so
     COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
     LOST = "lost"  # world → scheduler: its sender is gone
     EPOCH = "epoch"  # scheduler → node: who has left, or is back

@@ -5,13 +5,13 @@ Every change is an epoch. The scheduler decides it, records it, and tells all wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import World
+
+HAS_LEFT = "it has left"
 
 
 class Epochs:
@@ -29,8 +29,11 @@ class Epochs:
         """All but the scheduler itself, in the Plan's order."""
         return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.gone]
 
-    async def left(self, world: World, node: str, why: str) -> list[str]:
-        """``node`` is gone, for whatever reason. Returns who is gone with it. ``RunFailed`` if that is the end."""
+    async def left(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
+        """``node`` is gone, for whatever reason. Returns who is gone with it. ``RunFailed`` if that is the end.
+
+        ``well``: it goes in good order, and waits to hear that it may, as does whoever goes with it.
+        """
         if node in self.gone or node not in self._nodes:
             return []
         heir = self._heir(node)
@@ -42,7 +45,12 @@ class Epochs:
         self.gone.update(dict.fromkeys(leaving))
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
             raise RunFailed(f"{node} was the last: {why}; no worker is left")
-        await self._tell(world, [name for name in told if name != node], leaving, why, heir)
+        self._record(world, leaving, joins=False, why=f"{why}; {heir} takes its place" if heir else why)
+        said = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
+        said |= ({"heir": heir} if heir else {}) | ({"well": True} if well else {})
+        for name in told:
+            if well or name != node:
+                await world.send(name, Message(Kind.EPOCH, meta=dict(said)))
         return leaving
 
     def _heir(self, node: str) -> str:
@@ -84,13 +92,6 @@ class Epochs:
 
     def _above(self, name: str) -> tuple[str, ...]:
         return tuple(self._heirs.get(parent, parent) for parent in self._nodes[name].parents)
-
-    async def _tell(self, world: World, nodes: Iterable[str], leaving: list[str], why: str, heir: str) -> None:
-        self._record(world, leaving, joins=False, why=f"{why}; {heir} takes its place" if heir else why)
-        for name in nodes:
-            meta = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
-            meta |= {"heir": heir} if heir else {}
-            await world.send(name, Message(Kind.EPOCH, meta=meta))
 
     def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
         self.number += 1

@@ -55,6 +55,11 @@ class Membership:
         await self._world.send(self._scheduler, Message(Kind.DONE))
         await self.ended()
 
+    async def depart(self) -> None:
+        """A worker leaves the run, which goes on; returns when the scheduler knows."""
+        await self._world.send(self._scheduler, Message(Kind.LEAVE))
+        await self._world.wait(self._ended, "the scheduler's word that it may leave", self._timeouts.rendezvous_s)
+
     async def ended(self) -> None:
         """Returns when the scheduler has declared the end of the run."""
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
@@ -67,7 +72,9 @@ class Membership:
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
-        if self._world.node in message.meta["left"]:
+        if self._world.node in message.meta["left"] and message.meta.get("well"):
+            self._end()
+        elif self._world.node in message.meta["left"]:
             self._world.spawn(_expelled(self._world.node, message.meta["why"]), "leave")
         else:
             self.on_left(message.meta["left"], message.meta["epoch"])
@@ -76,13 +83,16 @@ class Membership:
 
     def _on_release(self, message: Message) -> None:
         if message.meta["name"] == END:
-            self._ended.set_result(None)
-            self._inbox.close()
+            self._end()
         elif message.meta["name"] in self._barriers:
             self._barriers[message.meta["name"]].set_result(message.meta)
         else:
             assert self.on_checkpoint is not None, f"released from {message.meta['name']!r}, which nobody waits at"
             self.on_checkpoint(int(message.meta["name"].removeprefix(CHECKPOINT)))
+
+    def _end(self) -> None:
+        self._ended.set_result(None)
+        self._inbox.close()
 
 
 async def _expelled(node: str, why: str) -> None:

@@ -14,6 +14,7 @@ from testbed.engine import dgt, script, technique
 from testbed.engine.checkpoint import Keeper
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.departure import Departure
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
@@ -65,7 +66,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         membership = Membership(world, inbox, plan)
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         begin_loading(learner, world, inbox)
-        membership.on_heir = store.go_to
+        membership.on_heir, departure = store.go_to, Departure(world, inbox, plan, node)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         store.epoch = membership.epoch
@@ -74,7 +75,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         worker = Worker(plan, node, store, learner, work, reports)
         if shape is not None:
             worker = PipelinedWorker(plan, node, store, learner, work, shape)
-        worker.keeper = Keeper(world, membership, plan, files)
+        worker.keeper, worker.departure = Keeper(world, membership, plan, files), departure
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from testbed.engine.checkpoint import commit
 from testbed.engine.checkpoint_files import CheckpointFiles
-from testbed.engine.epochs import Epochs
+from testbed.engine.epochs import HAS_LEFT, Epochs
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.messages import Kind, Message
 from testbed.plan.fault_clock import late_comers
@@ -48,6 +48,8 @@ class Scheduler:
             await self._skip_checkpoints(world)
         elif message.kind is Kind.LOST:
             await self._lost(world, message.sender, message.meta["why"])
+        elif message.kind is Kind.LEAVE:
+            self._unfinished.difference_update(await self._epochs.left(world, message.sender, HAS_LEFT, well=True))
         elif message.kind is Kind.REGISTER:
             await self._lost(world, message.sender, "it has started anew")
             joined = await self._epochs.back(world, message.sender)

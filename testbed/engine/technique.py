@@ -127,6 +127,11 @@ def first_steps(plan: Plan) -> int:
     return getattr(worker_options(plan), "local_steps", 1)
 
 
+def rounds_across(plan: Plan) -> int:
+    """Every so many rounds of a worker, what it pushes goes all the way up."""
+    return getattr(worker_options(plan), "k2", 1)
+
+
 def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
     """What a combined contribution does to a key at the top tier."""
     outer = getattr(worker_options(plan), "outer", None)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from testbed.engine.checkpoint import Keeper, as_text, below, under
+from testbed.engine.departure import Departure
 from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.kvstore import KVStore, Value, merged
@@ -34,6 +35,8 @@ class Worker:
         self._tells_loss = tells_loss(plan)
         self._notes: dict[str, object] = {}
         self.keeper: Keeper | None = None
+        self.departure: Departure | None = None
+        self._leaves = False
 
     async def run(self, world: World, membership: Membership, first_steps: int) -> int:
         """Train to the end. Returns the number of rounds done."""
@@ -48,7 +51,7 @@ class Worker:
                 await membership.barrier("train", self._training_workers, self._first_values_s())
             rounds = await self._train(world, first_steps)
             await finish_loading(self._learner)
-        await membership.finish()
+        await (membership.depart() if self._leaves else membership.finish())
         return rounds
 
     def _first_values_s(self) -> float:
@@ -95,6 +98,9 @@ class Worker:
             advice = merged([value.advice for value in values])
             steps = advice.steps.get(self._node.name, steps)
             if advice.last:
+                break
+            if self.departure and self.departure.due(round_):
+                self._leaves = True
                 break
             if keeper and keeper.due(round_):
                 await keeper.save(round_, partial(self._state, world, steps, evaluation))

@@ -15,8 +15,8 @@ from typing import Any
 from testbed.plan.model import FaultPlan, Plan
 
 # kinds that somebody has to carry out; of the others, only the record is made here
-DONE_TO_NODES = ("kill", "pause", "join")
-IN_ROUNDS = ("nan", "disk_full")
+DONE_TO_NODES = ("kill", "pause", "join", "leave")
+IN_ROUNDS = ("nan", "disk_full", "leave")  # if they are to happen in a round: the node itself knows which
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,10 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
 
 
 def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
+    first = next((node.name for node in nodes if node.role == "worker" and node.trains), "")
+    if fault.kind == "leave":
+        return f"{first} evaluates, so it stays to the end" if first in targets else ""
     if fault.kind == "join":
-        first = next((node.name for node in nodes if node.role == "worker" and node.trains), "")
         master = next((node.name for node in nodes if node.role == "worker"), "")
         early = {first: "evaluates", master: "gives the first values"}
         return "".join(f"{name} {why}, so it is there from the start" for name, why in early.items() if name in targets)
@@ -111,6 +113,8 @@ def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
 
 def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
     """A gradient is of a worker that trains, and so is a device; the others write checkpoints, and may die."""
+    if fault.kind == "leave":
+        return _leaving(fault, nodes)
     able = [node for node in nodes if fault.kind not in ("nan", "slow") or (node.role == "worker" and node.trains)]
     if fault.kind == "join":
         able = [node for node in nodes if node.role in ("worker", "server")]
@@ -119,6 +123,17 @@ def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
     if fault.data_center is not None:
         return tuple(node.name for node in able if node.data_center == fault.data_center)
     return tuple(node.name for node in able if fnmatchcase(node.name, str(fault.node)))
+
+
+def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
+    """Workers that train say goodbye; a server of a data centre goes with the last of its workers."""
+    named = {
+        node.name for node in nodes
+        if node.role in ("worker", "server")
+        and (node.data_center == fault.data_center or fnmatchcase(node.name, str(fault.node)))
+    }  # fmt: skip
+    trains = [node for node in nodes if node.role == "worker" and node.trains]
+    return tuple(node.name for node in trains if node.name in named or named.intersection(node.parents))
 
 
 # ---- when -----------------------------------------------------------------------------------------------------------

@@ -200,11 +200,13 @@ class BackgroundPlan:
 class FaultPlan:
     """One fault, resolved: what, to whom, when. ``at_s`` counts from the start of training.
 
-    kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join``, and by round ``nan`` | ``disk_full``; of links
-              ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` | ``reorder``. ``slow`` and those
-              of links are also in the node's slowdown and the link's traces, which is where back ends take them from
+    kind      of nodes ``kill`` | ``pause`` | ``slow`` | ``join`` | ``leave``, and by round ``nan`` | ``disk_full``;
+              of links ``down`` | ``rate`` | ``loss`` | ``delay`` | ``corrupt`` | ``duplicate`` | ``reorder``. ``slow``
+              and those of links are also in the node's slowdown and the link's traces, which is where back ends take
+              them from
     targets   names of nodes, or of directed links
-    at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round)
+    at_s      ``None``: when any worker has finished ``round`` (``nan``, ``disk_full``: in that very round; ``leave``:
+              when it has finished that round itself)
     for_s     how long it lasts; infinite: for good
     value     factor, rate in bit/s, share of packets, delay in s, or number of rounds (``disk_full``)
     burst     ``loss``: mean length of a burst of losses, in packets; 0: the link's own

@@ -19,7 +19,9 @@ import torch
 
 from testbed.errors import Interrupted, TestbedError, WaitTimeout
 from testbed.plan.model import NodePlan
+from testbed.realtime.faults import LEAVE_SIGNAL
 from testbed.realtime.node import AnyRole, NodeSetup, run_node
+from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
 
 _PR_SET_PDEATHSIG = 1
@@ -97,9 +99,15 @@ async def _main(birth: Birth) -> None:
     log = EventLog(birth.event_directory, birth.node.name)
     try:
         role = birth.make_role(birth.node)
-        await run_node(birth.make_setup(), role, log, lambda line: _tell(birth.progress, line))
+        await run_node(birth.make_setup(), role, log, lambda line: _tell(birth.progress, line), _hear_dismissal)
     finally:
         log.close()
+
+
+def _hear_dismissal(world: RealWorld) -> None:
+    """From now on; a signal that came before is taken now."""
+    asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, world.dismissed)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {LEAVE_SIGNAL})
 
 
 def _tell(descriptor: int, line: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Faults among real processes: SIGKILL, SIGSTOP and SIGCONT, when the Plan says so."""
+"""Faults among real processes: SIGKILL, SIGSTOP and SIGCONT, and SIGUSR1 to ask for leaving, when the Plan says so."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from testbed.plan.fault_clock import Due, FaultClock
 OnFault = Callable[[Due, float], None]
 Send = Callable[[str, signal.Signals], bool]
 
+LEAVE_SIGNAL = signal.SIGUSR1
 _SIGNALS = {
     ("kill", True): signal.SIGKILL,
     ("pause", True): signal.SIGSTOP,
     ("pause", False): signal.SIGCONT,
+    ("leave", True): LEAVE_SIGNAL,
 }
 
 

@@ -25,7 +25,7 @@ from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import Birth, live
-from testbed.realtime.faults import Faults, OnFault
+from testbed.realtime.faults import LEAVE_SIGNAL, Faults, OnFault
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import Limits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
@@ -206,6 +206,7 @@ class Fleet:
 
     def _fork(self, node: NodePlan) -> None:
         progress, parent = os.pipe(), os.getpid()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {LEAVE_SIGNAL})  # the child takes it when it can
         pid = os.fork()
         if pid == 0:
             live(
@@ -217,6 +218,7 @@ class Fleet:
                     close=(progress[0], self._life[1], *self._not_for(node)),
                 )
             )  # fmt: skip
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(progress[1])
         child = self._children[node.name] = _Child(node.name, pid, os.pidfd_open(pid), progress[0])
         self._selector.register(child.descriptor, selectors.EVENT_READ, child)

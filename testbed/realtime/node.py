@@ -20,6 +20,7 @@ from testbed.realtime.world import RealWorld
 STATUS_INTERVAL_S = 0.5
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
+OnMade = Callable[[RealWorld], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,9 @@ class NodeSetup:
     since_s: float | None = None
 
 
-async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress) -> Any:
+async def run_node(
+    setup: NodeSetup, role: AnyRole, log: Log, progress: Progress, on_made: OnMade = lambda world: None
+) -> Any:
     """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns what it returned.
 
     An error of the role, of a task that it spawned or of the network ends the node at once, is written as an
@@ -58,6 +61,7 @@ async def run_node(setup: NodeSetup, role: AnyRole, log: Log, progress: Progress
         setup.plan, setup.name, setup.listener, setup.addresses, setup.credentials, world, setup.limits
     )
     reporter = asyncio.create_task(_report(world))
+    on_made(world)
     try:
         network.start()
         result = await _unless_failed(world, role(world))

@@ -108,6 +108,12 @@ class RealWorld:
         self._arrival.set_result(None)
         self._arrival = self._loop.create_future()
 
+    def dismissed(self) -> None:
+        """Called by whoever runs the node: it is to leave in good order."""
+        self._inbox.append(Message(Kind.LEAVE, sender=self.node, sent_at_s=self.now()))
+        self._arrival.set_result(None)
+        self._arrival = self._loop.create_future()
+
     def _count_inbox(self, change_bytes: int) -> None:
         self._inbox_bytes += change_bytes
         reading = self._inbox_bytes <= self._inbox_limit_bytes

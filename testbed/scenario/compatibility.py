@@ -15,7 +15,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
-from testbed.scenario.faults import MEMBER_KINDS, PACKET_KINDS
+from testbed.scenario.faults import MEMBER_KINDS, PACKET_KINDS, leaving_problems
 from testbed.scenario.rules import Found
 from testbed.scenario.sync_rules import ASYNCHRONOUS, sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
@@ -381,7 +381,7 @@ REFUSED: tuple[Refused, ...] = (
 def technique_problems(scenario: Scenario) -> list[Found]:
     """What ``REFUSED`` and the rules of single axes say of a scenario."""
     refused = [Found(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]
-    return [*refused, *sync_problems(scenario), *job_rules(scenario)]
+    return [*refused, *leaving_problems(scenario), *sync_problems(scenario), *job_rules(scenario)]
 
 
 def job_rules(scenario: Scenario) -> list[Found]:

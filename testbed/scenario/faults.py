@@ -44,8 +44,8 @@ class Fault(Section):
     """Something that breaks."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), leave (in good order, after a round),
-    nan (a gradient), disk_full.
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), leave (in good order, between two
+    rounds), nan (a gradient), disk_full.
     Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
     node: Annotated[str | None, TEXT] = None
     """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
@@ -113,6 +113,16 @@ class Recovery(Section):
     """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
 
 
+def leaving_problems(scenario: Any) -> Iterator[Found]:
+    """Who leaves takes nothing along: what a codec has kept back would be lost."""
+    codecs = (scenario.codec.tier1, scenario.codec.tier2)
+    if any(fault.kind == "leave" for fault in scenario.faults) and any(
+        codec.kind not in ("none", "fp16") for codec in codecs
+    ):
+        problem = "of kind 'leave' lose nothing, and this codec keeps back what would go with the node"
+        yield Found(("faults",), problem, "write codec: none or fp16, or let it be killed")
+
+
 def _targets(fault: Fault) -> Iterator[Found]:
     named = [key for key in ("node", "data_center", "link") if getattr(fault, key) is not None]
     allowed = ("data_center", "link") if fault.hits_links else ("node", "data_center")
@@ -161,8 +171,8 @@ def _how(fault: Fault) -> Iterator[Found]:
     if fault.kind in _NEEDS_END and fault.duration is None:
         yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
     if fault.kind in MEMBER_KINDS and fault.duration is not None:
-        hint = "remove it; a fault of kind 'kill' takes a node away" + (", for a while" if fault.kind == "leave" else "")
-        yield Found(("for",), f"has no effect on '{fault.kind}'", hint)
+        hint = "takes a node away" if fault.kind == "join" else "takes a node away for a while"
+        yield Found(("for",), f"has no effect on '{fault.kind}'", f"remove it; a fault of kind 'kill' {hint}")
     if fault.kind in ROUND_KINDS and fault.duration is not None:
         hint = "remove it" if fault.kind == "nan" else "write 'rounds'"
         yield Found(("for",), f"has no effect on '{fault.kind}'", hint)

@@ -21,6 +21,9 @@ class Nodes(Protocol):
         """It is gone, and others may notice by ``error``."""
 
     def pause(self, node: str, until_s: float) -> None: ...
+    def dismiss(self, node: str) -> None:
+        """It is to leave in good order."""
+
     def revive(self, node: str) -> None:
         """It starts again, as a new process would."""
 
@@ -70,6 +73,8 @@ class Faults:
         for node in due.fault.targets if due.fault.kind in DONE_TO_NODES else ():
             if due.fault.kind == "kill" and due.begins:
                 self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
+            elif due.fault.kind == "leave":
+                self._nodes.dismiss(node)
             elif due.fault.kind in ("kill", "join"):
                 self._nodes.revive(node)
             elif due.begins:

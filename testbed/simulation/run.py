@@ -288,6 +288,11 @@ class Simulation:
         if node not in self.exits:
             self._worlds[node].pause(until_s)
 
+    def dismiss(self, node: str) -> None:
+        """A fault: the node is asked to leave."""
+        if node not in self.exits:
+            self._worlds[node].take_in(Message(Kind.LEAVE, sender=node, sent_at_s=self.clock.now))
+
     def revive(self, node: str) -> None:
         """A fault is over: a new process of that name, if the others have gone on and still do."""
         if self._plan.recovery.on_failure != "continue" or monitor_of(self._plan) in self.exits:

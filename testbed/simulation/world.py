@@ -234,18 +234,18 @@ class SimulatedWorld:
             return
         message = letter.message
         self._recorder.arrived(message, letter.payload_bytes, letter.header_bytes, letter.tier, self._clock.now)
-        self._take_in(message, last)
+        self.take_in(message, last)
 
     def lost(self, peer: str, why: str) -> None:
         """This world tells its node that a peer is gone."""
         if not self.ended:
-            self._take_in(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
+            self.take_in(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
 
     def forget(self, peer: str) -> None:
         """That peer is a new process: what was on its way to the one before is lost."""
         self._peers.pop(peer, None)
 
-    def _take_in(self, message: Message, last: bool = False) -> None:
+    def take_in(self, message: Message, last: bool = False) -> None:
         while self._receivers:
             receiver = self._receivers.popleft()
             if not receiver.done():

@@ -58,7 +58,8 @@ def overrides(policy: str, seconds: float) -> tuple[str, ...]:
     return (
         "device.variation=0 %", "device.step_time=50 ms", "training.iterations=1000000", "training.evaluate_every=100",
         f"timeouts={{dead_after: {PATIENCE}, tcp_user_timeout: {PATIENCE}, step_deadline: {PATIENCE}, "
-        f"rendezvous: {PATIENCE}, run_deadline: 24 h}}", f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
+        f"rendezvous: {PATIENCE}, run_deadline: 24 h}}",
+        f"checkpoint.every={20 if policy == 'restart' else 0}", recovery,
         faults(kill),
     )  # fmt: skip
 
@@ -117,7 +118,7 @@ def grown_descriptors(samples: Sequence[Sample]) -> int:
 
 
 def progress(ended: Ended) -> list[int]:
-    """How often the first key was updated between any kill and the next. Several at once are one: all had stood still."""
+    """How often the first key was updated between a kill and the next; several at once are one: all had stood still."""
     kills = [event["t"] for event in ended.events("fault") if event["fault"] == "kill" and event["begins"]]
     updates = [event["t"] for event in ended.events("update") if event["key"] == 0]
     return [sum(begin < t <= end for t in updates) for begin, end in pairwise(kills) if end - begin > EVERY_S / 2]
@@ -131,7 +132,7 @@ def judged(ended: Ended, samples: Mapping[int, Sequence[Sample]]) -> tuple[str, 
         [grown_descriptors(own) for own in samples.values()],
     )
     text = (
-        f"{len(between) + 1} times somebody was killed, at least {min(between, default=0)} updates between two of them; "
+        f"{len(between) + 1} kills, at least {min(between, default=0)} updates between two of them; "
         f"{len(slopes)} processes lasted: memory {max(slopes):+.2f} MB/min at most, "
         f"{max(more):+d} open files at most"
     )
