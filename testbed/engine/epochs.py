@@ -5,13 +5,13 @@ Every change is an epoch. The scheduler decides it, records it, and tells all wh
 
 from __future__ import annotations
 
+from typing import Any
+
 from testbed.errors import RunFailed
 from testbed.messages import Kind, Message
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import World
-
-HAS_LEFT = "it has left"
 
 
 class Epochs:
@@ -48,9 +48,7 @@ class Epochs:
         self._record(world, leaving, joins=False, why=f"{why}; {heir} takes its place" if heir else why)
         said = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
         said |= ({"heir": heir} if heir else {}) | ({"well": True} if well else {})
-        for name in told:
-            if well or name != node:
-                await world.send(name, Message(Kind.EPOCH, meta=dict(said)))
+        await self._tell(world, [name for name in told if well or name != node], said)
         return leaving
 
     def _heir(self, node: str) -> str:
@@ -92,6 +90,10 @@ class Epochs:
 
     def _above(self, name: str) -> tuple[str, ...]:
         return tuple(self._heirs.get(parent, parent) for parent in self._nodes[name].parents)
+
+    async def _tell(self, world: World, nodes: list[str], said: dict[str, Any]) -> None:
+        for name in nodes:
+            await world.send(name, Message(Kind.EPOCH, meta=dict(said)))
 
     def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
         self.number += 1

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from testbed.engine.checkpoint import commit
 from testbed.engine.checkpoint_files import CheckpointFiles
-from testbed.engine.epochs import HAS_LEFT, Epochs
+from testbed.engine.epochs import Epochs
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.messages import Kind, Message
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
+from testbed.results.events import HAS_LEFT
 from testbed.world import World
 
 

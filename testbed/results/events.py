@@ -53,6 +53,8 @@ from typing import Any
 
 import msgspec
 
+HAS_LEFT = "it has left"  # message of an epoch that somebody made in good order
+
 
 class EventLog:
     """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe.

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
 from testbed.ids import data_center_of
+from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
 
 if TYPE_CHECKING:
@@ -183,15 +184,17 @@ def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
 
 def _faults(events: pd.DataFrame) -> dict[str, Any]:
     begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
-    lost: dict[str, None] = {}
-    for targets, joins in events.loc[events["kind"] == "epoch", ["targets", "begins"]].itertuples(index=False):
+    gone: dict[str, str] = {}  # with why
+    epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
+    for targets, joins, why in epochs.itertuples(index=False):
         for node in str(targets).split(", "):
-            lost.pop(node, None) if joins else lost.setdefault(node)
+            gone.pop(node, None) if joins else gone.setdefault(node, why)
     happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
     return {
         "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
         "restarts": int((events["kind"] == "restart").sum()),
-        "lost": list(lost),
+        "lost": [node for node, why in gone.items() if why != HAS_LEFT],
+        "left": [node for node, why in gone.items() if why == HAS_LEFT],
     }
 
 

@@ -23,6 +23,7 @@ import msgspec
 import pytest
 import torch
 
+from testbed.engine.membership import Membership
 from testbed.realtime.auth import Hello, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +179,15 @@ MUTATIONS: dict[str, Mutation] = {
     "who joins was always there": Mutation(
         "testbed.simulation.run:late_comers", always(()),
         (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)),
+    "who leaves takes what is not across along": Mutation(
+        "testbed.engine.technique:rounds_across", always(1),
+        (f"{FAULTS}_leave.py::test_with_hfa_it_goes_after_a_round_across",)),
+    "who leaves tells nobody": Mutation(
+        "testbed.engine.membership:Membership.depart", lambda before: Membership.finish,
+        (f"{FAULTS}_leave.py::test_the_server_goes_with_the_last_of_its_workers",)),
+    "processes cannot be asked to leave": Mutation(
+        "testbed.realtime.child:_hear_dismissal", always(None),
+        (f"{FAULTS}_leave.py::test_a_process_leaves_at_a_time",)),
     "who registers too late waits": Mutation(
         "testbed.simulation.run:Simulation._on_missed", always(None),
         (f"{FAULTS}_search.py::test_nor_where_one_once_was",)),

@@ -27,11 +27,12 @@ EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "ea
 ANYBODY = (*EXPENDABLE, "east/server0", "hub/global0", "hub/scheduler")
 FOLLOWED = ("hub/global0", "hub/global0", "hub/replica0")  # who do not come back
 LINKS = ("hub<>east", "hub>west", "west>hub")
+PLAIN = ("none", "fp16")  # codecs that keep nothing back
 LATE = ("east/worker0", "east/worker1", "west/worker0")
 VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
 LINK_KINDS = ("down", *VALUES)
-KINDS = ("kill", "kill", "kill", "kill", "pause", "slow", "join", "nan", "disk_full", *LINK_KINDS)
-NEEDS = {"join": "continue"}  # the policy that a kind needs
+KINDS = ("kill", "kill", "kill", "kill", "pause", "slow", "join", "leave", "nan", "disk_full", *LINK_KINDS)
+NEEDS = {"join": "continue", "leave": "continue"}  # the policy that a kind needs
 SERVERS = {"east/server0": ("hips",), "hub/global0": ("hips", "ps")}  # the paradigms that have them
 
 
@@ -102,6 +103,7 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     whom += FOLLOWED if replicas else []
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
+    kinds = [kind for kind in kinds if kind != "leave" or row["codec"] in PLAIN]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
     technique = _technique(row, seed)
     return Case(technique, policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
@@ -136,6 +138,9 @@ def _fault(chance: Random, kind: str, whom: str) -> str:
         "kill": f"{node}, {lasting if chance.random() < 0.6 and whom not in FOLLOWED else begins}",
         "pause": f"{node}, {lasting}",
         "join": f"node: {chance.choice(LATE)}, {begins}",
+        "leave": f"node: {chance.choice(LATE)}, {begins}"
+        if "/" in whom
+        else f"{node.replace('hub', 'west')}, {begins}",
         "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",
         "nan": f"node: '*/worker*', pick: 1, round: {chance.randint(0, ROUNDS - 1)}",
         "disk_full": f"node: '*', pick: 1, round: {chance.randint(0, ROUNDS)}, rounds: 2",
