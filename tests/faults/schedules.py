@@ -31,7 +31,7 @@ PLAIN = ("none", "fp16")  # codecs that keep nothing back
 LATE = ("east/worker0", "east/worker1", "west/worker0")
 VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
 LINK_KINDS = ("down", *VALUES)
-KINDS = ("kill", "kill", "kill", "kill", "pause", "slow", "join", "leave", "nan", "disk_full", *LINK_KINDS)
+KINDS = ("kill", "kill", "kill", "kill", "pause", "slow", "join", "leave", "leave", "nan", "disk_full", *LINK_KINDS)
 NEEDS = {"join": "continue", "leave": "continue"}  # the policy that a kind needs
 SERVERS = {"east/server0": ("hips",), "hub/global0": ("hips", "ps")}  # the paradigms that have them
 
@@ -138,9 +138,7 @@ def _fault(chance: Random, kind: str, whom: str) -> str:
         "kill": f"{node}, {lasting if chance.random() < 0.6 and whom not in FOLLOWED else begins}",
         "pause": f"{node}, {lasting}",
         "join": f"node: {chance.choice(LATE)}, {begins}",
-        "leave": f"node: {chance.choice(LATE)}, {begins}"
-        if "/" in whom
-        else f"{node.replace('hub', 'west')}, {begins}",
+        "leave": f"{node if node.startswith('data') else f'node: {chance.choice(LATE)}'}, {begins}",
         "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",
         "nan": f"node: '*/worker*', pick: 1, round: {chance.randint(0, ROUNDS - 1)}",
         "disk_full": f"node: '*', pick: 1, round: {chance.randint(0, ROUNDS)}, rounds: 2",
