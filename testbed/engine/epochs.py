@@ -38,7 +38,8 @@ class Epochs:
             return []
         heir = self._heir(node)
         self._heirs |= {node: heir} if heir else {}
-        if self._nodes[node].role in ("global_server", "scheduler") and not heir:
+        needed = self._nodes[node].role in ("global_server", "scheduler") or node in self._heirs.values()
+        if needed and not heir:
             raise RunFailed(f"{node} is gone ({why}), and nobody can go on without it; write 'on_failure: restart'")
         leaving = [node, *self._dependents(node)]
         told = self.present()

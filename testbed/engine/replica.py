@@ -21,7 +21,7 @@ from testbed.engine.upstream import Top, Total
 from testbed.messages import Kind, Message
 from testbed.world import Future, World
 
-NO_KEY = -1
+NO_KEY = -1  # and below: each member that has joined has a number of its own, as two may join in one round
 
 
 class Chain:
@@ -30,6 +30,7 @@ class Chain:
     def __init__(self, world: World, inbox: Inbox, top: Top, replica: str) -> None:
         self._world, self._top, self._replica = world, top, replica
         self._alone = False
+        self._joined = 0
         self._on_their_way: dict[tuple[int, int], Future[None]] = {}
         inbox.on(Kind.COPIED, self._on_copied)
 
@@ -55,7 +56,8 @@ class Chain:
 
     async def joined(self, member: str, begin: int) -> None:
         """``member`` is to take part from round ``begin`` on. Returns when the replica knows it."""
-        await self._copy(Message(Kind.COPY, NO_KEY, begin, {"joined": member}))
+        self._joined += 1
+        await self._copy(Message(Kind.COPY, NO_KEY - self._joined, begin, {"joined": member}))
 
     def handed_out(self, key: int, value: Tensor, member: str) -> None:
         self._top.handed_out(key, value, member)
@@ -119,7 +121,7 @@ class Copies:
 
     async def _follow(self, message: Message) -> None:
         key, round_ = message.key, message.round
-        if key == NO_KEY:
+        if key <= NO_KEY:
             self.on_joined(message.meta["joined"], round_)
         elif round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], message.meta["notes"])

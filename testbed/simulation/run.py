@@ -32,6 +32,7 @@ from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.fold import fold
 from testbed.simulation.host import Host, Thread
 from testbed.simulation.monitor import Links, Status
+from testbed.simulation.news import News
 from testbed.simulation.paths import Paths, SitePath
 from testbed.simulation.recorder import BRIEF, Progress, Recorder
 from testbed.simulation.tcp import Connection, Crowd, TcpModel
@@ -132,6 +133,7 @@ class Simulation:
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
+        self._news = News(self.clock, lambda: self._worlds[monitor_of(plan)])
         self._trained = False  # whether training has begun
         self.exits: dict[str, NodeExit] = {}
 
@@ -215,7 +217,8 @@ class Simulation:
         world = self._worlds[target]
         if source.crew is not None or world.crew is not None:
             return self._find_folded(source, world, path)
-        connection = Connection(self.clock, self.network, path, links, self._tcp, world.deliver)
+        deliver = self._news.way(source, world)
+        connection = Connection(self.clock, self.network, path, links, self._tcp, deliver)
         self._links.add(connection, links)
         best_effort = None
         if self._plan.transport.best_effort_channels:
@@ -280,7 +283,7 @@ class Simulation:
         self._finish(name, None, None)
         scheduler = monitor_of(self._plan)
         delay_s = self._paths.between(name, scheduler)[0].delay_s
-        self.clock.at(self.clock.now + delay_s, lambda _: self._worlds[scheduler].lost(name, str(error)))
+        self._news.of_death(self._worlds[name], str(error), delay_s)
         return True
 
     def pause(self, node: str, until_s: float) -> None:

@@ -92,7 +92,7 @@ class SimulatedWorld:
         self._peers: dict[str, Peer] = {}
         self._inbox: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
-        self._reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
+        self.reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
         self._running: dict[Fiber, None] = {}
         self._tells_compute, self._tells_waits = recorder.keeps("compute"), recorder.keeps("wait")
         self.ended = False
@@ -219,8 +219,8 @@ class SimulatedWorld:
                 self._hand_over(letter)
             return
         now = self._clock.now
-        ready_s = (now if now > self._reading_until_s else self._reading_until_s) + cost_s
-        self._reading_until_s = ready_s
+        ready_s = (now if now > self.reading_until_s else self.reading_until_s) + cost_s
+        self.reading_until_s = ready_s
         if not letter.lanes:
             self._clock.at(ready_s, lambda _: self._hand_over(letter))
 

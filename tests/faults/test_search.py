@@ -6,7 +6,7 @@ import pytest
 
 from testbed.plan.model import to_json
 from tests.faults.runs import plan_of
-from tests.faults.schedules import Case, case
+from tests.faults.schedules import TWO_KEYS, Case, case
 from tests.faults.search import Calm, broken, search
 
 # what broke an invariant, and does not any more
@@ -29,6 +29,20 @@ FOUND = (
         ("sync=mixedsync", "codec=randomk", "shard=multigps"), "continue", 0,
         ("kind: kill, data_center: west, at: 408 ms, for: 738 ms",
          "kind: slow, node: '*/worker*', pick: 2, at: 78 ms, for: 238 ms, factor: 5"), exact=False,
+    ),
+    Case(  # it came back and died before its first words were there, which were then taken for those of a living one
+        ("sync=bsp", TWO_KEYS), "continue", 0,
+        ("kind: kill, node: east/worker1, at: 127 ms", "kind: kill, node: east/worker0, at: 383 ms, for: 128 ms",
+         "kind: kill, data_center: east, at: 513 ms"), exact=True,
+    ),
+    Case(  # two came back in one round, and the replica's answer was waited for once too often
+        ("paradigm=ps",), "continue", 0, ("kind: kill, data_center: east, at: 36 ms, for: 445 ms",), exact=True,
+        replicas=1,
+    ),
+    Case(  # the replica that had taken the server's place died as well, and nobody said so
+        (TWO_KEYS,), "continue", 0,
+        ("kind: kill, node: hub/global0, at: 85 ms", "kind: kill, node: hub/replica0, at: 886 ms"), exact=True,
+        replicas=1,
     ),
 )  # fmt: skip
 
