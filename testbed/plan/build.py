@@ -69,6 +69,7 @@ def _transport(scenario: Scenario) -> TransportPlan:
         slow_start_after_idle=transport.slow_start_after_idle,
         unsent_limit_bytes=transport.unsent_limit,
         mac=transport.mac,
+        tls=transport.tls,
         send_buffer_bytes=transport.send_buffer,
         receive_buffer_bytes=transport.receive_buffer,
         initial_window_packets=transport.initial_window,

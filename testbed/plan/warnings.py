@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from testbed.plan.model import EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
 
+_TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
+
 
 def warnings_for(
     scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]
@@ -28,6 +30,8 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
         for key in ("mac", "unsent_limit"):
             if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:
                 yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
+        if scenario.transport.tls:
+            yield f"transport.tls: has no effect on 'simulate'; it would add {_TLS_RECORD}, and processor time"
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from enum import IntEnum
 import msgspec
 
 from testbed.errors import RunFailed
+from testbed.realtime.tls import Stream, Tls, new_tls, receive, send_all
 
 PROTOCOL = 1
 HANDSHAKE_LIMIT_S = 2.0
@@ -70,11 +70,12 @@ class Credentials:
 
     run_id: str
     secret: bytes = field(repr=False)
+    tls: Tls | None = field(default=None, repr=False)
 
 
-def new_credentials() -> Credentials:
+def new_credentials(tls: bool = False) -> Credentials:
     """Fresh ones, for one run. They reach its nodes by the memory that a fork shares, by nothing else."""
-    return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES))
+    return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES), new_tls() if tls else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +96,31 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     nonce: bytes
 
 
-async def initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
+async def initiate(sock: Stream, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
     """Introduce ``me`` on a connected, non-blocking socket. Raises ``Refused``, ``TimeoutError``, ``OSError``."""
     async with asyncio.timeout(HANDSHAKE_LIMIT_S):
         return await _initiate(sock, credentials, me, target, purpose)
 
 
-async def _initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
-    loop = asyncio.get_running_loop()
+async def _initiate(sock: Stream, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
     hello = msgspec.msgpack.encode(Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES)))
     said = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
-    await loop.sock_sendall(sock, said)
+    await send_all(sock, said)
     verdict, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
     if verdict != Verdict.WELCOME:
         raise Refused(_verdict(verdict), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
     said += nonce
     if not hmac.compare_digest(proof, _mac(credentials, "acceptor", said)):
-        await loop.sock_sendall(sock, bytes(_PROOF_BYTES))  # so that the other end can name the reason too
+        await send_all(sock, bytes(_PROOF_BYTES))  # so that the other end can name the reason too
         raise Refused(Verdict.WRONG_SECRET)
-    await loop.sock_sendall(sock, _mac(credentials, "initiator", said))
+    await send_all(sock, _mac(credentials, "initiator", said))
     (last,) = await _read(sock, 1)
     if last != Verdict.WELCOME:
         raise Refused(_verdict(last))
     return Keys(_mac(credentials, "from initiator", said), _mac(credentials, "from acceptor", said))
 
 
-async def accept(
-    sock: socket.socket, credentials: Credentials, judge: Callable[[Hello], Verdict]
-) -> tuple[Hello, Keys]:
+async def accept(sock: Stream, credentials: Credentials, judge: Callable[[Hello], Verdict]) -> tuple[Hello, Keys]:
     """Hear out who calls. ``judge`` is asked only about those who know the secret.
 
     Reads at most ``MAX_HELLO_BYTES`` + 40 bytes. Raises ``Refused`` (the caller has been told), ``TimeoutError``,
@@ -132,25 +130,22 @@ async def accept(
         return await _accept(sock, credentials, judge)
 
 
-async def _accept(
-    sock: socket.socket, credentials: Credentials, judge: Callable[[Hello], Verdict]
-) -> tuple[Hello, Keys]:
-    loop = asyncio.get_running_loop()
+async def _accept(sock: Stream, credentials: Credentials, judge: Callable[[Hello], Verdict]) -> tuple[Hello, Keys]:
     start, hello_bytes, hello = await _read_hello(sock, credentials)
     said = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
     proof = _mac(credentials, "acceptor", said)
-    await loop.sock_sendall(sock, _ANSWER.pack(Verdict.WELCOME, PROTOCOL, nonce, proof))
+    await send_all(sock, _ANSWER.pack(Verdict.WELCOME, PROTOCOL, nonce, proof))
     known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", said))
     verdict = judge(hello) if known else Verdict.WRONG_SECRET
     if verdict != Verdict.WELCOME:
         with contextlib.suppress(OSError):  # it may have refused us, and be gone
-            await loop.sock_sendall(sock, bytes([verdict]))
+            await send_all(sock, bytes([verdict]))
         raise Refused(verdict, f"it says that it is {hello.initiator[:40]!r}")
-    await loop.sock_sendall(sock, bytes([verdict]))
+    await send_all(sock, bytes([verdict]))
     return hello, Keys(_mac(credentials, "from acceptor", said), _mac(credentials, "from initiator", said))
 
 
-async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
+async def _read_hello(sock: Stream, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
     start = await _read(sock, _START.size)
     magic, protocol, length = _START.unpack(start)
     if magic != _MAGIC:
@@ -174,16 +169,16 @@ def decode_hello(data: bytes) -> Hello:
         raise ConnectionError(f"not a hello: {error}") from error
 
 
-async def _refusal(sock: socket.socket, verdict: Verdict, detail: str) -> Refused:
+async def _refusal(sock: Stream, verdict: Verdict, detail: str) -> Refused:
     answer = _ANSWER.pack(verdict, PROTOCOL, bytes(_NONCE_BYTES), bytes(_PROOF_BYTES))
-    await asyncio.get_running_loop().sock_sendall(sock, answer)
+    await send_all(sock, answer)
     return Refused(verdict, detail)
 
 
-async def _read(sock: socket.socket, size: int) -> bytes:
+async def _read(sock: Stream, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        portion = await asyncio.get_running_loop().sock_recv(sock, size - len(data))
+        portion = await receive(sock, size - len(data))
         if not portion:
             raise ConnectionError("the peer closed the connection during the handshake")
         data += portion

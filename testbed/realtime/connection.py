@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import socket
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
@@ -19,6 +18,7 @@ from typing import Protocol
 from testbed.realtime.auth import Keys
 from testbed.realtime.frames import GOODBYE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces, new_mac
 from testbed.realtime.send_queue import SendQueue
+from testbed.realtime.tls import Stream, TlsSocket
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
 _MAX_PIECES = 256  # below the kernel's IOV_MAX
@@ -37,7 +37,7 @@ class Handler(Protocol):
 class Connection:
     """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
 
-    def __init__(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
+    def __init__(self, sock: Stream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
         self._sock, self._handler = sock, handler
         self._loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
-        self._writing = self._said_goodbye = self._heard_goodbye = False
+        self._reading = self._writing = self._said_goodbye = self._heard_goodbye = False
 
     @property
     def sending(self) -> bool:
@@ -68,15 +68,27 @@ class Connection:
 
     def resume_reading(self) -> None:
         if not self.closed.done():
+            self._reading = True
             self._loop.add_reader(self._sock, self._on_readable)
+            self._read_what_is_here()
 
     def pause_reading(self) -> None:
         """Leave what comes in the kernel, which slows the sender down."""
+        self._reading = False
         self._loop.remove_reader(self._sock)
 
+    def _read_what_is_here(self) -> None:
+        """TLS may have decrypted more than was taken, of which the kernel knows nothing."""
+        if self._reading and isinstance(self._sock, TlsSocket) and self._sock.pending():
+            self._loop.call_soon(self._on_readable)
+
     def _on_readable(self) -> None:
+        if self.closed.done() or not self._reading:
+            return
         try:
             self._read()
+            if not self.closed.done():
+                self._read_what_is_here()
         except BlockingIOError:
             pass
         except (OSError, BadFrame) as error:

@@ -192,7 +192,7 @@ class Fleet:
             node.name: listeners[node.name].getsockname() if listeners else (node.address or "", node.port)
             for node in self._plan.nodes
         }
-        self._addresses, credentials = addresses, new_credentials()
+        self._addresses, credentials = addresses, new_credentials(self._plan.transport.tls)
 
         def make(node: NodePlan) -> NodeSetup:
             listener = listeners[node.name] if node.name in listeners else listen(addresses[node.name])

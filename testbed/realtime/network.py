@@ -17,12 +17,13 @@ from testbed.errors import RunFailed
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
 from testbed.plan.model import Plan, monitor_of
-from testbed.realtime.auth import Credentials, Hello, Keys, Refused, Verdict, accept, initiate
+from testbed.realtime.auth import HANDSHAKE_LIMIT_S, Credentials, Hello, Keys, Refused, Verdict, accept, initiate
 from testbed.realtime.connection import Connection
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Liveness, error_of_loss
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import Address, address_text, configure, limit_buffers, new_socket
+from testbed.realtime.tls import Stream, shake_hands
 from testbed.realtime.udp import Udp
 from testbed.realtime.udp_wire import Datagrams
 
@@ -147,14 +148,14 @@ class Network:
         sock, keys = called
         self._beats[monitor] = self._connect(sock, monitor, BEAT, SendQueue(1 << 16), keys)
 
-    def _connect(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
+    def _connect(self, sock: Stream, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
         connection = Connection(sock, peer, purpose, queue, self)
         if purpose == BEAT:
             queue.post(HEARTBEAT)
         connection.start(keys, self._plan.transport.mac, self._limits.max_body_bytes)
         return connection
 
-    async def _call(self, to: str, purpose: str) -> tuple[socket.socket, Keys] | None:
+    async def _call(self, to: str, purpose: str) -> tuple[Stream, Keys] | None:
         """Connect and introduce ourselves; try again, ever more slowly, until the rendezvous is over.
 
         ``None``: it is gone, and the run goes on without it.
@@ -173,13 +174,15 @@ class Network:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
 
-    async def _call_once(self, to: str, purpose: str) -> tuple[socket.socket, Keys]:
-        sock = new_socket(self._addresses[self.node][0])
+    async def _call_once(self, to: str, purpose: str) -> tuple[Stream, Keys]:
+        sock: Stream
+        sock = plain = new_socket(self._addresses[self.node][0])
         try:
-            configure(sock, self._plan.transport, self._plan.timeouts)
-            self._limit_buffers(sock)
+            configure(plain, self._plan.transport, self._plan.timeouts)
+            self._limit_buffers(plain)
             async with asyncio.timeout(_CONNECT_LIMIT_S):
-                await self._loop.sock_connect(sock, self._addresses[to])
+                await self._loop.sock_connect(plain, self._addresses[to])
+            sock = await self._covered(plain, server_side=False)
             return sock, await initiate(sock, self._credentials, self.node, to, purpose)
         except Refused as error:
             sock.close()
@@ -203,9 +206,19 @@ class Network:
             self._handshakes += 1
             self._spawn(self._admit(sock, address))
 
-    async def _admit(self, sock: socket.socket, address: Address) -> None:
+    async def _covered(self, sock: socket.socket, server_side: bool) -> Stream:
+        """The socket, under TLS if the Plan says so."""
+        tls = self._credentials.tls
+        if tls is None:
+            return sock
+        async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+            return await shake_hands(sock, tls.server if server_side else tls.client, server_side)
+
+    async def _admit(self, plain: socket.socket, address: Address) -> None:
+        sock: Stream = plain
         try:
-            configure(sock, self._plan.transport, self._plan.timeouts)
+            configure(plain, self._plan.transport, self._plan.timeouts)
+            sock = await self._covered(plain, server_side=True)
             hello, keys = await accept(sock, self._credentials, self._judge)
         except (Refused, OSError, TimeoutError) as error:
             sock.close()

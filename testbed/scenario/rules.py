@@ -231,6 +231,18 @@ def scenario_problems(scenario: Scenario) -> Iterator[Found]:
     if on != "simulate" and nodes.total() > MAX_REAL_NODES:
         problem = f"{nodes.total()} nodes in total, limit {MAX_REAL_NODES} with 'on: {on}'"
         yield Found(("topology",), problem, "use fewer, or 'on: simulate'")
+    if scenario.transport.tls:
+        yield from _uncovered(scenario)
+
+
+def _uncovered(scenario: Scenario) -> Iterator[Found]:
+    """What would cross the network in clear text beside our own connections."""
+    if scenario.order.kind == "dgt" and scenario.order.options()["channels"]:
+        problem = "covers connections, and 'dgt' sends datagrams beside them"
+        yield Found(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
+    if scenario.paradigm.kind == "gloo":
+        problem = "covers our own connections, and 'gloo' opens others"
+        yield Found(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
 
 
 def count_nodes(topology: Topology) -> Counter[str]:

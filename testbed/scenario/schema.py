@@ -86,6 +86,8 @@ class Transport(Section):
     """Bytes that may wait in a socket unsent; small, so that priorities mean something."""
     mac: Annotated[str, one_of("hmac-sha256", "crc32")] = "hmac-sha256"
     """How frames are protected; crc32 is for experiments on a trusted LAN."""
+    tls: Annotated[bool, BOOLEAN] = False
+    """Whether what nodes say to each other is encrypted (TLS 1.3, a certificate of the run's own)."""
     send_buffer: Annotated[int | None, SIZE] = None
     """The most data that a socket holds. Unless said, enough for the longest path."""
     receive_buffer: Annotated[int | None, SIZE] = None

@@ -32,8 +32,8 @@ class MemoryLog:
 class InProcess:
     """``run_worlds`` of the contract suite; ``credentials`` may be set per node to let one be wrong."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: Limits | None = None, tls: bool = False) -> None:
+        self.limits, self.tls = limits or Limits(), tls
         self.logs: dict[str, MemoryLog] = {}
         self.progress: list[dict[str, Any]] = []
         self.credentials: dict[str, Credentials] = {}
@@ -49,7 +49,7 @@ class InProcess:
         listeners = {name: listen(("127.0.0.1", 0)) for name in programs}
         self.addresses = {name: sock.getsockname() for name, sock in listeners.items()}
         self.logs = {name: MemoryLog() for name in programs}
-        common, tokens, epoch_ns = new_credentials(), Tokens.make(2), time.monotonic_ns()
+        common, tokens, epoch_ns = new_credentials(self.tls), Tokens.make(2), time.monotonic_ns()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {

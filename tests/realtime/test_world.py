@@ -17,6 +17,12 @@ class TestInProcess(WorldContract):
         return InProcess()
 
 
+class TestUnderTls(WorldContract):
+    @pytest.fixture
+    def run_worlds(self) -> InProcess:
+        return InProcess(tls=True)
+
+
 class TestAsProcesses(WorldContract):
     @pytest.fixture
     def run_worlds(self, tmp_path: Path) -> Processes:
