@@ -58,11 +58,6 @@ class Ended:
         """Of what all holders of parameters hold at the end."""
         return {event["parameters_sha256"] for event in self.events("final") if event.get("parameters_sha256")}
 
-    @property
-    def end_s(self) -> float:
-        """When the last node ended."""
-        return max(event["t"] for event in self.events("final"))
-
     def rounds(self, node: str) -> list[int]:
         return [event["round"] for event in self.events("round", node=node)]
 

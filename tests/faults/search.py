@@ -52,9 +52,18 @@ def _judged(tried: Case, ended: Ended, calm: set[str]) -> str:
         return _versions(ended) or _once(ended)
     if tried.exact and tried.policy != "continue" and tried.on_nan == "abort" and ended.hashes() != calm:
         return "other bits than without faults"
-    if tried.exact and len(calm) == 1 and len(ended.hashes()) != 1:
+    if tried.exact and len(calm) == 1 and len(_held(ended)) != 1:
         return "survivors hold different values"
     return _versions(ended) or _once(ended) or _rounds(ended)
+
+
+def _held(ended: Ended) -> set[str]:
+    """Hashes of what those hold who are there at the end: who left in good order had the values of its last round."""
+    gone: dict[str, bool] = {}
+    for event in ended.events("epoch"):
+        gone |= dict.fromkeys(event["targets"].split(", "), not event["begins"])
+    ends = {event["node"]: event.get("parameters_sha256") for event in ended.events("final")}
+    return {digest for name, digest in ends.items() if digest and not gone.get(name)}
 
 
 def _may_end_so(tried: Case, error: BaseException) -> bool:
