@@ -15,6 +15,7 @@ import csv
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -97,7 +98,7 @@ def _receiver(messages: int, node: NodePlan) -> AnyRole:
     return role
 
 
-def _events(out: Path, node: str) -> list[dict[str, float]]:
+def _events(out: Path, node: str) -> list[dict[str, Any]]:
     path = out / "events" / f"{node.replace('/', '.')}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 

@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import importlib
 import os
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,19 @@ def _any_sequence(before: Any) -> Any:
 
 def _any_size(before: Any) -> Any:
     return lambda self, mac, max_body_bytes: before(self, mac, 1 << 62)
+
+
+def _asking_nobody(before: Any) -> Any:
+    def context(*args: Any) -> Any:
+        made = before(*args)
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+        return made
+
+    return context
+
+
+async def _as_it_is(self: Any, sock: Any, server_side: bool) -> Any:
+    return sock
 
 
 def _never_full(before: Any) -> Any:
@@ -133,6 +147,12 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{REALTIME}_auth.py::test_a_wrong_secret_or_run_is_named_at_both_ends",)),
     "a hello is read with trust": Mutation(
         "testbed.realtime.auth:decode_hello", _trusting, (f"{REALTIME}_auth.py::test_garbage_ends_the_handshake",)),
+    "who shows no certificate is welcome": Mutation(
+        "testbed.realtime.tls:_context", _asking_nobody,
+        (f"{REALTIME}_tls.py::test_who_has_no_certificate_is_refused",)),
+    "TLS is agreed on, and left out": Mutation(
+        "testbed.realtime.network:Network._covered", instead(_as_it_is),
+        (f"{REALTIME}_tls.py::test_every_connection_of_a_node_is_covered",)),
     "strangers take all places": Mutation(
         "testbed.realtime.network:Network._on_caller", _never_full,
         (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",)),

@@ -16,6 +16,7 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.messages import Kind, Message
 from testbed.realtime import tls
 from testbed.realtime.tls import RECORD_BYTES, Stream, Tls, TlsSocket, new_tls, receive, send_all, shake_hands
+from testbed.realtime.world import RealWorld
 from tests.contract.programs import receiving, sending
 from tests.contract.tiny import REMOTE, WORKER
 from tests.faults.runs import plan_of, run
@@ -109,6 +110,21 @@ def test_messages_of_all_sizes_arrive_whole() -> None:
     messages = [Message(Kind.PUSH, key, 0, parts=(tensor.clone(),)) for key, tensor in enumerate(sent)]
     got = InProcess(tls=True)({WORKER: sending(REMOTE, *messages), REMOTE: receiving(len(sizes))})
     assert all(torch.equal(message.parts[0], tensor) for message, tensor in zip(got[REMOTE], sent, strict=True))
+
+
+@pytest.mark.parametrize("covered", [True, False])
+def test_every_connection_of_a_node_is_covered(covered: bool) -> None:
+    async def asking(world: RealWorld) -> set[bool]:
+        await world.send(REMOTE, Message(Kind.PULL))
+        await world.receive("an answer")
+        return {isinstance(connection._sock, TlsSocket) for connection in world.network._connections()}
+
+    async def answering(world: RealWorld) -> None:
+        await world.receive("a question")
+        await world.send(WORKER, Message(Kind.VALUE))
+
+    kinds = InProcess(tls=covered)({WORKER: asking, REMOTE: answering})[WORKER]
+    assert kinds == {covered}
 
 
 def test_small_pieces_share_a_record() -> None:
