@@ -1,7 +1,8 @@
-"""How the scheduler hears of a death, where the run goes on: after the news, nothing of the dead process is heard.
+"""Who hears from whom, where processes die and come back while the run goes on, as connections would have it.
 
-A real one hears of it by the end of a connection, after all that came on it, and takes nothing from a connection that
-it has given up. So who came back and died before its first word was there has never been back.
+A real node hears of a death by the end of a connection, after all that came on it, and takes nothing from a connection
+that it has given up. So who came back and died before its first word was there has never been back. And whoever comes
+back calls the others first: what they send before that goes to the process that is dead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
 from testbed.simulation.world import Letter, SimulatedWorld
 
@@ -16,19 +18,30 @@ Deliver = Callable[[Letter], None]
 
 
 class News:
-    """``monitor``: the scheduler's world."""
+    """``monitor``: the scheduler's world. Where nobody comes back it costs nothing."""
 
-    def __init__(self, clock: Clock, monitor: Callable[[], SimulatedWorld]) -> None:
+    def __init__(self, plan: Plan, clock: Clock, monitor: Callable[[], SimulatedWorld]) -> None:
         self._clock, self._monitor = clock, monitor
+        self._changes = plan.recovery.on_failure == "continue" and bool(plan.faults)
         self._dead: set[SimulatedWorld] = set()
+        self._heard_by: dict[SimulatedWorld, set[SimulatedWorld]] = {}  # of those that have come back
 
     def way(self, source: SimulatedWorld, target: SimulatedWorld) -> Deliver:
         """What a connection is to call with what arrives."""
-        return partial(self._deliver, source, target) if target is self._monitor() else target.deliver
+        return partial(self._deliver, source, target) if self._changes else target.deliver
 
     def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, letter: Letter) -> None:
-        if source not in self._dead:
-            target.deliver(letter)
+        if source in self._dead and target is self._monitor():
+            return
+        heard = self._heard_by.get(source)
+        if heard is not None and target not in heard:
+            heard.add(target)
+            target.forget(source.node)
+        target.deliver(letter)
+
+    def returned(self, world: SimulatedWorld) -> None:
+        """It takes the place of one that was there before."""
+        self._heard_by[world] = set()
 
     def of_death(self, dead: SimulatedWorld, why: str, delay_s: float) -> None:
         """The news is there after ``delay_s``, and is heard after what came before it."""

@@ -133,7 +133,7 @@ class Simulation:
         self._status = Status(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
         self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
-        self._news = News(self.clock, lambda: self._worlds[monitor_of(plan)])
+        self._news = News(plan, self.clock, lambda: self._worlds[monitor_of(plan)])
         self._trained = False  # whether training has begun
         self.exits: dict[str, NodeExit] = {}
 
@@ -304,8 +304,7 @@ class Simulation:
             if name in self.exits:
                 del self.exits[name]
                 self._worlds[name] = self._make_world(self._plan.node(name))
-                for world in self._worlds.values():
-                    world.forget(name)
+                self._news.returned(self._worlds[name])
                 self._begin(name)
 
     def _report_nodes(self) -> None:

@@ -35,6 +35,11 @@ FOUND = (
         ("kind: kill, node: east/worker1, at: 127 ms", "kind: kill, node: east/worker0, at: 383 ms, for: 128 ms",
          "kind: kill, data_center: east, at: 513 ms"), exact=True,
     ),
+    Case(  # it was back before the news of its death was there, and got an answer to what its predecessor had pushed
+        ("sync=hfa", "optimizer.at=worker", "sync.k1=2", "sync.k2=3", TWO_KEYS), "continue", 0,
+        ("kind: delay, link: hub<>east, at: 587 ms, for: 282 ms, delay: 200 ms",
+         "kind: kill, node: east/worker0, at: 663 ms, for: 56 ms"), exact=True,
+    ),
     Case(  # two came back in one round, and the replica's answer was waited for once too often
         ("paradigm=ps",), "continue", 0, ("kind: kill, data_center: east, at: 36 ms, for: 445 ms",), exact=True,
         replicas=1,
