@@ -159,6 +159,7 @@ class Fleet:
         self._make_setup = self._setups()
         self._tokens = Tokens.make(self._launch.cores)
         self._life = os.pipe()
+        gc.collect()  # of the attempt before, if this is a restart: thawed, it would be looked at once in a long while
         gc.freeze()  # so that a collection in a child does not touch, and thereby copy, what it inherited
         try:
             late = late_comers(self._plan)

@@ -75,10 +75,11 @@ class SegmentedLearner(Learner, Protocol):
 
 
 def values_sha256(values: Iterable[Tensor]) -> str | None:
-    """Hash of values in key order, as float32 bytes; None for shapes without numbers."""
-    digest = hashlib.sha256()
+    """Hash of values in key order, as float32 bytes; None for shapes without numbers, and for no values at all."""
+    digest, any_ = hashlib.sha256(), False
     for value in values:
+        any_ = True
         if value.is_meta:
             return None
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return digest.hexdigest() if any_ else None

@@ -30,6 +30,7 @@ EVERY_S, BACK_AFTER_S = 5.0, 1.5
 SETTLED_S = 20.0  # before this, caches fill
 WHOM = {"continue": "'*st/*'", "restart": "'*'"}  # east and west; anybody
 MB_PER_MIN = 1.0
+LATE_S = 0.5  # the parent wakes ten times a second
 STEP_S = 1.0  # between two looks; a longer time is one in which the machine, or somebody, had stopped all of us
 PATIENCE = "30 min"  # so that such a stop ends nothing: who hangs is found by what did not happen between two kills
 
@@ -118,10 +119,14 @@ def grown_descriptors(samples: Sequence[Sample]) -> int:
 
 
 def progress(ended: Ended) -> list[int]:
-    """How often the first key was updated between a kill and the next; several at once are one: all had stood still."""
-    kills = [event["t"] for event in ended.events("fault") if event["fault"] == "kill" and event["begins"]]
+    """How often the first key was updated between a kill and the next, unless all stood still: then kills are late."""
+    kills = [event for event in ended.events("fault") if event["fault"] == "kill" and event["begins"]]
     updates = [event["t"] for event in ended.events("update") if event["key"] == 0]
-    return [sum(begin < t <= end for t in updates) for begin, end in pairwise(kills) if end - begin > EVERY_S / 2]
+    return [
+        sum(before["t"] < t <= kill["t"] for t in updates)
+        for before, kill in pairwise(kills)
+        if max(before["late_s"], kill["late_s"]) < LATE_S
+    ]
 
 
 def judged(ended: Ended, samples: Mapping[int, Sequence[Sample]]) -> tuple[str, bool]:

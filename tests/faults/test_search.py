@@ -40,6 +40,11 @@ FOUND = (
         ("kind: delay, link: hub<>east, at: 587 ms, for: 282 ms, delay: 200 ms",
          "kind: kill, node: east/worker0, at: 663 ms, for: 56 ms"), exact=True,
     ),
+    Case(  # a server had joined whose only worker died before it was there: it held nothing, and gave that a hash
+        (TWO_KEYS,), "continue", 0,
+        ("kind: join, node: west/worker0, at: 886 ms", "kind: kill, node: west/worker0, at: 911 ms, for: 630 ms"),
+        exact=True,
+    ),
     Case(  # two came back in one round, and the replica's answer was waited for once too often
         ("paradigm=ps",), "continue", 0, ("kind: kill, data_center: east, at: 36 ms, for: 445 ms",), exact=True,
         replicas=1,
