@@ -1,6 +1,6 @@
 """Accuracy over the number of updates, emulated and simulated with real mathematics, where the bits need not be equal.
 
-    python -m analysis.experiments.agreement OUT [--sites 8] [--seeds 1 2] [--on simulate emulate]
+    python -m analysis.experiments.agreement OUT [--sites 4] [--seeds 1 2] [--on simulate emulate]
 
 MixedSync, HFA, ESync, Bi-Sparse and DGT with loss, on data centres of one worker around one that only serves; the
 demo's CNN on real digits. What arrives when, and what is lost, differs between worlds where it decides (MixedSync,
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _ADAM = "optimizer={kind: adam, learning_rate: 0.003, at: worker}"
 TECHNIQUE: dict[str, tuple[str, ...]] = {
-    "mixedsync": ("sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05, compensation: 0.04}"),
-    "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.iterations=12", "training.evaluate_every=1"),
-    "esync": ("sync=esync", _ADAM, "training.iterations=24", "training.evaluate_every=2"),
+    "mixedsync": ("sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.02, compensation: 0.04}"),
+    "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.iterations=30", "training.evaluate_every=2"),
+    "esync": ("sync=esync", _ADAM, "training.iterations=50", "training.evaluate_every=4"),
     "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.05, bound: 1000, pull: sparse-sum}}", _ADAM),
     "dgt": ("order={kind: dgt, k: 0.5}", "topology.links[*].loss=1 %"),
 }
-ROUNDS, EVERY = 60, 5
+ROUNDS, EVERY = 150, 10
 
 
 def scenario(sites: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def table(runs: dict[tuple[str, int], dict[str, Run]], seeds: list[int]) -> pd.D
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--sites", type=int, default=8)
+    parser.add_argument("--sites", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--on", nargs="+", default=["simulate", "emulate"], choices=("simulate", "emulate"))
     chosen = parser.parse_args()
