@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _ADAM = "optimizer={kind: adam, learning_rate: 0.003, at: worker}"
 TECHNIQUE: dict[str, tuple[str, ...]] = {
-    "mixedsync": ("sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.02, compensation: 0.04}"),
+    "mixedsync": ("sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.005, compensation: 0.04}"),
     "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.iterations=30", "training.evaluate_every=2"),
     "esync": ("sync=esync", _ADAM, "training.iterations=50", "training.evaluate_every=4"),
     "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.05, bound: 1000, pull: sparse-sum}}", _ADAM),
-    "dgt": ("order={kind: dgt, k: 0.5}", "topology.links[*].loss=1 %"),
+    "dgt": ("order={kind: dgt, k: 0.5}", "topology.links[*].loss=0.3 %"),
 }
 ROUNDS, EVERY = 150, 10
 
