@@ -27,6 +27,7 @@ from testbed.results.events import EventLog
 _PR_SET_PDEATHSIG = 1
 _WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
 _UNEXPECTED = 1
+HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})  # blocked at a fork: else the handlers of the parent hear them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ async def _main(birth: Birth) -> None:
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(birth.life, lambda: os._exit(_UNEXPECTED))
     log = EventLog(birth.event_directory, birth.node.name)
     try:

@@ -24,8 +24,8 @@ from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitT
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
-from testbed.realtime.child import Birth, live
-from testbed.realtime.faults import LEAVE_SIGNAL, Faults, OnFault
+from testbed.realtime.child import HELD_SIGNALS, Birth, live
+from testbed.realtime.faults import Faults, OnFault
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import Limits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
@@ -207,7 +207,7 @@ class Fleet:
 
     def _fork(self, node: NodePlan) -> None:
         progress, parent = os.pipe(), os.getpid()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {LEAVE_SIGNAL})  # the child takes it when it can
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)  # the child takes them when it can
         pid = os.fork()
         if pid == 0:
             live(

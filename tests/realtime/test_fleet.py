@@ -148,6 +148,15 @@ def test_stop_ends_all_and_keeps_their_records(tmp_path: Path) -> None:
     assert "stopped before its end" in (tmp_path / "west.worker0.jsonl").read_text()
 
 
+def test_who_is_stopped_while_being_born_ends_as_anybody(tmp_path: Path) -> None:
+    """The signal comes between the fork and the child's own handlers."""
+    under_test = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long})
+    under_test.stop("at once")
+    with pytest.raises(Interrupted, match="at once"):
+        under_test.run()
+    assert {end.code for end in under_test.exits} == {130}
+
+
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     under_test, before = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}), signal.getsignal(signal.SIGINT)
     timer = threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT])

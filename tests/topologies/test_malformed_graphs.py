@@ -109,5 +109,11 @@ def test_it_names_file_line_and_cure(name: str, text: str, reading: dict[str, An
     assert len(message.splitlines()) == 1
 
 
+@pytest.mark.parametrize("declared", ["ISO-8859-1", "UTF-16", "u0tf-8"])
+def test_the_text_is_what_counts_not_the_encoding_that_it_declares(declared: str) -> None:
+    text = SNDLIB.replace("ISO-8859-1", declared).replace("ATLAng", "Zürich")
+    assert "zurich" in parse_graph(TextFile.of("t.xml", text), GraphReading(delay_s=0.01)).nodes
+
+
 def test_the_table_is_large_enough() -> None:
     assert len(CASES) >= 35

@@ -37,7 +37,7 @@ class Element:
 class _Builder:
     def __init__(self, file: TextFile) -> None:
         self._file, self._stack, self._count = file, [Element("", {}, 0)], 0
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate("utf-8")  # whatever is declared: the text has been decoded already
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = lambda _: self._stack.pop()
         self._parser.CharacterDataHandler = self._characters
