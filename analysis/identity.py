@@ -31,7 +31,7 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "p3": Identity("P3", "#7A5195", "<"),
     "fp16": Identity("FP16", "#666666", ">"),
     "bisparse": Identity("Bi-Sparse", "#A6761D", "h"),
-    "mpq": Identity("MPQ", "#1B9E77", "p"),
+    "mpq": Identity("MPQ", "#882255", "p"),
     "multigps": Identity("MultiGPS", "#E7298A", "*"),
     "ssp": Identity("SSP", "#5C6BC0", "d"),
     "diloco": Identity("DiLoCo", "#8D6E63", "H"),
