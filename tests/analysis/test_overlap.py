@@ -37,10 +37,11 @@ def overlapping_slices(run: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "back_end",
-    ["simulate", pytest.param("emulate", marks=[pytest.mark.emulation, pytest.mark.slow])],
+    ("back_end", "least"),
+    [("simulate", 0.3), pytest.param("emulate", 0.05, marks=[pytest.mark.emulation, pytest.mark.slow])],
 )
-def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str) -> None:
+def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str, least: float) -> None:
+    """Less when emulated: what fits TCP's window stands in the bottleneck's queue, where no priority overtakes it."""
     skip_unless_possible(back_end)
     run = made(tmp_path / "p3", back_end, "order=p3")
     assert len(overlapping_slices(run)) >= 10
@@ -48,7 +49,7 @@ def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str) -> 
     assert len(shares) == sum(node["role"] == "worker" and node["trains"] for node in run.plan["nodes"])
     remote = shares[~shares["node"].str.startswith("virginia/")]  # the central one has its values at once
     assert len(remote) == 4
-    assert (remote["share"] > 0.3).all(), shares
+    assert (remote["share"] > least).all(), shares
 
 
 def test_without_overlap_forward_passes_wait_for_the_last_value(tmp_path: Path) -> None:
