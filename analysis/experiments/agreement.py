@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.experiments.command import run
 from analysis.experiments.stragglers import write
 from analysis.figures import panels
-from analysis.identity import TECHNIQUES, look_of
+from analysis.identity import look_of
 from analysis.load import Run, load_run
 from analysis.metrics import accuracy_curve
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ADAM = "optimizer={kind: adam, learning_rate: 0.003, at: worker}"
-TECHNIQUE: dict[str, tuple[str, ...]] = {
+VARIANTS: dict[str, tuple[str, ...]] = {
     "mixedsync": ("sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.005, compensation: 0.04}"),
     "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.iterations=30", "training.evaluate_every=2"),
     "esync": ("sync=esync", _ADAM, "training.iterations=50", "training.evaluate_every=4"),
@@ -57,7 +57,7 @@ def scenario(sites: int) -> dict[str, Any]:
 def measure(out: Path, back_end: str, seed: int) -> dict[str, Run]:
     """One run of each technique. ``RuntimeError`` if one does not end well."""
     runs = {}
-    for name, settings in TECHNIQUE.items():
+    for name, settings in VARIANTS.items():
         ended = run(out / "agreement.yaml", back_end, out / back_end / f"{name}-{seed}", (*settings, f"seed={seed}"))
         if ended.status not in ("done", "degraded"):
             raise RuntimeError(f"{back_end}, {name}, seed {seed}: {ended.status}")
@@ -86,8 +86,8 @@ def draw(real: dict[str, Run], virtual: dict[str, Run]) -> Figure:
     with panels.style():
         figure = Figure(figsize=(7.4, 4.4), layout="constrained")
         cells = figure.subplots(2, 3, sharey=True).flat
-        for axes, name in zip(cells, TECHNIQUE, strict=False):
-            look = TECHNIQUES.get(name) or look_of(name)
+        for axes, name in zip(cells, VARIANTS, strict=False):
+            look = look_of(name)
             line, marks = accuracy_curve(virtual[name]), accuracy_curve(real[name])
             axes.plot(line["round"], line["accuracy"], color=look.color, label="simulated")
             axes.plot(marks["round"], marks["accuracy"], color=look.color, linestyle="", marker=look.marker,
@@ -105,7 +105,7 @@ def table(runs: dict[tuple[str, int], dict[str, Run]], seeds: list[int]) -> pd.D
     return pd.DataFrame([
         {"technique": name, "seed": seed,
          **difference(runs["emulate", seed][name], runs["simulate", seed][name])}
-        for name in TECHNIQUE for seed in seeds
+        for name in VARIANTS for seed in seeds
     ])  # fmt: skip
 
 

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
 from testbed.ids import link_name
+from testbed.plan.recent import Recent
 
 if TYPE_CHECKING:
     from testbed.plan.model import NetworkPlan
     from topologies.paths import Paths
 
 
-_REMEMBERED = 4
-_recent: list[Routes] = []
-
-
 def routes_of(network: NetworkPlan) -> Routes:
     """The routes of this network; those that were asked about last are remembered, as every node asks."""
-    for routes in _recent:
-        if routes.network is network:
-            return routes
-    _recent.insert(0, Routes(network))
-    del _recent[_REMEMBERED:]
-    return _recent[0]
+    return _routes(network)
 
 
 class Routes:
@@ -53,3 +45,6 @@ class Routes:
         edges = [(link.source, link.target, link.delay_s) for link in self.network.links]
         paths = self._from[source] = Paths(edges, source, self.network.routing, backwards=False)
         return paths
+
+
+_routes = Recent(Routes)

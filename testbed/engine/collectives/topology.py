@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.plan.recent import Recent
 from testbed.plan.routes import routes_of
 from testbed.policy.collective.ring_order import best_ring
 from testbed.policy.collective.schedule import Shape
@@ -39,22 +40,12 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
-_REMEMBERED = 4
-_recent: list[tuple[Plan, str, float, Ranks]] = []
-
-
 def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
     """All training workers. ``order``: ``plan``, or ``network``: data centres as in the best ring for such buckets.
 
     Every rank of a simulation asks for the same, and it takes long: the last few are remembered.
     """
-    for known, its_order, its_bytes, ranks in _recent:
-        if known is plan and (its_order, its_bytes) == (order, bucket_bytes):
-            return ranks
-    ranks = _ranks_of(plan, order, bucket_bytes)
-    _recent.insert(0, (plan, order, bucket_bytes, ranks))
-    del _recent[_REMEMBERED:]
-    return ranks
+    return _ranks(plan, order, bucket_bytes)
 
 
 def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
@@ -67,6 +58,9 @@ def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
         names = [names[index] for index in best_ring(link_times_s(plan, names, bucket_bytes / len(names)))]
     sites = tuple(tuple(by_site[name]) for name in names)
     return Ranks(tuple(worker for site in sites for worker in site), sites)
+
+
+_ranks = Recent(_ranks_of)
 
 
 def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
