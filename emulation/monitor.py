@@ -180,7 +180,7 @@ def main() -> None:
     while ended is None:
         if time.monotonic() >= begin + samples * SAMPLE_S:
             monitor.links()
-            if samples % 2 == 0:
+            if samples and samples % 2 == 0:  # not at once: of so short a time the kernel knows no shares
                 monitor.machine()
             samples += 1
         else:

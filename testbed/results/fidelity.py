@@ -121,7 +121,7 @@ def _link_problem(row: Mapping[str, Any], limits: Limits) -> str:
 def _compute(computes: pd.DataFrame) -> dict[str, Any]:
     steps = computes[(computes["work"] == "step") & computes["modelled_s"].notna()]
     over = steps[steps["overrun"].fillna(False).astype(bool)]
-    late = (over["real_s"] - over["modelled_s"]).max() if len(over) else 0.0
+    late = (over["t_s"] - over["t0_s"] - over["modelled_s"]).max() if len(over) else 0.0
     return {
         "steps": len(steps),
         "overrun_steps": len(over),

@@ -204,8 +204,8 @@ def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
 def test_overrun_steps(tmp_path: Path, over: int, status: str) -> None:
-    steps = [{"t0": 0.0, "work": "step", "round": i, "modelled_s": 0.05, "real_s": 0.08 if i < over else 0.02,
-              "overrun": i < over} for i in range(100)]  # fmt: skip
+    steps = [{"t0": 0.0, "t": 0.08 if i < over else 0.05, "work": "step", "round": i, "modelled_s": 0.05,
+              "real_s": 0.02, "overrun": i < over} for i in range(100)]  # a step may wait for a core  # fmt: skip
     report = assess(tmp_path, compute=steps)
     assert (report["status"], report["compute"]["overrun_steps"]) == (status, over)
     assert report["compute"]["worst_overrun_s"] == pytest.approx(0.03)
