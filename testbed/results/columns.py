@@ -71,7 +71,7 @@ TABLES: dict[str, Table] = {
         Column("part", "part", TEXT, "", "which part of a step, where steps are cut at their layers, e.g. forward 2"),
         Column("modelled_s", "modelled_s", FLOAT, "s", "how long the device model says it takes"),
         Column("real_s", "real_s", FLOAT, "s", "how long the mathematics took here"),
-        Column("overrun", "overrun", FLAG, "", "it ended later than the device model says: the mathematics, or its wait for a core, took longer"),
+        Column("overrun", "overrun", FLAG, "", "it ended later than modelled: the mathematics, or the wait for a core"),
     )),
     "loads": Table(("load",), (
         *_SPAN, _ROUND,
