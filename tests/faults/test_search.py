@@ -40,6 +40,11 @@ FOUND = (
         ("kind: delay, link: hub<>east, at: 587 ms, for: 282 ms, delay: 200 ms",
          "kind: kill, node: east/worker0, at: 663 ms, for: 56 ms"), exact=True,
     ),
+    Case(  # it had registered anew before the news of its death was there, which was then taken for its own
+        (TWO_KEYS,), "continue", 0,
+        ("kind: kill, node: east/worker1, at: 858 ms, for: 126 ms",
+         "kind: delay, link: hub<>east, at: 256 ms, for: 705 ms, delay: 200 ms"), exact=True, replicas=1,
+    ),
     Case(  # a server had joined whose only worker died before it was there: it held nothing, and gave that a hash
         (TWO_KEYS,), "continue", 0,
         ("kind: join, node: west/worker0, at: 886 ms", "kind: kill, node: west/worker0, at: 911 ms, for: 630 ms"),
