@@ -131,12 +131,10 @@ class Links:
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
-        if what == "state":  # a pause: connections find the path as it was when it is up again
+        if what == "state":
             link.up = value > 0
             self._set_capacity(link)
-            self._sample(link)
-            return
-        if what == "rate":
+        elif what == "rate":
             link.rate_bps = value
             self._set_capacity(link)
         elif what == "delay":
@@ -146,7 +144,7 @@ class Links:
         for path in self._paths.crossing(link):
             path.refresh()
         for connection in self._connections[link.number]:
-            connection.path_changed()
+            connection.state_changed() if what == "state" else connection.path_changed()
         self._sample(link)
 
     def take(self, links: tuple[int, ...], rate_bps: float) -> None:

@@ -40,11 +40,13 @@ class SitePath:
     delay_s: float = 0.0
     loss: float = 0.0
     queue_bytes: float = math.inf
+    up: bool = True
 
     def refresh(self) -> None:
         """Sum up the links anew."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
+        self.up = all(link.up for link in self.links)
         if self.links:
             self.queue_bytes = min(self.links, key=lambda link: link.rate_bps).plan.queue_bytes
 

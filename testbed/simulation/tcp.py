@@ -17,6 +17,8 @@ pacing          BBR, until it has seen the path full, sends a burst of B at g = 
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
 LAN             inside a data centre, up to a round trip of 1 ms, there are no windows: they open within some ms, once
 set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
+outage          who has sent into a path that is down finds it up again when the next retransmission is due, with an RTO
+                of 200 ms + RTT + half a burst's queueing (``outage``); W is one segment then, with BBR what it was
 loss p          r ≤ √1.5·MSS/(RTT·√p) (Mathis et al. 1997), CUBIC the larger of that and RFC 9438's; BBR r ≤ C(1 - p)
 sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
 
@@ -40,11 +42,13 @@ from typing import Any
 from testbed.plan.model import TransportPlan
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.outage import found_again_s
 from testbed.simulation.paths import SitePath
 
 _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
 _HALVINGS = 60
+_SILENT_BYTES_PER_S = 1e-6  # of who waits for a retransmission: no rate of 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # inside a LAN: a window fills such a path within a few milliseconds, once, and is not followed
 _BBR_BURST = (2 / math.log(2) - 1) / 2  # windows per round trip
 _FULL = 0.95  # a round that sent this share of its window was limited by the window
@@ -131,8 +135,8 @@ class Connection:
         "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising",
         "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port",
         "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence",
-        "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s",
-        "weight",
+        "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes",
+        "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -160,6 +164,7 @@ class Connection:
         self._burst_room = math.inf
         self._idle_since_s = 0.0
         self._timer_s = math.inf
+        self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self.path_changed()
 
     @property
@@ -203,11 +208,41 @@ class Connection:
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = self._capacity = min(capacity, self._port)
         self._limit = min(self._port, self._model.rate_limit(self.rtt_s, self._path.loss, capacity))
-        self._network.set_cap(self.flow, self._limit)
+        self._cap(self._limit)
         self._plain = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
         self._open = self._plain or self._window >= capacity * self.rtt_s
         if self._sending is not None and not self._open:
             self._review()
+
+    def state_changed(self) -> None:
+        """A link of the path went down, or came up."""
+        if not self._path.up:
+            if self._sending is not None:
+                self._fall_silent(self._clock.now - self._path.delay_s)
+        elif self._silent_s < math.inf:
+            self._clock.at(found_again_s(self._silent_s, self._clock.now, self._timeout_s()), self._on_found)
+
+    def _timeout_s(self) -> float:
+        """Linux: the smoothed round trip and 200 ms. An unpaced burst waits behind itself, half of it on average."""
+        burst_bytes = min(self.largest_burst_bytes, self._path.queue_bytes) if self._model.loss_based else 0.0
+        return self.rtt_s + burst_bytes / 2 / self._capacity + self._model.retransmission_floor_s
+
+    def _fall_silent(self, since_s: float) -> None:
+        self._silent_s = min(self._silent_s, since_s)
+        self._network.set_cap(self.flow, _SILENT_BYTES_PER_S)
+
+    def _on_found(self, _: Any) -> None:
+        if not self._path.up or self._silent_s == math.inf:
+            return  # it is down again: found later
+        self._silent_s = math.inf
+        if self._model.loss_based and not self._plain:
+            self._window = min(self._window, float(self._model.segment_bytes))
+        self._round_end_s, self._round_base, self._cruising = -math.inf, self._delivered_bytes(), False
+        self.path_changed()
+
+    def _cap(self, rate: float) -> None:
+        if self._silent_s == math.inf:  # else: nothing, until the path is found again
+            self._network.set_cap(self.flow, rate)
 
     def _set_up(self) -> None:
         setup_s = self._model.setup_round_trips * self.rtt_s
@@ -233,6 +268,8 @@ class Connection:
         if self._idle_since_s < self._clock.now and not self._plain:
             self._after_idle(self._clock.now - self._idle_since_s)
         self._sending = message
+        if not self._path.up:
+            self._fall_silent(self._clock.now)
         self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies)
         if message.on_start is not None:
             message.on_start()
@@ -312,9 +349,9 @@ class Connection:
         self._open = False
         left = self._round_window - self._sent_in_round()
         if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
-            self._network.set_cap(self.flow, min(self._limit, self._pace()))
+            self._cap(min(self._limit, self._pace()))
             return
-        self._network.set_cap(self.flow, min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
+        self._cap(min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
         if self._timer_s != self._round_end_s:
             self._timer_s = self._round_end_s
             self._clock.at(self._round_end_s, self._on_round_end)
@@ -339,4 +376,4 @@ class Connection:
             self._window = max(self._model.window_after_loss * most, min(pipe, most))
         self._open = self._window >= min(pipe, most)
         if self._open:
-            self._network.set_cap(self.flow, self._limit)
+            self._cap(self._limit)

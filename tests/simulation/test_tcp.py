@@ -206,3 +206,63 @@ def test_a_capacity_that_falls_below_the_window_and_rises_again() -> None:
     alone = Wire([10e6], 0.005)
     alone.connect(TcpModel(setup_round_trips=0)).send(1e6, 0, "m")
     assert wire.times()[0] == pytest.approx(alone.times()[0] + 1.0, rel=1e-6)
+
+
+def cut(wire: Wire, connection: Connection, at_s: float, for_s: float) -> None:
+    """The path is down from ``at_s`` on, for ``for_s``."""
+
+    def turn(up: bool) -> None:
+        wire.path.up = up
+        connection.state_changed()
+
+    wire.clock.at(at_s, lambda _: turn(False))
+    wire.clock.at(at_s + for_s, lambda _: turn(True))
+
+
+@pytest.mark.parametrize(
+    ("for_s", "silent_s"), [(0.1, 0.24), (0.3, 0.24 * 3), (1.0, 0.24 * 7), (200.0, 0.24 * (2**9 - 1) + 120)]
+)
+def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, silent_s: float) -> None:
+    """RTO 0.24 s: 20 + 20 + 200 ms. What was lost first had left 20 ms before; intervals double, up to two minutes."""
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    cut(wire, connection, 0.5, for_s)
+    connection.send(1e6, 0, "m")
+    assert wire.times() == pytest.approx([0.5 - 0.02 + silent_s + 0.5 + 0.02], rel=1e-6)
+
+
+def test_who_sends_nothing_during_an_outage_does_not_notice() -> None:
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    cut(wire, connection, 0.5, 1.0)
+    connection.send(1e5, 0, "before")
+    wire.clock.at(2.0, lambda _: connection.send(1e5, 0, "after"))
+    assert wire.times() == pytest.approx([0.12, 2.12], rel=EXACT)
+
+
+def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    cut(wire, connection, 0.5, 1.0)
+    wire.clock.at(1.0, lambda _: connection.send(1e5, 0, "m"))
+    assert wire.times() == pytest.approx([1.0 + 0.24 + 0.48 + 0.12], rel=1e-6)
+
+
+def test_a_path_that_is_down_again_is_found_after_that() -> None:
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    cut(wire, connection, 0.5, 0.3)  # would be found 0.7 s after the silence began
+    cut(wire, connection, 0.9, 1.0)
+    connection.send(1e6, 0, "m")
+    assert wire.times() == pytest.approx([0.48 + 0.24 * 7 + 0.5 + 0.02], rel=1e-6)
+
+
+def test_after_an_outage_a_loss_based_window_opens_anew() -> None:
+    wires = [Wire([1e6], 0.05, 1e5) for _ in range(2)]
+    ends = []
+    for wire, control in zip(wires, ("cubic", "bbr"), strict=True):
+        connection = wire.connect(TcpModel(congestion_control=control, setup_round_trips=0))
+        cut(wire, connection, 2.0, 0.1)
+        connection.send(3e6, 0, "m")
+        ends += wire.times()
+    assert ends[0] > ends[1] + 0.3, "CUBIC begins with one segment, BBR with what it had"
