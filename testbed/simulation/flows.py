@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from testbed.simulation import kernels as k
+from testbed.simulation import layout as k
 from testbed.simulation.clock import Clock
+from testbed.simulation.store import Store
 
 Done = Callable[[], None]
 _TAG_TOLERANCE_BYTES = 1e-6
@@ -48,11 +49,9 @@ class FlowNetwork:
         compile_after: float = math.inf,
     ) -> None:  # fmt: skip
         self._clock, self._compile_after = clock, compile_after
-        self._store = _Store(len(capacities), longest_path)
-        self._flush_kernel: Any = k.flush
-        self._take_due: Any = k.take_due
+        self._store = Store(len(capacities), longest_path)
         if compiled:
-            self._compile()
+            self._store.compile()
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
@@ -69,7 +68,7 @@ class FlowNetwork:
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
         """A class of flows over these links (all different); ``cap`` limits each flow."""
         assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
-        assert len(set(path)) == len(path), path
+        assert len(set(path)) == len(path) <= k.HOPS, path
         if len(path) > self._store.width:
             self._store.widen(len(path))
         new = FlowClass(len(self._classes), tuple(path))
@@ -160,17 +159,13 @@ class FlowNetwork:
                 F[base + flows] = float(touched.flows)
                 F[base + top] = tags[0][0] if tags else math.inf
         self._dirty_links.clear()
-        next_s = self._flush_kernel(self._clock.now, store.numbers(dirty), len(dirty), store.width, store.state)
+        next_s = store.flush(self._clock.now, dirty)
         dirty.clear()
         self._arm(float(next_s))
         if not store.compiled:
             self._compile_after -= self.active
             if self._compile_after < 0:
-                self._compile()
-
-    def _compile(self) -> None:
-        self._flush_kernel, self._take_due = k.compiled()
-        self._store.compile()
+                store.compile()
 
     def _arm(self, next_s: float) -> None:
         if next_s < self._wake_s:
@@ -184,8 +179,8 @@ class FlowNetwork:
         self._wake_s = math.inf
         store = self._store
         ended: list[Done] = []
-        for i in range(self._take_due(now, store.due, store.width, store.state)):
-            self._collect(self._classes[store.due_view[i]], ended)
+        for i in range(store.take_due(now)):
+            self._collect(self._classes[store.due[i]], ended)
         for done in ended:
             done()
         if not self._flush_pending:  # woken for what was over already; the next completion is still to come
@@ -205,104 +200,3 @@ class FlowNetwork:
         if not flow_class.flows:
             flow_class.started = 0.0
         self._touch(flow_class)
-
-
-class _Store:
-    """The arrays of ``kernels``: lists, or numpy arrays with memory views for quick access from Python."""
-
-    def __init__(self, links: int, width: int) -> None:
-        self._links, self.width, self.compiled = links, width, False
-        self._capacity = self._used = 0
-        self.F: Any = []
-        self._arrays: dict[str, Any] = {}
-        self.LF: Any = self._make("LF", [0.0] * (links * k.LINK_FLOATS))
-        self._make("LI", ([-1, 0, 0, 0] * links))
-        self._grow(max(64, links))
-
-    def add_class(self, path: tuple[int, ...], weight: float, cap: float) -> None:
-        if self._used == self._capacity:
-            self._grow(2 * self._capacity)
-        base = self._used * k.CLASS_FLOATS
-        self.F[base + k.WEIGHT], self.F[base + k.CAP] = float(weight), float(cap)
-        self.F[base + k.NEXT] = self.F[base + k.TOP] = math.inf
-        at = self._used * (k.CLASS_INTS + 3 * self.width) + k.CLASS_INTS
-        ints = self._arrays["I"]
-        for hop, link in enumerate(path):
-            ints[at + hop] = link
-        self._used += 1
-
-    def numbers(self, dirty: list[int]) -> Any:
-        """The dirty list as the kernel takes it."""
-        if not self.compiled:
-            return dirty
-        view = self._dirty_view
-        if len(dirty) == 1:
-            view[0] = dirty[0]
-            return self._dirty_array
-        if len(dirty) > len(view):  # cannot be: classes and links once each
-            raise AssertionError(len(dirty))
-        for i, number in enumerate(dirty):
-            view[i] = number
-        return self._dirty_array
-
-    def _grow(self, capacity: int) -> None:
-        """Room for ``capacity`` classes."""
-        old, stride = self._capacity, k.CLASS_INTS + 3 * self.width
-        new = capacity - old
-        self._capacity = capacity
-        self.F = self._extend("F", [0.0] * (new * k.CLASS_FLOATS))
-        self._extend("I", ([0] * k.CLASS_INTS + [-1] * (stride - k.CLASS_INTS)) * new)
-        self._extend("done", [0] * (new + (1 if old == 0 else 0)))
-        self._extend("work", [0] * (new + (self._links + 1 if old == 0 else 0)))
-        self._extend("keys", [0.0] * (new + (self._links if old == 0 else 0)))
-        self._extend("items", [0] * (new + (self._links if old == 0 else 0)))
-        self.due_view = self._extend("due", [0] * new)
-        self._dirty_view = self._extend("dirty", [0] * (new + (self._links if old == 0 else 0)))
-        self._name()
-
-    def compile(self) -> None:
-        """From now on the arrays are such as compiled kernels take."""
-        self.compiled = True
-        views = {name: self._make(name, values) for name, values in self._arrays.items()}
-        self.F, self.LF, self.due_view, self._dirty_view = (views[name] for name in ("F", "LF", "due", "dirty"))
-        self._name()
-
-    def widen(self, width: int) -> None:
-        """Room for paths of so many links. Places in the lists of links (class times width, plus hop) move with it."""
-        old, stride = self.width, k.CLASS_INTS + 3 * self.width
-
-        def moved(slot: int) -> int:
-            return slot if slot < 0 else slot // old * width + slot % old
-
-        ints: list[int] = []
-        rows = [int(each) for each in self._arrays["I"]]
-        for at in range(0, len(rows), stride):
-            fixed, groups = rows[at : at + k.CLASS_INTS], rows[at + k.CLASS_INTS : at + stride]
-            path, after, before = (groups[i * old : (i + 1) * old] for i in range(3))
-            more = [-1] * (width - old)
-            ints += [*fixed, *path, *more, *map(moved, after), *more, *map(moved, before), *more]
-        self.width = width
-        self._make("I", ints)
-        links = self._arrays["LI"]
-        for at in range(k.HEAD, len(links), k.LINK_INTS):
-            links[at] = moved(int(links[at]))
-        self._name()
-
-    def _name(self) -> None:
-        self.due = self._arrays["due"]
-        self._dirty_array = self._arrays["dirty"]
-        self.state = tuple(self._arrays[name] for name in ("F", "I", "LF", "LI", "done", "work", "keys", "items"))
-
-    def _extend(self, name: str, values: list[Any]) -> Any:
-        return self._make(name, [*self._arrays[name], *values] if name in self._arrays else values)
-
-    def _make(self, name: str, values: list[Any]) -> Any:
-        """Store the array; returns the form in which Python reads and writes it."""
-        if not self.compiled:
-            self._arrays[name] = values
-            return values
-        import numpy as np
-
-        kind = np.float64 if values and isinstance(values[0], float) else np.int64
-        self._arrays[name] = np.array(values, dtype=kind)
-        return memoryview(self._arrays[name])

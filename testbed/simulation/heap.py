@@ -1,10 +1,8 @@
-"""The heap of the progressive filling, in two arrays, for Python and numba alike: see ``kernels``."""
+"""The heap of the progressive filling, in two arrays, for Python and numba alike: see ``filling``."""
 
 from __future__ import annotations
 
-from typing import Any
-
-Array = Any  # list[float | int] or numpy array
+from testbed.simulation.layout import Array
 
 
 def push(keys: Array, items: Array, size: int, key: float, item: int) -> int:

@@ -1,0 +1,122 @@
+"""The arrays of ``layout``: lists, or two numpy arrays with memory views for quick access from Python."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Any
+
+from testbed.simulation import kernels
+from testbed.simulation import layout as k
+from testbed.simulation.completions import take_due
+
+_NAMES = k.State._fields
+_MORE = ("dirty", "due")  # integers that go in and out
+
+
+class Store:
+    """State of links and classes, which may become more. ``compile`` once, and numba solves from then on.
+
+    ``F``, ``LF``, ``due``: as Python reads and writes them.
+    """
+
+    def __init__(self, links: int, width: int) -> None:
+        self._links, self.width, self.compiled = links, width, False
+        self._capacity = self._used = 0
+        self._flush: Any = None
+        self._take_due: Any = None
+        self.F: Any = []
+        self.LF: Any = []
+        self.due: Any = []
+        self._arrays: dict[str, Any] = {name: [] for name in (*_NAMES, *_MORE)}
+        self._arrays |= {"LF": [0.0] * (links * k.LINK_FLOATS), "LI": [-1, 0, 0, 0] * links}
+        for name, first in (("done", 1), ("work", links + 1), ("keys", links + 1), ("shares", links + 1),
+                            ("items", links), ("dirty", links)):  # fmt: skip
+            self._arrays[name] = [0.0 if name in _NAMES[: k.FLOATS] else 0] * first
+        self._grow(max(64, links))
+
+    def add_class(self, path: tuple[int, ...], weight: float, cap: float) -> None:
+        """The next class, by number."""
+        if self._used == self._capacity:
+            self._grow(2 * self._capacity)
+        base = self._used * k.CLASS_FLOATS
+        self.F[base + k.WEIGHT], self.F[base + k.CAP] = float(weight), float(cap)
+        self.F[base + k.TOP] = self._arrays["ends"][self._used] = math.inf
+        at = self._used * (k.CLASS_INTS + 3 * self.width) + k.CLASS_INTS
+        ints = self._arrays["I"]
+        for hop, link in enumerate(path):
+            ints[at + hop] = link
+        self._used += 1
+
+    def flush(self, now: float, dirty: list[int]) -> float:
+        """See ``kernels.flush``."""
+        n_dirty = len(dirty)
+        if not self.compiled:
+            return kernels.flush(now, dirty, n_dirty, self.width, self._state)
+        view = self._dirty_view
+        if n_dirty == 1:
+            view[0] = dirty[0]
+        else:
+            view[:n_dirty] = array("l", dirty)
+        next_s: float = self._flush(now, n_dirty, self.width, self._floats, self._ints)
+        return next_s
+
+    def take_due(self, now: float) -> int:
+        """See ``completions.take_due``; which, is in ``due``."""
+        if not self.compiled:
+            return take_due(now, self.due, self._state)
+        count: int = self._take_due(now, self._floats, self._ints)
+        return count
+
+    def _grow(self, capacity: int) -> None:
+        """Room for ``capacity`` classes."""
+        stride = k.CLASS_INTS + 3 * self.width
+        new, self._capacity = capacity - self._capacity, capacity
+        more: dict[str, list[Any]] = {name: [0.0 if name in _NAMES[: k.FLOATS] else 0] * new for name in self._arrays}
+        more |= {"F": [0.0] * (new * k.CLASS_FLOATS), "LF": [], "LI": []}
+        more["I"] = ([0] * k.CLASS_INTS + [-1] * (stride - k.CLASS_INTS)) * new
+        self._name({name: [*values, *more[name]] for name, values in self._arrays.items()})
+
+    def widen(self, width: int) -> None:
+        """Room for paths of so many links."""
+        old, stride = self.width, k.CLASS_INTS + 3 * self.width
+        ints: list[int] = []
+        rows = [int(each) for each in self._arrays["I"]]
+        for at in range(0, len(rows), stride):
+            fixed, groups = rows[at : at + k.CLASS_INTS], rows[at + k.CLASS_INTS : at + stride]
+            path, after, before = (groups[i * old : (i + 1) * old] for i in range(3))
+            more = [-1] * (width - old)
+            ints += [*fixed, *path, *more, *after, *more, *before, *more]
+        self.width = width
+        self._name({**self._arrays, "I": ints})
+
+    def compile(self) -> None:
+        """From now on the arrays are such as compiled kernels take."""
+        self._flush, self._take_due = kernels.compiled()
+        self.compiled = True
+        self._name(self._arrays)
+
+    def _name(self, arrays: dict[str, Any]) -> None:
+        """These are the arrays now."""
+        self._arrays = self._packed(arrays) if self.compiled else arrays
+        self.F, self.LF, self.due, self._dirty_view = (self._arrays[name] for name in ("F", "LF", "due", "dirty"))
+        self._state = k.State(*(self._arrays[name] for name in _NAMES))
+
+    def _packed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Views of two arrays into which all are copied; where each begins stands before the integers."""
+        import numpy as np
+
+        names = ([*_NAMES[: k.FLOATS]], [*_NAMES[k.FLOATS :], *_MORE])
+        begins = [0], [kernels.PLACES]
+        for each, at in zip(names, begins, strict=True):
+            for name in each:
+                at.append(at[-1] + len(arrays[name]))
+        self._floats, self._ints = np.zeros(begins[0][-1], np.float64), np.zeros(begins[1][-1], np.int64)
+        self._ints[: kernels.PLACES] = [*begins[0], *begins[1]]
+        views: dict[str, Any] = {}
+        for each, at, values in zip(names, begins, (self._floats, self._ints), strict=True):
+            view: Any = memoryview(values)  # type: ignore[arg-type]
+            for name, begin, end in zip(each, at, at[1:], strict=False):
+                values[begin:end] = arrays[name]
+                views[name] = view[begin:end]
+        return views
