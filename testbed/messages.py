@@ -107,6 +107,10 @@ class _Header(msgspec.Struct, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_NO_PARTS: list[tuple[str, tuple[int, ...]]] = []
+_FEW, _MORE_FOR_MANY = 15, 2  # MessagePack says in one byte how long a short array is, in three how long another is
+_MOST_MEASURED = 4096
+_measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
 _decoder = msgspec.msgpack.Decoder(_Header)
 
 
@@ -116,7 +120,10 @@ class MalformedMessage(ValueError):
 
 def encode_header(message: Message) -> bytes:
     """The header as sent: names, numbers, and dtype and shape of each part."""
-    parts = [(_DTYPE_CODES[part.dtype], tuple(part.shape)) for part in message.parts]
+    return _encode(message, [_described(part) for part in message.parts])
+
+
+def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:
     header = _Header(
         message.kind, message.sender, message.key, message.round, message.sent_at_s,
         message.priority, message.channel, message.meta, parts,
@@ -124,9 +131,30 @@ def encode_header(message: Message) -> bytes:
     return _encoder.encode(header)
 
 
+def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:
+    return _DTYPE_CODES[part.dtype], tuple(part.shape)
+
+
 def overhead_bytes(message: Message) -> int:
     """Bytes on the wire that are not payload: frame prefix, header, authentication code."""
     return FRAME_PREFIX_BYTES + len(encode_header(message)) + FRAME_MAC_BYTES
+
+
+def wire_bytes(message: Message) -> tuple[int, int]:
+    """Payload and overhead. Parts without numbers are measured once: a simulation sends the same ones many times."""
+    payload, parts = 0, message.parts
+    header = len(_encode(message, _NO_PARTS)) + (_MORE_FOR_MANY if len(parts) > _FEW else 0)
+    for part in parts:
+        known = _measured.get(id(part))
+        if known is None or known[0] is not part:
+            known = (part, part.nbytes, len(_encoder.encode(_described(part))))
+            if part.is_meta:
+                if len(_measured) == _MOST_MEASURED:
+                    _measured.clear()
+                _measured[id(part)] = known
+        payload += known[1]
+        header += known[2]
+    return payload, FRAME_PREFIX_BYTES + header + FRAME_MAC_BYTES
 
 
 def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:

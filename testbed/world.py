@@ -74,10 +74,11 @@ class World(Protocol):
         than the Plan's links; it never waits here. The Plan says how many such channels there are.
         """
 
-    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
-        """The next message from anybody. ``waiting_for`` names the wait in records and in the wait graph.
+    def receive(self, waiting_for: str, deadline_s: float | None = None) -> Awaitable[Message]:
+        """The next message from anybody; await it at once.
 
-        Raises ``WaitTimeout`` after ``deadline_s`` (default: the Plan's step deadline).
+        ``waiting_for`` names the wait in records and in the wait graph. Raises ``WaitTimeout`` after ``deadline_s``
+        (default: the Plan's step deadline).
         """
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:

@@ -160,9 +160,10 @@ class KVStore:
 
     async def value(self, key: int, round_: int) -> Value:
         """The answer to this child's push of (key, round)."""
-        pieces = [await self._arrival(piece, round_) for piece in self._slices[key]]
-        if len(pieces) == 1:
-            return pieces[0]
+        slices = self._slices[key]
+        if len(slices) == 1:
+            return await self._arrival(slices[0], round_)
+        pieces = [await self._arrival(piece, round_) for piece in slices]
         return Value(torch.cat([piece.tensor for piece in pieces]), merged([piece.advice for piece in pieces]))
 
     async def pull(self, keys: Sequence[int]) -> list[Tensor]:
@@ -194,11 +195,13 @@ class KVStore:
         self._pending[wire_key, round_] = self._world.future()
 
     async def _arrival(self, piece: Slice, round_: int) -> Value:
-        what = "first value" if round_ == PULL_ROUND else f"round {round_}"
-        future = self._pending[piece.wire_key, round_]
-        value = await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
-        del self._pending[piece.wire_key, round_]
-        return value
+        where = (piece.wire_key, round_)
+        future = self._pending[where]
+        if not future.done():
+            what = "first value" if round_ == PULL_ROUND else f"round {round_}"
+            await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
+        del self._pending[where]
+        return await future
 
     def _on_value(self, message: Message) -> None:
         key = message.key
@@ -211,7 +214,7 @@ class KVStore:
             self._codec.begin(key, tensor)
         else:
             tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
-        self._pending[key, message.round].set_result(Value(tensor, Advice(**message.meta)))
+        self._pending[where].set_result(Value(tensor, Advice(**message.meta)))
 
 
 def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:

@@ -161,7 +161,7 @@ class FlowNetwork:
         self._dirty_links.clear()
         next_s = store.flush(self._clock.now, dirty)
         dirty.clear()
-        self._arm(float(next_s))
+        self._arm(next_s)
         if not store.compiled:
             self._compile_after -= self.active
             if self._compile_after < 0:

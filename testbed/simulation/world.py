@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
 from testbed.best_effort import best_effort_overhead_bytes
-from testbed.messages import Kind, Message, overhead_bytes
+from testbed.messages import Kind, Message, wire_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
 from testbed.simulation.best_effort import BestEffort
@@ -132,7 +132,7 @@ class SimulatedWorld:
         copy = self._copy(message)
         if copy.channel:
             return self._send_best_effort(peer, copy)
-        header_bytes, payload_bytes = overhead_bytes(copy), copy.payload_bytes
+        payload_bytes, header_bytes = wire_bytes(copy)
         size_bytes = payload_bytes + header_bytes
         everyone = self.copies * peer.world.copies  # records tell of the messages of all who are folded
         self._recorder.sent(peer.tier, payload_bytes * everyone)
@@ -253,13 +253,17 @@ class SimulatedWorld:
                 return
         self._inbox.append(message)
 
-    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
-        if self._inbox and not self._receivers:
-            return self._inbox.popleft()
+    def receive(self, waiting_for: str, deadline_s: float | None = None) -> Awaitable[Message]:
         arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
+        if self._inbox and not self._receivers:
+            arrival.set_result(self._inbox.popleft())
+            return arrival
         self._receivers.append(arrival)
         if deadline_s == math.inf:  # who waits like this has nothing to do, and holds nothing up: no named wait
-            return await arrival
+            return arrival
+        return self._arrives(arrival, waiting_for, deadline_s)
+
+    async def _arrives(self, arrival: VirtualFuture[Message], waiting_for: str, deadline_s: float | None) -> Message:
         try:
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:

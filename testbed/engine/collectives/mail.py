@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from testbed.engine.inbox import Inbox
 from testbed.messages import Kind, Message
 from testbed.world import Future, World
+
+_Way = tuple[str, int, int, str]  # group, operation, lane, sender
 
 
 class Tag(NamedTuple):
@@ -19,48 +21,42 @@ class Tag(NamedTuple):
     lane: int
 
 
-@dataclass(slots=True)
-class _Box:
-    messages: deque[Message] = field(default_factory=deque)
-    waiting: Future[None] | None = None
-
-
 class CollectiveMail:
     """One per node. Messages of a tag and a sender come out in the order in which they were sent."""
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
-        self._boxes: dict[tuple[Tag, str], _Box] = {}
+        self._here: dict[_Way, deque[Message]] = {}
+        self._awaited: dict[_Way, Future[Message]] = {}
         inbox.on(Kind.COLLECTIVE, self._on_message)
 
-    async def send(self, to: str, tag: Tag, message: Message) -> None:
+    def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
         """Send ``message``, marked with ``tag``."""
         message.key = tag.operation
         message.meta["group"], message.meta["lane"] = tag.group, tag.lane
-        await self._world.send(to, message)
+        return self._world.send(to, message)
 
     async def receive(self, source: str, tag: Tag) -> Message:
         """The next message of this tag from ``source``; one at a time may wait for it."""
-        box = self._box(tag, source)
-        if not box.messages:
-            assert box.waiting is None, f"two wait for {source} in {tag}"
-            box.waiting = self._world.future()
-            what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"
-            await self._world.wait(box.waiting, what)
-            box.waiting = None
-        message = box.messages.popleft()
-        if not box.messages:
-            del self._boxes[tag, source]
-        return message
+        way = (tag.group, tag.operation, tag.lane, source)
+        here = self._here.get(way)
+        if here is not None:
+            message = here.popleft()
+            if not here:
+                del self._here[way]
+            return message
+        assert way not in self._awaited, f"two wait for {source} in {tag}"
+        future = self._awaited[way] = self._world.future()
+        what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"
+        return await self._world.wait(future, what)
 
     def _on_message(self, message: Message) -> None:
-        box = self._box(Tag(message.meta["group"], message.key, message.meta["lane"]), message.sender)
-        box.messages.append(message)
-        if box.waiting is not None and not box.waiting.done():
-            box.waiting.set_result(None)
-
-    def _box(self, tag: Tag, source: str) -> _Box:
-        box = self._boxes.get((tag, source))
-        if box is None:
-            box = self._boxes[tag, source] = _Box()
-        return box
+        meta = message.meta
+        way = (meta["group"], message.key, meta["lane"], message.sender)
+        awaited = self._awaited.pop(way, None)
+        if awaited is not None:
+            awaited.set_result(message)
+        elif way in self._here:
+            self._here[way].append(message)
+        else:
+            self._here[way] = deque((message,))
