@@ -74,11 +74,16 @@ class World(Protocol):
         than the Plan's links; it never waits here. The Plan says how many such channels there are.
         """
 
-    def receive(self, waiting_for: str, deadline_s: float | None = None) -> Awaitable[Message]:
-        """The next message from anybody; await it at once.
+    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
+        """The next message from anybody. ``waiting_for`` names the wait in records and in the wait graph.
 
-        ``waiting_for`` names the wait in records and in the wait graph. Raises ``WaitTimeout`` after ``deadline_s``
-        (default: the Plan's step deadline).
+        Raises ``WaitTimeout`` after ``deadline_s`` (default: the Plan's step deadline).
+        """
+
+    def serve(self, handle: Callable[[Message], bool]) -> Awaitable[None]:
+        """Hand every message to ``handle``, in the order of arrival, until it returns False; to be awaited at once.
+
+        What ``handle`` raises is raised here. Nobody receives meanwhile. There is no deadline: idle is normal.
         """
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:

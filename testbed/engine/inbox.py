@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,8 +37,11 @@ class Inbox:
 
     async def run(self) -> None:
         """Read until closed. Idle is normal here: the waits that matter have names and deadlines of their own."""
-        while self._open:
-            message = await self._world.receive("mail", math.inf)
-            handler = self._handlers.get(message.kind)
-            assert handler is not None, f"{self._world.node} cannot handle {message.kind} from {message.sender}"
-            handler(message)
+        if self._open:
+            await self._world.serve(self._handle)
+
+    def _handle(self, message: Message) -> bool:
+        handler = self._handlers.get(message.kind)
+        assert handler is not None, f"{self._world.node} cannot handle {message.kind} from {message.sender}"
+        handler(message)
+        return self._open

@@ -39,9 +39,14 @@ class Advice:
 
     def to_meta(self) -> dict[str, Any]:
         """As it travels: of one size for all plain rounds, so that headers are the same bytes in every world."""
-        said = {"last": self.last, "steps": dict(self.steps), "begin": self.begin}
-        said = {name: value for name, value in said.items() if value}
-        return {"waited_s": float(self.waited_s), **said}
+        said: dict[str, Any] = {"waited_s": float(self.waited_s)}
+        if self.last:
+            said["last"] = self.last
+        if self.steps:
+            said["steps"] = dict(self.steps)
+        if self.begin:
+            said["begin"] = self.begin
+        return said
 
 
 @dataclass(slots=True)

@@ -94,6 +94,10 @@ class RealWorld:
         self._count_inbox(-message.payload_bytes)
         return message
 
+    async def serve(self, handle: Callable[[Message], bool]) -> None:
+        while handle(await self.receive("mail", math.inf)):
+            pass
+
     def deliver(self, message: Message, overhead_bytes: int) -> None:
         """Called by the network: a message is here."""
         self._recorder.arrived(message, overhead_bytes, self.now())

@@ -91,7 +91,8 @@ class FlowNetwork:
         if flow_class.watched:
             self.carrying[flow_class] = None
         heappush(flow_class.tags, (served + size_bytes, self._sequence, size_bytes, flows, done))
-        self._touch(flow_class)
+        if not flow_class.dirty:
+            self._touch(flow_class)
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` from now on."""

@@ -282,14 +282,17 @@ class Connection:
         self._burst_bytes += sent.size_bytes
         now = self._clock.now
         self._idle_since_s = now
-        self._arrival_s = max(self._arrival_s, now + self._path.delay_s)
+        arrival_s = now + self._path.delay_s
+        self._arrival_s = max(self._arrival_s, arrival_s)
         self._clock.at(self._arrival_s, lambda _: self._deliver(sent.item))
         if self._queue:
             self._pump()
         else:
             self._bursts += 1
-            self.largest_burst_bytes, self._burst_bytes = max(self.largest_burst_bytes, self._burst_bytes), 0.0
-            self._grow()
+            self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
+            self._burst_bytes = 0.0
+            if not self._open:
+                self._grow()
             self._cruising = False
             if self.on_idle is not None:
                 self.on_idle()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew, Lanes
 from testbed.simulation.fiber import Fiber
 from testbed.simulation.host import Thread
+from testbed.simulation.mailbox import Handle, Mailbox
 from testbed.simulation.recorder import Recorder
 from testbed.simulation.tcp import Connection
 from testbed.simulation.waits import Waits
@@ -90,8 +90,8 @@ class SimulatedWorld:
         self._clock, self._waits, self._compute = clock, waits, compute
         self._recorder, self._step_deadline_s, self._find = recorder, step_deadline_s, find
         self._peers: dict[str, Peer] = {}
-        self._inbox: deque[Message] = deque()
-        self._receivers: deque[VirtualFuture[Message]] = deque()
+        self._mailbox = Mailbox(clock)
+        self.take_in = self._mailbox.put
         self.reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
         self._running: dict[Fiber, None] = {}
         self._tells_compute, self._tells_waits = recorder.keeps("compute"), recorder.keeps("wait")
@@ -245,30 +245,18 @@ class SimulatedWorld:
         """That peer is a new process: what was on its way to the one before is lost."""
         self._peers.pop(peer, None)
 
-    def take_in(self, message: Message, last: bool = False) -> None:
-        while self._receivers:
-            receiver = self._receivers.popleft()
-            if not receiver.done():
-                (receiver.set_last if last else receiver.set_result)(message)
-                return
-        self._inbox.append(message)
-
-    def receive(self, waiting_for: str, deadline_s: float | None = None) -> Awaitable[Message]:
-        arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
-        if self._inbox and not self._receivers:
-            arrival.set_result(self._inbox.popleft())
-            return arrival
-        self._receivers.append(arrival)
+    async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
+        arrival = self._mailbox.next()
         if deadline_s == math.inf:  # who waits like this has nothing to do, and holds nothing up: no named wait
-            return arrival
-        return self._arrives(arrival, waiting_for, deadline_s)
-
-    async def _arrives(self, arrival: VirtualFuture[Message], waiting_for: str, deadline_s: float | None) -> Message:
+            return await arrival
         try:
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:
             if not arrival.done():
-                self._receivers.remove(arrival)
+                self._mailbox.give_up(arrival)
+
+    def serve(self, handle: Handle) -> Awaitable[None]:
+        return self._mailbox.serve(handle)
 
     # ---- waits and tasks ----------------------------------------------------------------------------------------
 
@@ -335,9 +323,7 @@ class SimulatedWorld:
             if fiber is not self._clock.running:
                 fiber.close()
         self._running.clear()
-        missed = list(self._inbox)
-        self._inbox.clear()
-        for message in missed:
+        for message in self._mailbox.close():
             self.on_missed(message)
 
     # ---- computation --------------------------------------------------------------------------------------------
