@@ -11,7 +11,10 @@ fair queueing (Parekh & Gallager 1993): all flows of a class have one rate, so o
 from __future__ import annotations
 
 import functools
+import inspect
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from testbed.simulation import heap
@@ -198,14 +201,6 @@ def _unpacked(floats: Array, ints: Array) -> State:
     )  # fmt: skip
 
 
-def _flush_packed(now: float, n_dirty: int, width: int, floats: Array, ints: Array) -> float:
-    return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
-
-
-def _take_due_packed(now: float, floats: Array, ints: Array) -> int:
-    return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
-
-
 _CALLED: tuple[Callable[..., Any], ...] = (
     heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _link, _unlink, _seed,
     _solve, _unpacked, flush, take_due,
@@ -224,4 +219,22 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int]]:
 
     for helper in _CALLED:
         register_jitable(helper)
-    return numba.njit(cache=True)(_flush_packed), numba.njit(cache=True)(_take_due_packed)
+    sources = _fingerprint()
+
+    def flush_packed(now: float, n_dirty: int, width: int, floats: Array, ints: Array) -> float:
+        if sources < 0:  # never; but so it is part of what the compiled code is kept under
+            return INFINITE
+        return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
+
+    def take_due_packed(now: float, floats: Array, ints: Array) -> int:
+        if sources < 0:
+            return 0
+        return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
+
+    return numba.njit(cache=True)(flush_packed), numba.njit(cache=True)(take_due_packed)
+
+
+def _fingerprint() -> int:
+    """Of all that is compiled. numba looks at one file only to see whether what it has kept is still good."""
+    files = sorted({inspect.getfile(helper) for helper in (*_CALLED, State)})
+    return zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
