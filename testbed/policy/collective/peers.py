@@ -24,6 +24,7 @@ class GlooOptions:
         default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
     )
 
+
 MPI_ALGORITHMS = {
     "auto": "auto",
     "ring": "tsp_ring",

@@ -18,7 +18,7 @@ from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
 from testbed.run.distributed.meeting import LOOPBACK, told, whose
-from testbed.run.distributed.mpi.library import environment, load_mpi, start
+from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.run.distributed.mpi.pmi import ProcessManager
 from testbed.run.distributed.mpi.progress import Progress
 from testbed.run.distributed.sockets import Meter
@@ -33,6 +33,7 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     await _set_environment(world, plan, peers)
     limit_s = plan.timeouts.rendezvous_s
     await world.wait(progress.start(lambda: start(mpi)), "the start of MPI", limit_s)
+    forget_shared_memory()
     progress.idle = mpi.COMM_WORLD.Iprobe
     listeners = sockets.listening() - before
     if len(listeners) != 1:
@@ -50,6 +51,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     """Tells the MPI of this process which rank it is, and gives it a process manager for its start."""
 
     async def exchange(put: dict[str, str]) -> list[dict[str, str]]:
+        forget_shared_memory()
         return await told(peers, put)
 
     name = (await told(peers, f"testbed-{secrets.token_hex(8)}"))[0]
@@ -60,9 +62,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     address = plan.node(world.node).address or LOOPBACK
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
         del os.environ[variable]  # of an mpirun or a batch system that we are in
-    os.environ.update(
-        environment(peers.rank, peers.size, theirs.detach(), address, MPI_ALGORITHMS[options.algorithm])
-    )
+    os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, MPI_ALGORITHMS[options.algorithm]))
 
 
 def _connect(mpi: Any, progress: Progress) -> asyncio.Future[None]:

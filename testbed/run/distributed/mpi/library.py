@@ -45,8 +45,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _name(version: str) -> str:
-    device = re.search(r"^MPICH Device:\s*(.*)$", version, re.MULTILINE)
-    return " ".join(version.split("\n")[0].replace("\0", "").split()) + (f", {device[1]}" if device else "")
+    first, _, rest = version.replace("\0", "").partition("\n")
+    device = re.search(r"^MPICH Device:\s*(.*)$", rest, re.MULTILINE)
+    return " ".join(first.split()) + (f", {device[1]}" if device else "")
 
 
 def environment(rank: int, size: int, descriptor: int, address: str, algorithm: str) -> dict[str, str]:
@@ -80,11 +81,10 @@ def start(mpi: Any) -> None:
     if code:
         raise RunFailed(f"MPI_Init_thread has failed with code {code}")
     mpi.COMM_WORLD.Set_errhandler(mpi.ERRORS_RETURN)  # as Python's exceptions; else it ends the process
-    _forget_shared_memory()
 
 
-def _forget_shared_memory() -> None:
-    """MPICH makes a file for each rank of a machine, which stays behind when a process is killed. Nobody shares ours."""
+def forget_shared_memory() -> None:
+    """MPICH makes a file for ranks that share memory; it stays behind when a process is killed. Nobody shares ours."""
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             target = path.readlink()

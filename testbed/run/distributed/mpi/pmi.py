@@ -15,7 +15,7 @@ from testbed.errors import RunFailed
 Exchange = Callable[[dict[str, str]], Awaitable[list[dict[str, str]]]]
 """Gives all ranks what this one has put, and returns what each of them has, itself included."""
 
-KEY_BYTES, VALUE_BYTES = 64, 4096
+NAME_BYTES, KEY_BYTES, VALUE_BYTES = 256, 64, 4096
 MISSING = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 
 
@@ -23,7 +23,17 @@ class ProcessManager:
     """Answers one rank. ``name``: of the run's key-value space, the same for all its ranks and for no other run's."""
 
     def __init__(self, size: int, name: str, exchange: Exchange) -> None:
-        self._size, self._name, self._exchange = size, name, exchange
+        self._exchange = exchange
+        self._always = {
+            "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            "get_maxes": f"cmd=maxes rc=0 kvsname_max={NAME_BYTES} keylen_max={KEY_BYTES} vallen_max={VALUE_BYTES}",
+            "get_appnum": "cmd=appnum rc=0 appnum=0",
+            "get_universe_size": f"cmd=universe_size rc=0 size={size}",
+            "get_my_kvsname": f"cmd=my_kvsname rc=0 kvsname={name}",
+            "put": "cmd=put_result rc=0 msg=success",
+            "barrier_in": "cmd=barrier_out rc=0 msg=success",
+            "finalize": "cmd=finalize_ack rc=0",
+        }
         self._known: dict[str, str] = {}
         self._put: dict[str, str] = {}  # since the last barrier
 
@@ -37,30 +47,18 @@ class ProcessManager:
         """What MPICH is to read next."""
         asked = _fields(line)
         match asked.get("cmd"):
-            case "init":
-                return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
-            case "get_maxes":
-                return f"cmd=maxes rc=0 kvsname_max=256 keylen_max={KEY_BYTES} vallen_max={VALUE_BYTES}"
-            case "get_appnum":
-                return "cmd=appnum rc=0 appnum=0"
-            case "get_universe_size":
-                return f"cmd=universe_size rc=0 size={self._size}"
-            case "get_my_kvsname":
-                return f"cmd=my_kvsname rc=0 kvsname={self._name}"
             case "put":
                 self._put[_field(asked, "key", line)] = _field(asked, "value", line)
-                return "cmd=put_result rc=0 msg=success"
             case "get":
                 value = self._known.get(_field(asked, "key", line))
                 return MISSING if value is None else f"cmd=get_result rc=0 msg=success value={value}"
             case "barrier_in":
                 await self._barrier()
-                return "cmd=barrier_out rc=0 msg=success"
-            case "finalize":
-                return "cmd=finalize_ack rc=0"
             case "abort":
-                raise RunFailed(f"MPICH has given up ({line[:VALUE_BYTES]}); host.log has its own words")
-        raise RunFailed(f"MPICH asks its process manager for something unknown here: {line[:200]!r}")
+                raise RunFailed(f"MPICH has given up ({line[:200].strip()}); host.log has its own words")
+            case command if command not in self._always:
+                raise RunFailed(f"MPICH asks its process manager for something unknown here: {line[:200]!r}")
+        return self._always[asked["cmd"]]
 
     async def _barrier(self) -> None:
         put, self._put = self._put, {}
