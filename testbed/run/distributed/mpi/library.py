@@ -56,7 +56,7 @@ def environment(rank: int, size: int, descriptor: int, address: str, algorithm: 
         "PMI_FD": str(descriptor), "PMI_RANK": str(rank), "PMI_SIZE": str(size), "MPIR_CVAR_PMI_VERSION": "1",
         "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": interface_of(address),
         "MPIR_CVAR_NOLOCAL": "1",  # else ranks of one machine use its memory, and nothing crosses their links
-        # With one-sided operations, which nobody needs here, each send would wait for its receipt: a step of a round trip.
+        # With one-sided operations, which nobody needs here, each send would wait for its receipt: a round trip a step.
         "MPIR_CVAR_CH4_OFI_ENABLE_RMA": "0", "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": "0",
         "MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM": algorithm,
     }  # fmt: skip
