@@ -67,7 +67,7 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   pip install "${index[@]}" "$torch"
 fi
 say "installing the testbed and its Python packages"
-pip install -c constraints.txt -e '.[fast,dev]'
+pip install -c constraints.txt -e '.[fast,mpi,dev]'
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
 printf '%s' "$wanted" > "$stamp"

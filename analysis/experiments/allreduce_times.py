@@ -1,4 +1,4 @@
-"""All-reduce on equal emulated links, or on loopback: measured time against the α–β–γ cost, and against Gloo.
+"""All-reduce on equal emulated links, or on loopback: measured time against the α–β–γ cost, and against libraries.
 
     python -m analysis.experiments.allreduce_times --ranks 4,6,8 --out times.json
     python -m analysis.experiments.allreduce_times --ranks 4 --on local --sizes 1,10,40
@@ -6,7 +6,7 @@
 Emulated, each rank is a data centre of its own behind a link of ``--rate`` Mbit/s to one router, so that every message
 of the algorithms here has a path for itself; the one-way delay between two ranks is ``--delay`` ms. All ranks
 begin at the same moment of the one clock; the time is that until the last one has its sum, the least of
-``--repeats``. Gloo's all-reduce runs in the very same processes, between them.
+``--repeats``. The all-reduce of ``--libraries`` (Gloo's, MPICH's) runs in the very same processes, between them.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from testbed.policy.collective.schedule import Shape
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import gloo_group
+from testbed.run.distributed.group import GROUPS, Group
 from testbed.scenario.load import loads
 
 ALGORITHMS = ("ring", "butterfly", "recursive_doubling")
 FORMS = {"ring": ring_s, "butterfly": butterfly_s, "recursive_doubling": recursive_doubling_s}
 GOODPUT = 1448 / 1514  # of Ethernet frames that carry full TCP segments
 LAN_DELAY_S = 1e-4
+Call = Callable[[Tensor], Awaitable[object]]
 HEAD_START_S = 0.3  # from the agreement to the start
 DEADLINE_S = 900
 
@@ -87,6 +88,7 @@ class Settings:
     segments: int
     queue_ms: float
     control: str
+    libraries: tuple[str, ...]
 
     @property
     def link(self) -> Link:
@@ -126,15 +128,16 @@ def bench(plan: Plan, node: NodePlan, settings: Settings) -> AnyRole:
         await membership.join()
         names = [worker.name for worker in plan.with_role("worker")]
         peers = Collectives(world, mail, names, shape=Shape(len(names), segments=settings.segments))
-        group = await gloo_group(world, plan, peers)
+        groups = {name: await GROUPS[name](world, plan, peers) for name in settings.libraries}
 
-        async def gloo(tensor: Tensor) -> None:
-            await world.wait(group.start(tensor.clone()), "gloo")
+        def theirs(name: str, group: Group) -> Call:
+            return lambda tensor: world.wait(group.start(tensor.clone()), name)
 
-        def ours(name: str) -> Callable[[Tensor], Awaitable[object]]:
+        def ours(name: str) -> Call:
             return lambda tensor: peers.all_reduce(tensor, ALL_REDUCE[name])
 
-        calls = {**{name: ours(name) for name in settings.algorithms}, "gloo": gloo}
+        calls = {name: ours(name) for name in settings.algorithms}
+        calls |= {name: theirs(name, group) for name, group in groups.items()}
         for size in settings.sizes:
             tensor = torch.full((size // 4,), float(peers.rank))
             for name, call in calls.items():
@@ -225,7 +228,7 @@ def main() -> int:
     for ranks in options.ranks:
         settings = Settings(ranks, tuple(int(size * 1e6) for size in options.sizes), tuple(options.algorithms),
                             options.on, options.rate, options.delay, options.repeats, options.mac,
-                            options.segments, options.queue, options.control)  # fmt: skip
+                            options.segments, options.queue, options.control, options.libraries)  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             mine = measure(settings, Path(folder))
         rows += mine
@@ -268,6 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--segments", type=int, default=1, help="parts in which our own are pipelined")
     parser.add_argument("--queue", type=float, default=0, metavar="MS", help="of each link, as time to drain")
     parser.add_argument("--control", default="cubic", help="TCP's congestion control")
+    parser.add_argument("--libraries", type=lambda text: tuple(text.split(",")), default=("gloo",), help="gloo,mpi")
     parser.add_argument("--out", type=Path)
     return parser
 

@@ -19,6 +19,7 @@ from analysis.experiments.synchronisation import LIMIT_S, command
 from analysis.identity import series
 from analysis.load import Run, load_run
 from analysis.metrics import accuracy_curve, time_to_accuracy, wan_of_training
+from testbed.policy.collective.peers import LIBRARIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,7 @@ PARADIGMS: dict[str, tuple[str, ...]] = {
     "butterfly": allreduce("algorithm: butterfly"),
     "three-phase-ring": allreduce("algorithm: three_phase_ring"),
     "gloo": ("paradigm=gloo", AT_WORKERS),
+    "mpi": ("paradigm=mpi", AT_WORKERS),
     "hitopk": allreduce("algorithm: hitopk, density: 5 %"),
     "flat-topk": allreduce("algorithm: flat_topk, density: 5 %"),
     "dpsgd": gossip("algorithm: dpsgd, graph: exponential"),
@@ -53,8 +55,8 @@ PARADIGMS: dict[str, tuple[str, ...]] = {
 }
 LABELS = {
     "ps": "PS, one tier", "hips": "HiPS (two tiers)", "hips-bisparse": "HiPS, Bi-Sparse", "ring": "ring",
-    "butterfly": "butterfly", "three-phase-ring": "three-phase ring", "gloo": "Gloo", "hitopk": "HiTopKComm 5 %",
-    "flat-topk": "flat top-k 5 %", "dpsgd": "D-PSGD", "sgp": "SGP", "adpsgd": "AD-PSGD",
+    "butterfly": "butterfly", "three-phase-ring": "three-phase ring", "gloo": "Gloo", "mpi": "MPICH",
+    "hitopk": "HiTopKComm 5 %", "flat-topk": "flat top-k 5 %", "dpsgd": "D-PSGD", "sgp": "SGP", "adpsgd": "AD-PSGD",
 }  # fmt: skip
 
 
@@ -126,7 +128,7 @@ def main() -> int:
     chosen = parser.parse_args()
     names = [name for name in chosen.only.split(",") if name] or list(PARADIGMS)
     if chosen.on == "simulate":
-        names = [name for name in names if name != "gloo"]  # its sockets are its own
+        names = [name for name in names if name not in LIBRARIES]  # their sockets are their own
     runs = measure(chosen.out, chosen.on, names)
     frame = table(runs)
     frame.to_csv(chosen.out / f"paradigms-{chosen.on}.csv", index=False)

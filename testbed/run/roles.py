@@ -8,15 +8,13 @@ from functools import partial
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.collective.peers import LIBRARIES
 from testbed.realtime.node import AnyRole
-
-REAL_ONLY = ("gloo",)
-"""Paradigms whose sums are made by a library with sockets of its own."""
 
 
 def require_machine(plan: Plan) -> None:
     """Before anything starts. Raises ``CapabilityError`` when this machine cannot run the Plan."""
-    if plan.technique.paradigm.kind in REAL_ONLY:
+    if plan.technique.paradigm.kind in LIBRARIES:
         from testbed.run.distributed.role import require
 
         require(plan)
@@ -24,7 +22,7 @@ def require_machine(plan: Plan) -> None:
 
 def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, NodePlan], AnyRole]:
     """Makes the role of a node."""
-    if plan.technique.paradigm.kind not in REAL_ONLY:
+    if plan.technique.paradigm.kind not in LIBRARIES:
         return partial(make_role, files=files)
     from testbed.run.distributed.role import distributed_worker
 

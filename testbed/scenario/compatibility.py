@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.policy.collective import CODECS as ALL_REDUCE_CODECS
+from testbed.policy.collective.peers import LIBRARIES
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
@@ -207,20 +208,14 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused(
         ("codec",),
-        lambda scenario: scenario.paradigm.kind == "gloo" and scenario.codec.tier2.kind != "none",
-        "torch.distributed sums what workers hold, as it is",
+        lambda scenario: scenario.paradigm.kind in LIBRARIES and scenario.codec.tier2.kind != "none",
+        "a library sums what workers hold, as it is",
         "write 'codec: none'",
     ),
     Refused(
         ("paradigm",),
-        lambda scenario: scenario.paradigm.kind == "mpi",
-        "mpirun starts ranks of its own, outside the hosts of a run, and this release cannot make its workers ranks",
-        "write 'gloo' for the all-reduce of another library on the same hosts and links",
-    ),
-    Refused(
-        ("paradigm",),
-        lambda scenario: scenario.paradigm.kind == "gloo" and scenario.run.on == "simulate",
-        "torch.distributed moves its bytes over sockets of its own, which virtual time does not see",
+        lambda scenario: scenario.paradigm.kind in LIBRARIES and scenario.run.on == "simulate",
+        "a library moves its bytes over sockets of its own, which virtual time does not see",
         "run it 'on: emulate' or 'on: local', or simulate 'paradigm: {kind: allreduce, algorithm: ring}'",
     ),
     Refused(

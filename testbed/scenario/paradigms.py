@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from testbed.policy.collective import AllReduceOptions
-from testbed.policy.collective.peers import GlooOptions
+from testbed.policy.collective.peers import GlooOptions, MpiOptions
 from testbed.policy.gossip import GossipOptions
 
 
@@ -47,8 +47,8 @@ class Gloo(GlooOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Mpi:
-    """Known, so that it can be refused with the reason."""
+class Mpi(MpiOptions):
+    """No servers: gradients are summed by an MPI (MPICH), on the same hosts and links. Not simulated."""
 
     tiers: ClassVar[int] = 0
     virtual: ClassVar[bool] = False

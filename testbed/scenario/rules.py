@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 from pydantic_core import PydanticCustomError
 
+from testbed.policy.collective.peers import LIBRARIES
 from testbed.scenario.suggest import suggestion
 
 if TYPE_CHECKING:
@@ -240,8 +241,8 @@ def _uncovered(scenario: Scenario) -> Iterator[Found]:
     if scenario.order.kind == "dgt" and scenario.order.options()["channels"]:
         problem = "covers connections, and 'dgt' sends datagrams beside them"
         yield Found(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
-    if scenario.paradigm.kind == "gloo":
-        problem = "covers our own connections, and 'gloo' opens others"
+    if scenario.paradigm.kind in LIBRARIES:
+        problem = f"covers our own connections, and '{scenario.paradigm.kind}' opens others"
         yield Found(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
 
 

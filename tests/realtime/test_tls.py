@@ -177,7 +177,11 @@ def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "says"),
-    [(("order=dgt",), "sends datagrams beside"), (("paradigm=gloo", "run.on=local"), "'gloo' opens others")],
+    [
+        (("order=dgt",), "sends datagrams beside"),
+        (("paradigm=gloo", "run.on=local"), "'gloo' opens others"),
+        (("paradigm=mpi", "run.on=local"), "'mpi' opens others"),
+    ],
 )
 def test_what_it_would_not_cover_is_refused(overrides: tuple[str, ...], says: str) -> None:
     with pytest.raises(ScenarioError, match=says):

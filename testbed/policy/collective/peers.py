@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 GLOO_BACKENDS = ("gloo", "nccl")
 
@@ -22,3 +23,35 @@ class GlooOptions:
     bucket: int = field(
         default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
     )
+
+
+MPI_ALGORITHMS = {
+    "auto": "auto",
+    "ring": "tsp_ring",
+    "recursive_doubling": "sched_recursive_doubling",
+    "reduce_scatter_allgather": "sched_reduce_scatter_allgather",
+    "recursive_exchange": "tsp_recexch_single_buffer",
+    "tree": "tsp_tree",
+}
+"""What MPICH calls its algorithms (``MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpiOptions:
+    """Data-parallel training on an MPI: the same workers, hosts and links, MPICH's own sockets and all-reduce.
+
+    Everything but the sum of gradients is as with ``allreduce``. Its bytes are those that its own TCP connections have
+    carried (MPICH's headers included), as the kernel counts them.
+    """
+
+    backend: ClassVar[str] = "mpi"
+    algorithm: str = field(
+        default="auto", metadata={"help": "MPICH's own; auto: as it sees fit", "choices": tuple(MPI_ALGORITHMS)}
+    )
+    bucket: int = field(
+        default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
+    )
+
+
+LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
+"""Paradigms whose sums are made by a library with sockets of its own."""

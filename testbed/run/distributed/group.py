@@ -1,4 +1,4 @@
-"""torch.distributed's process groups, made for the training workers of a run, and awaited without blocking the loop."""
+"""Libraries' groups of the training workers of a run, awaited without blocking the loop: torch.distributed's, MPI's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-import msgspec
 import torch
 import torch.distributed
 from torch import Tensor
@@ -17,10 +16,11 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
-from testbed.run.distributed.sockets import Ends, Meter, Place
+from testbed.run.distributed.meeting import LOOPBACK, whose
+from testbed.run.distributed.mpi.group import mpi_group
+from testbed.run.distributed.sockets import Meter
 
 _LIBRARY: Any = torch.distributed  # its stubs leave out much of what it has
-LOOPBACK = "127.0.0.1"
 
 
 class Group(Protocol):
@@ -48,7 +48,7 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
         return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
-    return _Gloo(made, store, Meter(await _whose(peers, listener)))
+    return _Gloo(made, store, Meter(await whose(peers, listener)))
 
 
 async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
@@ -72,28 +72,6 @@ async def _store(plan: Plan, peers: Collectives) -> Any:
         await peers.broadcast(port + store.port)
         return store
     return await asyncio.to_thread(make, int(await peers.broadcast(port)), False)
-
-
-async def _whose(peers: Collectives, listener: Place) -> dict[Ends, str]:
-    """The worker at the other end of each of the library's connections. All tell all which ones they have made."""
-    listeners = [(str(host), int(port)) for host, port in await _told(peers, listener)]
-    made = sockets.to_listeners([place for rank, place in enumerate(listeners) if rank != peers.rank])
-    theirs = {ends: peers.ranks[listeners.index(ends[1])] for ends in made}
-    for name, others in zip(peers.ranks, await _told(peers, made), strict=True):
-        for mine, other in others:
-            if other == listener:
-                theirs[other, mine] = name
-    return theirs
-
-
-async def _told(peers: Collectives, what: Any) -> list[Any]:
-    """What every rank tells, by rank."""
-    text = torch.frombuffer(bytearray(msgspec.json.encode(what)), dtype=torch.uint8)
-    return [_tuples(msgspec.json.decode(bytes(part.tolist()))) for part in await peers.all_gather(text)]
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 @dataclass(slots=True)
@@ -143,4 +121,4 @@ def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
 
 
 Maker = Callable[[RealWorld, Plan, Collectives], Any]
-GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group}
+GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group, "mpi": mpi_group}

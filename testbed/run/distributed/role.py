@@ -16,15 +16,24 @@ from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
-from testbed.policy.collective.peers import GlooOptions
+from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed.group import GROUPS, Group
+from testbed.run.distributed.mpi.library import load_mpi
+
+
+def _options(plan: Plan) -> GlooOptions | MpiOptions:
+    paradigm = plan.technique.paradigm
+    return LIBRARIES[paradigm.kind](**paradigm.options)
 
 
 def require(plan: Plan) -> None:
     """Raises ``CapabilityError`` when this machine cannot run what the Plan asks for."""
-    if plan.technique.paradigm.options.get("backend") != "nccl":
+    backend = _options(plan).backend
+    if backend == "mpi":
+        load_mpi()
+    if backend != "nccl":
         return
     workers, there = sum(worker.trains for worker in plan.with_role("worker")), torch.cuda.device_count()
     if there < workers:
@@ -35,9 +44,8 @@ def require(plan: Plan) -> None:
 
 
 def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
-    """The role of ``node``, a worker of a run with paradigm ``gloo``."""
-    learner = make_learner(plan, node)
-    options = GlooOptions(**plan.technique.paradigm.options)
+    """The role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
+    learner, options = make_learner(plan, node), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
     async def make_sums(world: RealWorld, mail: CollectiveMail) -> Sequence[BucketSum]:

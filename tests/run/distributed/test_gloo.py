@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ import torch
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Choice, Plan
-from testbed.realtime.fleet import Fleet
 from testbed.run.distributed import role as role_module
-from testbed.run.distributed.role import distributed_worker, require
+from testbed.run.distributed.role import require
 from testbed.scenario.load import load
-from tests.engine.collectives.plans import role_of, run_plan, serverless_plan
+from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual
-from tests.realtime.processes import Processes
+from tests.run.distributed.runs import Forked, forked
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "paradigms" / "gloo.yaml"
 ROUNDS = 4
@@ -28,23 +25,6 @@ MODEL = Choice(kind="mlp", options={"hidden": 512})
 
 def gloo_plan(groups: list[int], **options: Any) -> Plan:
     return serverless_plan(groups, "gloo", options, iterations=ROUNDS, model=MODEL)
-
-
-@dataclass(frozen=True)
-class Forked:
-    """A run of real processes, as whose connections one process sees only its own."""
-
-    values: dict[str, list[torch.Tensor]]
-    events: dict[str, list[dict[str, Any]]]
-
-
-def forked(directory: Path, plan: Plan) -> Forked:
-    runs = Processes(directory)
-    programs = {node.name: role_of(plan, node, distributed_worker) for node in plan.nodes}
-    Fleet(plan, runs.launch(programs)).run()
-    names = [worker.name for worker in plan.with_role("worker")]
-    values = {name: pickle.loads((directory / f"{name.replace('/', '.')}.result").read_bytes()) for name in names}
-    return Forked(values, {name: runs.events(name) for name in names})
 
 
 @pytest.fixture(scope="module")

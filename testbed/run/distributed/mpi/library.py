@@ -1,0 +1,94 @@
+"""Which MPI is here, whether it can be ours, and how a worker becomes a rank of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import CapabilityError, RunFailed
+
+CURE = "install both with: .venv/bin/python -m pip install mpi4py mpich"
+_OVER_LIBFABRIC = re.compile(r"^MPICH Device:\s*ch4:.*\bofi\b", re.MULTILINE)
+_SIOCGIFADDR = 0x8915
+_THREAD_FUNNELED = 1  # the same in MPICH's ABI since 1.1, and in the standard's
+
+
+def load_mpi() -> Any:
+    """mpi4py's ``MPI``, not started. Raises ``CapabilityError`` unless it stands on an MPICH that we can start."""
+    os.environ.setdefault("UCX_HANDLE_ERRORS", "none")  # UCX, which may come with it, else takes signals as it loads
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the second when there is no MPI under it
+        raise CapabilityError(f"paradigm: mpi needs mpi4py and MPICH ({_first_line(error)}); {CURE}") from error
+    version = MPI.Get_library_version()
+    if not _OVER_LIBFABRIC.search(version):
+        raise CapabilityError(
+            f"paradigm: mpi needs MPICH over libfabric (ch4:ofi), and mpi4py has loaded {_name(version)!r}: others "
+            f"have their ranks started by an mpirun of their own, or use no plain TCP; {CURE}; if both are there, "
+            "MPI4PY_MPIABI=mpich chooses"
+        )
+    return MPI
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _name(version: str) -> str:
+    first, _, rest = version.replace("\0", "").partition("\n")
+    device = re.search(r"^MPICH Device:\s*(.*)$", rest, re.MULTILINE)
+    return " ".join(first.split()) + (f", {device[1]}" if device else "")
+
+
+def environment(rank: int, size: int, descriptor: int, address: str, algorithm: str) -> dict[str, str]:
+    """What MPICH reads as it starts: its process manager, and plain TCP between all ranks, over ``address`` alone."""
+    return {
+        "PMI_FD": str(descriptor), "PMI_RANK": str(rank), "PMI_SIZE": str(size), "MPIR_CVAR_PMI_VERSION": "1",
+        "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": interface_of(address),
+        "MPIR_CVAR_NOLOCAL": "1",  # else ranks of one machine use its memory, and nothing crosses their links
+        # With one-sided operations, which nobody needs here, each send would wait for its receipt: a round trip a step.
+        "MPIR_CVAR_CH4_OFI_ENABLE_RMA": "0", "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": "0",
+        "MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM": algorithm,
+    }  # fmt: skip
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                found = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(found[20:24]) == address:
+                    return name
+    raise RunFailed(f"no network interface here has the address {address}")
+
+
+def start(mpi: Any) -> None:
+    """``MPI_Init``, in the thread that is to make all of MPI's calls, with the environment set.
+
+    Not mpi4py's: that one holds the interpreter, in which the process manager runs that it waits for.
+    """
+    library, provided = ctypes.CDLL(mpi.__file__), ctypes.c_int()
+    code = library.MPI_Init_thread(None, None, _THREAD_FUNNELED, ctypes.byref(provided))
+    if code:
+        raise RunFailed(f"MPI_Init_thread has failed with code {code}")
+    mpi.COMM_WORLD.Set_errhandler(mpi.ERRORS_RETURN)  # as Python's exceptions; else it ends the process
+
+
+def forget_shared_memory() -> None:
+    """MPICH makes a file for ranks that share memory; it stays behind when a process is killed. Nobody shares ours."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = path.readlink()
+            if target.parent == Path("/dev/shm") and target.name.startswith("mpich_shm_"):
+                target.unlink()

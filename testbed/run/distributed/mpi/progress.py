@@ -1,0 +1,119 @@
+"""The thread that makes all of a worker's calls of MPI. MPI moves bytes only while it is called.
+
+MPICH's own waiting keeps a core busy, of which many workers share few; here the thread sleeps until something has come
+in on MPI's connections, or until a little time has passed, in which its full send buffers may have drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.errors import RunFailed
+
+GAP_S = 1e-4  # at least, as what has come in may be for a later operation, and stay there
+BUSY_MS = 2  # at most between two calls of MPI while an operation is under way
+IDLE_MS = 50  # and while none is: what others still wait for may be held by us
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``begin`` is called in the thread. It returns a request (``Test``), or None when there is nothing to wait for."""
+
+    begin: Callable[[], Any]
+    done: asyncio.Future[None]
+
+
+class Progress:
+    """Made inside the event loop; ends with the process. ``idle``, once given, is called while nothing is under way."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.idle: Callable[[], object] = lambda: None
+        self._new: deque[Job] = deque()
+        self._running: list[tuple[Job, Any]] = []
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._busy, self._awaiting_jobs = select.poll(), select.poll()
+        for poll in (self._busy, self._awaiting_jobs):
+            poll.register(self._wake, select.POLLIN)
+        threading.Thread(target=self._run, name="mpi", daemon=True).start()
+
+    def start(self, begin: Callable[[], Any]) -> asyncio.Future[None]:
+        """Begin after all that were started before; the future is done when it is."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._new.append(Job(begin, done))
+        os.eventfd_write(self._wake, 1)
+        return done
+
+    def listen_to(self, descriptors: Iterable[int]) -> None:
+        """While something is under way, call MPI when data come in on these. To be called while nothing is."""
+        for descriptor in descriptors:
+            self._busy.register(descriptor, select.POLLIN | select.POLLRDHUP)
+
+    def _run(self) -> None:
+        pause_ms = IDLE_MS
+        while True:
+            self._sleep(pause_ms)
+            while self._new:
+                self._begin(self._new.popleft())
+            self._look()
+            pause_ms = BUSY_MS if self._running else min(IDLE_MS, 2 * pause_ms)
+
+    def _sleep(self, at_most_ms: int) -> None:
+        if self._running:
+            time.sleep(GAP_S)
+            for descriptor, what in self._busy.poll(at_most_ms):
+                if what != select.POLLIN:
+                    self._busy.unregister(descriptor)  # closed by the other end: it would wake us forever
+        else:
+            self._awaiting_jobs.poll(at_most_ms)
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def _begin(self, job: Job) -> None:
+        try:
+            request = job.begin()
+        except Exception as error:
+            self._end(job, error)
+            return
+        if request is None:
+            self._end(job)
+        else:
+            self._running.append((job, request))
+
+    def _look(self) -> None:
+        if not self._running:
+            with suppress(Exception):  # whoever waits for something is told what is wrong
+                self.idle()
+        self._running = [(job, request) for job, request in self._running if not self._ended(job, request)]
+
+    def _ended(self, job: Job, request: Any) -> bool:
+        try:
+            if not request.Test():
+                return False
+        except Exception as error:
+            self._end(job, error)
+        else:
+            self._end(job)
+        return True
+
+    def _end(self, job: Job, error: Exception | None = None) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and with it all who wait
+            self._loop.call_soon_threadsafe(_settle, job.done, error)
+
+
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error if isinstance(error, RunFailed) else RunFailed(f"MPI: {error}"))
