@@ -109,23 +109,28 @@ def write_table(points: Sequence[Point], path: Path) -> None:
 
 
 def error_map(points: Sequence[Point], path: Path) -> None:
+    """Draws ``error_figure`` into a file."""
+    error_figure(points).savefig(path, dpi=150)
+
+
+def error_figure(points: Sequence[Point]) -> Figure:
     """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
     techniques = list(dict.fromkeys(point.technique for point in points))
     columns = min(3, len(techniques))
     rows = -(-len(techniques) // columns)
     figure = Figure(figsize=(1.2 + 2.9 * columns, 0.9 + 2.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flat
-    for axis, technique in zip(axes, techniques, strict=False):
-        image = _panel(axis, [point for point in points if point.technique == technique], technique)
-    for axis in list(axes)[len(techniques) :]:
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    rates, delays = sorted({point.rate_bps for point in points}), sorted({point.delay_s for point in points})
+    for axis, technique in zip(panels, techniques, strict=False):
+        image = _panel(axis, [point for point in points if point.technique == technique], rates, delays)
+        axis.set_title(technique)
+    for axis in panels[len(techniques) :]:
         axis.set_visible(False)
-    figure.colorbar(image, ax=figure.axes, label="simulated against emulated round (%)", shrink=0.8)
-    figure.savefig(path, dpi=150)
+    figure.colorbar(image, ax=panels, label="simulated against emulated round (%)", shrink=0.8)
+    return figure
 
 
-def _panel(axis: Axes, points: Sequence[Point], title: str) -> AxesImage:
-    rates = sorted({point.rate_bps for point in points})
-    delays = sorted({point.delay_s for point in points})
+def _panel(axis: Axes, points: Sequence[Point], rates: list[float], delays: list[float]) -> AxesImage:
     values = np.full((len(delays), len(rates)), np.nan)
     for point in points:
         place = delays.index(point.delay_s), rates.index(point.rate_bps)
@@ -137,5 +142,4 @@ def _panel(axis: Axes, points: Sequence[Point], title: str) -> AxesImage:
     axis.set_yticks(range(len(delays)), [f"{delay * 1e3:g}" for delay in delays])
     axis.set_xlabel("rate (Mbit/s)")
     axis.set_ylabel("one-way delay (ms)")
-    axis.set_title(title)
     return image

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.validation import Point, error_map, products_of, ranking, verdict, write_table
+from analysis.validation import Point, error_figure, error_map, products_of, ranking, verdict, write_table
 from testbed.errors import ScenarioError
 
 
@@ -64,3 +64,12 @@ def test_table_and_map_are_written(tmp_path: Path) -> None:
     rows = list(csv.DictReader((tmp_path / "errors.csv").open()))
     assert [float(row["error"]) for row in rows] == pytest.approx([0.1, -0.2, 0.0, 0.05])
     assert (tmp_path / "map.png").stat().st_size > 5000
+
+
+def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
+    four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
+    figure = error_figure([*four, Point("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
+    shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
+    assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
+    assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"
+    assert len({tuple(label.get_text() for label in axes.get_xticklabels()) for axes in shown}) == 1
