@@ -46,7 +46,8 @@ from testbed.policy.collective.schedule import Shape
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import GROUPS, Group
+from testbed.run.distributed.group import Group
+from testbed.run.distributed.role import GROUPS
 from testbed.scenario.load import loads
 
 ALGORITHMS = ("ring", "butterfly", "recursive_doubling")

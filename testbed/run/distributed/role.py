@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,8 +19,13 @@ from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import GROUPS, Group
+from testbed.run.distributed.group import Group
+from testbed.run.distributed.mpi.group import mpi_group
 from testbed.run.distributed.mpi.library import load_mpi
+from testbed.run.distributed.torch_group import gloo_group, nccl_group
+
+Maker = Callable[[RealWorld, Plan, Collectives], Awaitable[Group]]
+GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group, "mpi": mpi_group}
 
 
 def _options(plan: Plan) -> GlooOptions | MpiOptions:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -17,14 +17,12 @@ from testbed.plan.model import Plan
 from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
+from testbed.run.distributed.group import Group
 from testbed.run.distributed.meeting import LOOPBACK, told, whose
 from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.run.distributed.mpi.pmi import ProcessManager
 from testbed.run.distributed.mpi.progress import Progress
 from testbed.run.distributed.sockets import Meter
-
-if TYPE_CHECKING:
-    from testbed.run.distributed.group import Group
 
 
 async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:

@@ -1,0 +1,110 @@
+"""torch.distributed's process groups, made for the training workers of a run, and awaited without blocking the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.plan.model import Plan
+from testbed.realtime.world import RealWorld
+from testbed.run.distributed import sockets
+from testbed.run.distributed.group import Group
+from testbed.run.distributed.meeting import LOOPBACK, whose
+from testbed.run.distributed.sockets import Meter
+
+_LIBRARY: Any = torch.distributed  # its stubs leave out much of what it has
+
+
+async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+    """Gloo, over TCP between the workers' own addresses, connected from each to each."""
+    address = plan.node(world.node).address or LOOPBACK
+    before = sockets.listening()
+    device = _LIBRARY.ProcessGroupGloo.create_device(hostname=address)
+    (listener,) = sockets.listening() - before
+    store = await _store(plan, peers)
+    timeout = timedelta(seconds=plan.timeouts.step_deadline_s)
+
+    def make() -> Any:
+        options = _LIBRARY.ProcessGroupGloo._Options()
+        options._devices, options._threads, options._timeout = [device], 2, timeout
+        return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
+
+    made = await asyncio.to_thread(make)
+    return _Gloo(made, store, Meter(await whose(peers, listener)))
+
+
+async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+    """NCCL, one GPU per worker, by rank."""
+    store, device = await _store(plan, peers), torch.device("cuda", peers.rank)
+    make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
+    return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size, options), store, device)
+
+
+async def _store(plan: Plan, peers: Collectives) -> Any:
+    """Where ranks find each other: at the first worker, on a port that the kernel chooses and our messages tell."""
+    host = plan.node(peers.ranks[0]).address or LOOPBACK
+    timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
+
+    def make(port: int, first: bool) -> Any:
+        return _LIBRARY.TCPStore(host, port, peers.size, first, timeout=timeout, wait_for_workers=False)
+
+    port = torch.zeros(1, dtype=torch.int64)
+    if peers.rank == 0:
+        store = await asyncio.to_thread(make, 0, True)
+        await peers.broadcast(port + store.port)
+        return store
+    return await asyncio.to_thread(make, int(await peers.broadcast(port)), False)
+
+
+@dataclass(slots=True)
+class _Gloo:
+    group: Any
+    store: Any  # kept, as the group uses it
+    meter: Meter
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+        future = self.group.allreduce([tensor]).get_future()
+        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(_settle, done, ended.wait))
+        return done
+
+    def received_bytes(self) -> dict[str, int]:
+        return self.meter.since_last()
+
+
+@dataclass(slots=True)
+class _Nccl:
+    group: Any
+    store: Any
+    device: torch.device
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        there = tensor.to(self.device)
+        work = self.group.allreduce([there])
+        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, tensor, there)
+
+    def _finish(self, work: Any, tensor: Tensor, there: Tensor) -> None:
+        work.wait()
+        tensor.copy_(there)  # waits for the GPU
+
+    def received_bytes(self) -> dict[str, int]:
+        return {}  # between GPUs of one machine nothing goes over sockets
+
+
+def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
+    if done.done():
+        return
+    try:
+        result()
+    except RuntimeError as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
