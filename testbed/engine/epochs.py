@@ -34,6 +34,8 @@ class Epochs:
 
         ``well``: it goes in good order, and waits to hear that it may, as does whoever goes with it.
         """
+        if node in self._waiting:
+            self._waiting.remove(node)  # or it would be told to begin when it is another process of that name
         if node in self.gone or node not in self._nodes:
             return []
         heir = self._heir(node)

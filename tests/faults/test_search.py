@@ -45,6 +45,11 @@ FOUND = (
         ("kind: kill, node: east/worker1, at: 858 ms, for: 126 ms",
          "kind: delay, link: hub<>east, at: 256 ms, for: 705 ms, delay: 200 ms"), exact=True, replicas=1,
     ),
+    Case(  # it died while it waited for its server to be back, and its successor was let in twice
+        ("sync=diloco", "optimizer.at=worker", "sync.h=2"), "continue", 0,
+        ("kind: leave, data_center: east, at: 128 ms", "kind: join, node: east/worker1, at: 315 ms",
+         "kind: kill, data_center: east, at: 508 ms, for: 666 ms"), exact=True,
+    ),
     Case(  # a server had joined whose only worker died before it was there: it held nothing, and gave that a hash
         (TWO_KEYS,), "continue", 0,
         ("kind: join, node: west/worker0, at: 886 ms", "kind: kill, node: west/worker0, at: 911 ms, for: 630 ms"),
