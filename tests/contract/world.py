@@ -19,13 +19,14 @@ from testbed.errors import RunFailed, WaitTimeout
 from testbed.messages import Kind, Message, overhead_bytes
 from testbed.world import Work, World
 from tests.contract.programs import Program, RunWorlds, idle, receiving, sending
+from tests.contract.serving import ServeContract
 from tests.contract.tiny import NEIGHBOUR, REMOTE, STEP_TIME_S, WORKER
 
 # The real clock and the real timers may disagree by this much.
 TICK_S = 0.002
 
 
-class WorldContract:
+class WorldContract(ServeContract):
     """Inherit this, and give the fixture ``run_worlds``."""
 
     # ---- the clock ----------------------------------------------------------------------------------------------
@@ -210,39 +211,6 @@ class WorldContract:
             await world.send(REMOTE, Message(Kind.PUSH, key=5))
 
         assert run_worlds({WORKER: sender, REMOTE: receiver})[REMOTE] == 5
-
-    def test_who_serves_is_handed_everything_in_order_until_it_says_no(self, run_worlds: RunWorlds) -> None:
-        async def server(world: World) -> tuple[list[int], int]:
-            keys: list[int] = []
-
-            def handle(message: Message) -> bool:
-                keys.append(message.key)
-                return message.key < 5
-
-            await world.sleep(0.05)  # some have come by now
-            await world.serve(handle)
-            return keys, (await world.receive("the one after the end")).key
-
-        async def sender(world: World) -> None:
-            for key in range(7):
-                await world.send(REMOTE, Message(Kind.PUSH, key=key))
-                await world.sleep(0.02 if key > 2 else 0.0)
-
-        assert run_worlds({WORKER: sender, REMOTE: server})[REMOTE] == ([0, 1, 2, 3, 4, 5], 6)
-
-    def test_what_a_handler_raises_is_raised_to_who_serves(self, run_worlds: RunWorlds) -> None:
-        async def server(world: World) -> str:
-            def handle(message: Message) -> bool:
-                raise ValueError(f"cannot take {message.key}")
-
-            with pytest.raises(ValueError, match="cannot take 3") as caught:
-                await world.serve(handle)
-            return str(caught.value)
-
-        async def sender(world: World) -> None:
-            await world.send(REMOTE, Message(Kind.PUSH, key=3))
-
-        assert run_worlds({WORKER: sender, REMOTE: server})[REMOTE] == "cannot take 3"
 
     def test_wait_ends_at_its_deadline_and_the_future_lives_on(self, run_worlds: RunWorlds) -> None:
         async def program(world: World) -> int:
