@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -28,13 +27,6 @@ def prepare(
     """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=datetime.now(UTC))
     return record.prepare(path, plan, record.Texts(scenario, resolved, about), again)
-
-
-def add_capabilities(run: RunDirectory, capabilities: Mapping[str, Any]) -> None:
-    """Record what the probe found and the back end chose, as soon as that is known."""
-    about = json.loads(run.file("manifest.json").read_text())
-    about["capabilities"].update(capabilities)
-    atomic.write_json(run.file("manifest.json"), about)
 
 
 def finish(

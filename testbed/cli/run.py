@@ -116,10 +116,9 @@ def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outc
 
 
 def _take(event: Mapping[str, Any], display: Display, run: RunDirectory) -> None:
-    from testbed.cli.finish import add_capabilities
+    from testbed.run.record import add_capabilities
 
-    if event["kind"] == "capabilities":
-        add_capabilities(run, {key: value for key, value in event.items() if key not in ("kind", "t")})
+    add_capabilities(run, event)
     display.show(event)
 
 

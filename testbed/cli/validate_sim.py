@@ -1,22 +1,26 @@
 """Hold the simulator against the emulation: every technique at every rate and delay in both worlds.
 
 Prints the error of the mean round at each point, the median, the 95th percentile and the worst, and how far the order
-of the techniques agrees (Kendall's tau); writes errors.csv and error-map.png. Runs that are there are not run again.
+of the techniques agrees (Kendall's tau); writes errors.csv and error-map.png. Both worlds are sweeps, in directories of
+their own: what has been run is not run again, so a grid may be interrupted, and grow.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.validation import Point, Verdict
+    from testbed.run.sweep import Job
+    from testbed.run.sweep_points import Point as SweepPoint
+
+    Result = dict[str, Any]
 
 HELP = "hold the simulator against the emulation over a grid of rates, delays and techniques"
 _DONE = ("done", "degraded")
@@ -28,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delays", default="2 ms,20 ms,100 ms", help="one way, of all links; default: %(default)s")
     parser.add_argument("--technique", action="append", default=[], metavar="NAME:PATH=VALUE[;…]",
                         help="a technique and what it sets; may be repeated; default: the scenario's own")  # fmt: skip
+    parser.add_argument("--techniques", type=Path, metavar="FILE",
+                        help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
     parser.add_argument("--iterations", type=int, default=30, help="rounds of each run; default: %(default)s")
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
@@ -38,19 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @dataclass(frozen=True, slots=True)
 class _Place:
     technique: str
-    settings: tuple[str, ...]
     rate: str
     delay: str
-
-    @property
-    def name(self) -> str:
-        return "-".join((self.technique, *(part.replace(" ", "").replace("/", "") for part in (self.rate, self.delay))))
+    settings: Mapping[str, str]
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from analysis.validation import error_map, verdict, write_table
 
-    points = [point for place in _places(arguments) if (point := _point(arguments, place)) is not None]
+    points = _points(arguments)
     found = verdict(points)
     write_table(points, arguments.out / "errors.csv")
     error_map(points, arguments.out / "error-map.png")
@@ -62,51 +64,68 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _places(arguments: argparse.Namespace) -> Iterator[_Place]:
-    for text in arguments.technique or ["scenario:"]:
-        name, _, settings = text.partition(":")
-        own = tuple(part.strip() for part in settings.split(";") if part.strip())
-        for rate in arguments.rates.split(","):
-            for delay in arguments.delays.split(","):
-                yield _Place(name, own, rate.strip(), delay.strip())
+def _points(arguments: argparse.Namespace) -> list[Point]:
+    """Every place in both worlds; one where a run has failed is left out, and standard error says why."""
+    places = _places(arguments)
+    emulated = _results(arguments, places, "emulate")
+    simulated = _results(arguments, places, "simulate")
+    found = zip(places, emulated, simulated, strict=True)
+    return [_point(place, real, virtual) for place, real, virtual in found if real and virtual]
 
 
-def _point(arguments: argparse.Namespace, place: _Place) -> Point | None:
-    """Both runs of a point; ``None``, and why on standard error, where one has failed."""
+def _places(arguments: argparse.Namespace) -> list[_Place]:
+    from testbed.scenario import techniques
+
+    rounds = str(arguments.iterations)
+    fixed = {"links[*].rate_trace": "null", "training.iterations": rounds, "training.target_accuracy": "null",
+             "training.evaluate_every": rounds}  # fmt: skip
+    common = techniques.settings_of(arguments.set)
+    named = techniques.read_techniques(arguments.techniques) if arguments.techniques else {}
+    named |= techniques.from_texts(arguments.technique)
+    return [
+        _Place(name, rate, delay, {**fixed, "links[*].rate": rate, "links[*].delay": delay, **common, **own})
+        for rate in map(str.strip, arguments.rates.split(","))
+        for delay in map(str.strip, arguments.delays.split(","))
+        for name, own in (named or {"scenario": {}}).items()
+    ]
+
+
+def _results(arguments: argparse.Namespace, places: list[_Place], world: str) -> list[Result | None]:
+    """The result of each place in one world. What has been run before, by the same code, is not run again."""
+    from testbed.cli.sweep_progress import progress
+    from testbed.run import sweep
+    from testbed.run.sweep_points import points_of
+    from testbed.scenario.sweep import Axis, Sweep
+
+    host = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
+    wanted = [Sweep(tuple(Axis((path,), ((value,),)) for path, value in {**place.settings, **host}.items()))
+              for place in places]  # fmt: skip
+    points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
+    job = sweep.Job(directory=arguments.out / world, scenario=arguments.scenario, sweep=Sweep(), points=points,
+                    jobs=sweep.default_jobs(points))  # fmt: skip
+    with progress(job, quiet=arguments.json) as shown:
+        rows = sweep.execute(job, shown.take)
+    return [_result(job, *each) for each in zip(places, points, rows, strict=True)]
+
+
+def _result(job: Job, place: _Place, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
+    if row["status"] in _DONE and row["iteration_time_s"]:
+        result: Result = json.loads((job.path(point) / "result.json").read_text())
+        return result
+    told = (row["message"].splitlines() or ["no round was completed"])[0]
+    where = f"{place.technique}, {place.rate}, {place.delay}"
+    print(f"{where}: {row['status']}: {told} ({job.path(point)})", file=sys.stderr)
+    return None
+
+
+def _point(place: _Place, emulated: Result, simulated: Result) -> Point:
     from analysis.validation import Point, products_of
     from testbed.units import parse_duration, parse_rate
 
-    emulated = _run(arguments, place, "emulate", ())
-    simulated = emulated and _run(arguments, place, "simulate", (arguments.host,) if arguments.host else ())
-    if not emulated or not simulated:
-        return None
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
     times = emulated["iteration_time_s"], simulated["iteration_time_s"]
     caveat = "; ".join(emulated["fidelity"]["warnings"]) if emulated["fidelity"]["status"] != "ok" else ""
     return Point(place.technique, rate_bps, delay_s, *times, products_of(emulated, rate_bps, delay_s), caveat)
-
-
-def _run(arguments: argparse.Namespace, place: _Place, world: str, host: tuple[str, ...]) -> dict[str, Any] | None:
-    """The result of one run, made by the same command that a person would use."""
-    path = arguments.out / f"{world}-{place.name}"
-    settings = [
-        "links[*].rate_trace=null", f"links[*].rate={place.rate}", f"links[*].delay={place.delay}",
-        f"training.iterations={arguments.iterations}", "training.target_accuracy=null",
-        f"training.evaluate_every={arguments.iterations}", *place.settings, *arguments.set,
-        *(f"simulation.host={value}" for value in host),
-    ]  # fmt: skip
-    command = [sys.executable, "-m", "testbed.cli.main", "run", str(arguments.scenario), "--on", world,
-               "--out", str(path), "--again", "--quiet"]  # fmt: skip
-    told = path / "validation.json"
-    if not (told.is_file() and json.loads(told.read_text()) == settings):
-        chosen = [part for setting in settings for part in ("--set", setting)]
-        ran = subprocess.run([*command, *chosen], capture_output=True, text=True, check=False)
-        if ran.returncode:
-            print(f"{path.name}: {(ran.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
-            return None
-        told.write_text(json.dumps(settings))
-    result: dict[str, Any] = json.loads((path / "result.json").read_text())
-    return result if result["status"] in _DONE and result["iteration_time_s"] else None
 
 
 def _print(points: list[Point], found: Verdict, out: Path) -> None:

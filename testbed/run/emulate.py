@@ -27,7 +27,7 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
 
     capabilities = probe()
     capabilities.require_emulation()
-    tell({"kind": "capabilities", **capabilities.to_dict()})
+    tell({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
     log = EventLog(directory / "events", "network")
     begin_s = time.monotonic()
 

@@ -38,6 +38,14 @@ def prepare(path: Path, plan: Plan, texts: Texts, again: bool = False) -> RunDir
     return run
 
 
+def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
+    """If the host tells what it found the machine to be capable of, that is part of the manifest, from then on."""
+    if event["kind"] == "capabilities":
+        about = json.loads(run.file("manifest.json").read_text())
+        about["capabilities"].update({key: value for key, value in event.items() if key not in ("kind", "t")})
+        atomic.write_json(run.file("manifest.json"), about)
+
+
 def conclude(run: RunDirectory, plan: Plan, outcome: Outcome, started: str, duration_s: float) -> dict[str, Any]:
     """Tables, fidelity report and result, each appearing whole, in the order of dependence; returns the result.
 

@@ -22,7 +22,7 @@ from typing import Any
 from testbed.errors import ScenarioError
 from testbed.results.rundir import AlreadyDone, RunDirectory
 from testbed.run import session
-from testbed.run.record import Texts, conclude, prepare
+from testbed.run.record import Texts, add_capabilities, conclude, prepare
 from testbed.run.session import Outcome
 from testbed.run.sweep_points import Point
 
@@ -131,7 +131,7 @@ def _attempt(point: Point, run: RunDirectory) -> Outcome:
         from testbed.run.host import attempt
 
         return attempt(point.plan, run.path, lambda event: None)
-    return session.run(point.plan, run.path, lambda event: None)
+    return session.run(point.plan, run.path, lambda event: add_capabilities(run, event))
 
 
 def warm_up(points: Iterable[Point]) -> None:

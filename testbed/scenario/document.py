@@ -104,6 +104,15 @@ def plain(node: Node) -> Any:
     return node
 
 
+def flow(node: Node) -> str:
+    """The node as YAML on one line, as an override takes it."""
+    if isinstance(node, Scalar):
+        return '"' + node.text.replace("\\", "\\\\").replace('"', '\\"') + '"' if node.quoted else node.text
+    if isinstance(node, Sequence):
+        return "[" + ", ".join(map(flow, node.items)) + "]"
+    return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in node.entries.items()) + "}"
+
+
 def _events(text: str) -> Iterator[Any]:
     yaml = YAML(typ="safe", pure=True)
     yaml.version = (1, 2)

@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.document import MAX_BYTES, Mapping, Node, Scalar, parse
+from testbed.scenario.document import MAX_BYTES, Mapping, Node, Scalar, flow, parse
 from testbed.scenario.document import Sequence as Items
 
 MAX_POINTS = 100_000
@@ -110,7 +110,7 @@ def _section(node: Node) -> Sweep:
 def _seeds(node: Node | None) -> int | tuple[int, ...] | None:
     if node is None:
         return None
-    texts = [_flow(item) for item in node.items] if isinstance(node, Items) else [_flow(node)]
+    texts = [flow(item) for item in node.items] if isinstance(node, Items) else [flow(node)]
     if not texts or not all(text.isdecimal() for text in texts):
         raise ScenarioError(f"{node.where}: sweep.seeds: expected a number of seeds, or a list of seeds")
     return tuple(map(int, texts)) if isinstance(node, Items) else int(texts[0])
@@ -124,7 +124,7 @@ def _lists(node: Node | None, key: str) -> dict[str, list[str]]:
     for path, values in node.entries.items():
         if not isinstance(values, Items) or not values.items:
             raise ScenarioError(f"{node.keys[path]}: sweep.{key}.{path}: expected a list of values")
-    return {path: [_flow(item) for item in values.items] for path, values in node.entries.items()}  # type: ignore[union-attr]
+    return {path: [flow(item) for item in values.items] for path, values in node.entries.items()}  # type: ignore[union-attr]
 
 
 def _zip(lists: dict[str, list[str]], place: str) -> list[Axis]:
@@ -171,12 +171,3 @@ def split_values(text: str) -> list[str]:
         else:
             pieces[-1] += letter
     return [piece.strip() for piece in pieces]
-
-
-def _flow(node: Node) -> str:
-    """The node as YAML on one line, as an override takes it."""
-    if isinstance(node, Scalar):
-        return '"' + node.text.replace("\\", "\\\\").replace('"', '\\"') + '"' if node.quoted else node.text
-    if isinstance(node, Items):
-        return "[" + ", ".join(map(_flow, node.items)) + "]"
-    return "{" + ", ".join(f"{key}: {_flow(value)}" for key, value in node.entries.items()) + "}"

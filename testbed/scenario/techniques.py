@@ -1,0 +1,52 @@
+"""Named techniques, each by the settings that make it: from a file, or from the command line.
+
+In YAML, the name and what it sets, as overrides (paths with dots, values as in a scenario)::
+
+    fsa: {sync: fsa}
+    hfa: {sync: {kind: hfa, k1: 2, k2: 2}, optimizer.at: worker}
+
+On the command line: ``NAME:PATH=VALUE;PATH=VALUE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.errors import ScenarioError
+from testbed.scenario.document import MAX_BYTES, Mapping, flow, parse
+
+Techniques = dict[str, dict[str, str]]
+
+
+def read_techniques(path: Path) -> Techniques:
+    """All techniques of a file, in its order. Raises ``ScenarioError``."""
+    try:
+        text = path.read_bytes()[: MAX_BYTES + 1]
+    except OSError as error:
+        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    root = parse(text, str(path))
+    if not isinstance(root, Mapping) or not root.entries:
+        raise ScenarioError(f"{path}: expected a mapping, each line NAME: {{path: value, …}}")
+    found: Techniques = {}
+    for name, settings in root.entries.items():
+        if not isinstance(settings, Mapping):
+            raise ScenarioError(f"{root.keys[name]}: {name}: expected {{path: value, …}}")
+        found[name] = {setting: flow(value) for setting, value in settings.entries.items()}
+    return found
+
+
+def from_texts(texts: Sequence[str]) -> Techniques:
+    """From ``NAME:PATH=VALUE;…``. Raises ``ScenarioError``."""
+    return {text.partition(":")[0].strip(): settings_of(text.partition(":")[2].split(";")) for text in texts}
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, str]:
+    """From ``PATH=VALUE`` each; empty ones are left out. Raises ``ScenarioError``."""
+    found = {}
+    for text in filter(None, map(str.strip, texts)):
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise ScenarioError(f"{text}: not a setting (write path=value)")
+        found[path.strip()] = value.strip()
+    return found
