@@ -47,7 +47,7 @@ from testbed.policy.collective.ring import ring
 from testbed.scenario.load import loads
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions, simulate
-from testbed.simulation.tcp import TcpModel
+from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Future, Role, Work, World
 
 RATES_GBPS = tuple(10 ** (-1 + 4 * place / 49) for place in range(50))  # the paper's

@@ -11,7 +11,8 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import Paths, WanLink, changes_from
 from testbed.simulation.recorder import Log, Progress
-from testbed.simulation.tcp import Connection, TcpModel
+from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import doubts
 
 _PAUSED_BYTES_PER_S = 1e-6  # of a link that is down: flows wait, and go on where they were

@@ -35,7 +35,8 @@ from testbed.simulation.monitor import Links, Status
 from testbed.simulation.news import News
 from testbed.simulation.paths import Paths, SitePath
 from testbed.simulation.recorder import BRIEF, Progress, Recorder
-from testbed.simulation.tcp import Connection, Crowd, TcpModel
+from testbed.simulation.tcp import Connection, Crowd
+from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.world import Peer, SimulatedWorld
 from testbed.world import Role

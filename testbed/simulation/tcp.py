@@ -11,9 +11,8 @@ window          kept per connection; after a round that sent d bytes it is max(W
                 the window grows by what is sent
 overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT + queue), not below C·RTT. Of an unpaced
                 burst after idle, no more than queue / (1 - C/access rate) passes in the first round
-pacing          BBR, until it has seen the path full, sends a burst of B at g = 2/ln 2 times the best rate it has seen,
-                B/(RTT + T) if the last one took T to send: T = RTT/(g - 1), so r ≤ (g - 1)·W/2 per RTT (Cardwell et
-                al. 2016; who has nothing more to send never leaves STARTUP)
+pacing          BBR, until it has seen the path full, sends at g = 2/ln 2 times the best rate it has seen, in trains
+                of packets (``pacing``; Cardwell et al. 2016; who has nothing more to send never leaves STARTUP)
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
 LAN             inside a data centre, up to a round trip of 1 ms, there are no windows: they open within some ms, once
 set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
@@ -39,72 +38,17 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from testbed.plan.model import TransportPlan
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import found_again_s
+from testbed.simulation.pacing import Pacing
 from testbed.simulation.paths import SitePath
+from testbed.simulation.tcp_model import TcpModel
 
-_GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
-_BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
 _HALVINGS = 60
 _SILENT_BYTES_PER_S = 1e-6  # of who waits for a retransmission: no rate of 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # inside a LAN: a window fills such a path within a few milliseconds, once, and is not followed
-_BBR_BURST = (2 / math.log(2) - 1) / 2  # windows per round trip
 _FULL = 0.95  # a round that sent this share of its window was limited by the window
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TcpModel:
-    """Constants of the model; printed with every result. ``of`` takes them from the Plan's transport."""
-
-    congestion_control: str = "cubic"
-    slow_start_after_idle: bool = False
-    goodput: float = 1448 / 1514  # payload per byte of Ethernet frame: MTU 1500, TCP timestamps
-    segment_bytes: int = 1448
-    initial_window_bytes: float = 14_480.0
-    window_limit_bytes: float = math.inf
-    setup_round_trips: float = 3.0
-    retransmission_floor_s: float = 0.2  # RTO = RTT + this (Linux)
-    sharing_exponent: float = 0.5
-    window_after_loss: float = 0.7
-    slow_start: bool = True
-
-    @classmethod
-    def of(cls, transport: TransportPlan) -> TcpModel:
-        """The model of this congestion control; one not known here is taken for CUBIC."""
-        control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
-        buffers = (transport.send_buffer_bytes, transport.receive_buffer_bytes)
-        return cls(
-            initial_window_bytes=1448.0 * (transport.initial_window_packets or 10),
-            window_limit_bytes=min((float(size) for size in buffers if size is not None), default=math.inf),
-            congestion_control=transport.congestion_control,
-            slow_start_after_idle=transport.slow_start_after_idle,
-            sharing_exponent=_GAMMA[control],
-            window_after_loss=_BETA[control],
-        )
-
-    @property
-    def loss_based(self) -> bool:
-        """Whether bursts are unpaced and idle windows decay."""
-        return self.congestion_control != "bbr"
-
-    def weight(self, rtt_s: float) -> float:
-        """Share of a bottleneck relative to other connections."""
-        return max(rtt_s, 1e-6) ** -self.sharing_exponent if self.sharing_exponent else 1.0
-
-    def rate_limit(self, rtt_s: float, loss: float, capacity: float) -> float:
-        """Bytes per second that windows and random loss allow."""
-        limit = self.window_limit_bytes / rtt_s if rtt_s > 0 else math.inf
-        if loss <= 0:
-            return limit
-        if self.congestion_control == "bbr":
-            return min(limit, capacity * (1 - loss))
-        rtt_s = max(rtt_s, 1e-4)
-        rate = math.sqrt(1.5) * self.segment_bytes / (rtt_s * math.sqrt(loss))
-        if self.congestion_control == "cubic":
-            rate = max(rate, 1.054 * (rtt_s / loss) ** 0.75 * self.segment_bytes / rtt_s)
-        return min(limit, rate)
 
 
 class Queued:
@@ -133,10 +77,10 @@ class Connection:
 
     __slots__ = (
         "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising",
-        "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_path", "_plain", "_port",
-        "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sequence",
-        "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes",
-        "rtt_s", "weight",
+        "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing", "_path", "_plain",
+        "_port", "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending",
+        "_sequence", "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room",
+        "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +108,7 @@ class Connection:
         self._burst_room = math.inf
         self._idle_since_s = 0.0
         self._timer_s = math.inf
+        self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self.path_changed()
 
@@ -245,6 +190,8 @@ class Connection:
             self._network.set_cap(self.flow, rate)
 
     def _set_up(self) -> None:
+        if self._pacing is not None and self.rtt_s > 0:
+            self._pacing.saw(self._model.initial_window_bytes, 0.0, self.rtt_s)
         setup_s = self._model.setup_round_trips * self.rtt_s
         if setup_s <= 0:
             self._ready = True
@@ -267,6 +214,8 @@ class Connection:
     def _begin(self, message: Queued) -> None:
         if self._idle_since_s < self._clock.now and not self._plain:
             self._after_idle(self._clock.now - self._idle_since_s)
+        if self._pacing is not None and not self._burst_bytes:
+            self._pacing.begin(self._clock.now)
         self._sending = message
         if not self._path.up:
             self._fall_silent(self._clock.now)
@@ -290,9 +239,11 @@ class Connection:
         else:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
-            self._burst_bytes = 0.0
             if not self._open:
                 self._grow()
+                if self._pacing is not None and not self._plain:
+                    self._pacing.ended(now, self._burst_bytes)
+            self._burst_bytes = 0.0
             self._cruising = False
             if self.on_idle is not None:
                 self.on_idle()
@@ -352,16 +303,23 @@ class Connection:
         self._open = False
         left = self._round_window - self._sent_in_round()
         if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
-            self._cap(min(self._limit, self._pace()))
+            self._cap(min(self._limit, self._pace(now)))
             return
         self._cap(min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
         if self._timer_s != self._round_end_s:
             self._timer_s = self._round_end_s
             self._clock.at(self._round_end_s, self._on_round_end)
 
-    def _pace(self) -> float:
+    def _pace(self, now: float) -> float:
         """The rate at which what the window allows is sent."""
-        return math.inf if self._model.loss_based else _BBR_BURST * self._round_window / self.rtt_s
+        if self._pacing is None:
+            return math.inf
+        if self._cruising:
+            return self._pacing.rate
+        assert self._sending is not None
+        burst_bytes = self._burst_bytes + self._sending.size_bytes + self.queued_bytes
+        left_s = self._pacing.last_leaves_s(burst_bytes) - now
+        return self._left_bytes() / left_s if left_s > 0 else math.inf
 
     def _on_round_end(self, _: Any) -> None:
         if self._clock.now == self._timer_s and not self._open:
@@ -373,6 +331,8 @@ class Connection:
             return
         pipe = self._capacity * self.rtt_s
         sent = self._sent_in_round()
+        if self._pacing is not None:
+            self._pacing.saw(sent, self._clock.now - self._round_s, self.rtt_s)
         self._window = self._window + sent if self._cruising else max(self._window, 2 * sent)
         most = min(pipe + self._path.queue_bytes, self._model.window_limit_bytes)
         if self._window > most:

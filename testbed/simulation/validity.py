@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.simulation.paths import WanLink
-from testbed.simulation.tcp import Connection, TcpModel
+from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp_model import TcpModel
 
 LONG_FLOW = 16  # bandwidth-delay products
 UNEVEN = 1.5  # of round trips

@@ -15,7 +15,7 @@ from testbed.messages import Kind, Message
 from testbed.plan.model import DevicePlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series, SitePlan
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import RoleMaker, SimulationOptions
-from testbed.simulation.tcp import TcpModel
+from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Role, Work, World
 from tests.contract.tiny import tiny_plan
 

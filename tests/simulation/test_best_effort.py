@@ -13,7 +13,7 @@ from testbed.best_effort import datagrams
 from testbed.messages import Kind, Message
 from testbed.plan.model import Plan
 from testbed.simulation.run import SimulationOptions, simulate
-from testbed.simulation.tcp import TcpModel
+from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_DELAY_S, WAN_RATE_BPS, WORKER, tiny_plan
 

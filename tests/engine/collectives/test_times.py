@@ -16,7 +16,7 @@ from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import Shape
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions
-from testbed.simulation.tcp import TcpModel
+from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
 from tests.contract.tiny import WAN_DELAY_S, WAN_RATE_BPS, tiny_plan
 from tests.engine.collectives.worlds import Virtual, names_of, shape_of, with_collectives
