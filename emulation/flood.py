@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emulation.namespaces import inside
-from emulation.shaping.traffic_control import FRAME_BYTES, burst_bytes
+from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 PAYLOAD_BYTES = FRAME_BYTES - 14 - 20 - 8
 EXCESS = 1.1

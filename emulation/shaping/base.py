@@ -16,6 +16,7 @@ from emulation.shaping import traffic_control as tc
 from emulation.shaping.path import Path
 from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
 from testbed.errors import NetworkMismatch
+from testbed.plan.shaping import FRAME_BYTES
 
 DelayMethod = Literal["netem", "nfqueue"]
 NETEM_LIMIT_PACKETS = 200_000
@@ -154,7 +155,7 @@ class Shaper:
             index = place.index[spec.rate_interface]
             rate, limit = tc.read_rate_bps(place.link, index), tc.read_queue_limit(place.link, index)
             wanted = max(spec.rate_bps, tc.LOWEST_RATE_BPS)
-            if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limit != max(spec.queue_bytes, tc.FRAME_BYTES):
+            if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limit != max(spec.queue_bytes, FRAME_BYTES):
                 raise NetworkMismatch(
                     f"{spec.name}: the kernel has {rate:g} bit/s and a queue of {limit} bytes,"
                     f" the Plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"

@@ -16,8 +16,8 @@ from emulation.netlink import NetlinkSocket, attribute, attributes
 from emulation.shaping.path import Path, netem_options, netem_text
 from emulation.shaping.priority import BANDS, FIRST_BAND, band_lines, default_class
 from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
+from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
-FRAME_BYTES = 1514
 QUANTUM_BYTES = 15_000
 LEAF_HANDLE = 0x100000  # "10:"
 ROOT_HANDLE = 0x10000  # "1:"
@@ -43,15 +43,6 @@ class QueueStatistics:
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
         return QueueStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-
-def burst_bytes(rate_bps: float) -> int:
-    """What HTB may send at once: 4 ms worth, but two frames at least; above 15 kB only 1 ms worth.
-
-    Smaller bursts lose rate when the timer is late, larger ones show in the delay of slow links.
-    """
-    per_ms = rate_bps / 8e3
-    return int(min(max(4 * per_ms, 2 * FRAME_BYTES), max(15_000.0, per_ms)))
 
 
 def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int = 0) -> list[str]:

@@ -76,14 +76,20 @@ class FlowNetwork:
         self._classes.append(new)
         return new
 
-    def start(self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1) -> None:
-        """Start ``flows`` flows of ``size_bytes`` each; ``done()`` is called once, when (together) they have ended."""
+    def start(
+        self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1, passed_bytes: float = 0.0
+    ) -> None:
+        """Start ``flows`` flows of ``size_bytes`` each, of which ``passed_bytes`` have passed already.
+
+        ``done()`` is called once, when (together) they have ended.
+        """
         served = 0.0
         if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
             served = self._served(flow_class)
             F, base = self._store.F, flow_class.base  # noqa: N806
             F[base + k.SERVED] = served
             F[base + k.UPDATED] = self._clock.now
+        served -= passed_bytes  # as if they had begun so much earlier
         self._sequence += 1
         flow_class.flows += flows
         flow_class.started += served * flows

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.plan.routes import routes_of
+from testbed.simulation.bucket import Bucket
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class WanLink:
     corruption: float  # whose packets a checksum finds: they are lost as well
     up: bool = True
     taken_bps: float = 0.0  # by background datagrams
+    bucket: Bucket | None = None  # of an emulated link
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class SitePath:
     loss: float = 0.0
     queue_bytes: float = math.inf
     up: bool = True
+    narrowest: WanLink | None = None
 
     def refresh(self) -> None:
         """Sum up the links anew."""
@@ -48,7 +51,8 @@ class SitePath:
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
         self.up = all(link.up for link in self.links)
         if self.links:
-            self.queue_bytes = min(self.links, key=lambda link: link.rate_bps).plan.queue_bytes
+            self.narrowest = min(self.links, key=lambda link: link.rate_bps)
+            self.queue_bytes = self.narrowest.plan.queue_bytes
 
 
 class Paths:
@@ -60,6 +64,9 @@ class Paths:
             WanLink(number, link, link.rate_bps, link.delay_s, link.loss, link.corruption)
             for number, link in enumerate(plan.network.links)
         ]
+        if plan.simulation.host is not None:
+            for wan in self.links:
+                wan.bucket = Bucket(goodput)
         self._by_name = {link.plan.name: link for link in self.links}
         self._routes = routes_of(plan.network)
         self._sites = {site.name: site for site in plan.network.sites}

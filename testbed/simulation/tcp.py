@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import found_again_s
@@ -76,9 +77,9 @@ class Connection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising",
-        "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing", "_path", "_plain",
-        "_port", "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending",
+        "_arrival_s", "_bucket", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies",
+        "_cruising", "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing", "_path",
+        "_plain", "_port", "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending",
         "_sequence", "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room",
         "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
@@ -109,6 +110,7 @@ class Connection:
         self._idle_since_s = 0.0
         self._timer_s = math.inf
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
+        self._bucket: Bucket | None = None  # of the emulated link before which this message waits
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self.path_changed()
 
@@ -219,15 +221,26 @@ class Connection:
         self._sending = message
         if not self._path.up:
             self._fall_silent(self._clock.now)
-        self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies)
+        passed_bytes = self._enter(message.size_bytes)
+        self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies, passed_bytes)
         if message.on_start is not None:
             message.on_start()
         if self.on_room is not None:
             self.on_room()
 
+    def _enter(self, size_bytes: float) -> float:
+        """How much of a message passes an emulated link at once."""
+        link = self._path.narrowest
+        if link is None or link.bucket is None:
+            return 0.0
+        self._bucket = link.bucket
+        return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps)
+
     def _on_sent(self) -> None:
         sent, self._sending = self._sending, None
         assert sent is not None
+        if self._bucket is not None:
+            self._bucket.leave(self._clock.now)
         self._burst_bytes += sent.size_bytes
         now = self._clock.now
         self._idle_since_s = now

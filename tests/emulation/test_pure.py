@@ -22,9 +22,9 @@ from emulation.shaping.line import Line
 from emulation.shaping.loss import LossModel
 from emulation.shaping.path import Path, netem_options, netem_text
 from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
-from emulation.shaping.traffic_control import FRAME_BYTES, burst_bytes
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Series, TransportPlan
+from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 MS = 1_000_000
 

@@ -7,10 +7,11 @@ import math
 
 import pytest
 
-from testbed.plan.model import TransportPlan
+from testbed.plan.model import LinkPlan, TransportPlan
+from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.paths import SitePath
+from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import Connection
 from testbed.simulation.tcp_model import TcpModel
 
@@ -147,6 +148,17 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
         model = TcpModel(setup_round_trips=0, congestion_control=control, initial_window_bytes=20_000)
         wire.connect(model).send(10_000, 0, "m")
         assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
+
+
+def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
+    wire = Wire([20e6 / 8], 0.03)
+    plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
+    wire.path.narrowest = WanLink(0, plan, 20e6, 0.03, 0.0, 0.0)
+    wire.path.narrowest.bucket = Bucket(1.0)
+    connection = wire.connect(WARM)
+    connection.send(111_514, 0, "m")
+    assert wire.times() == pytest.approx([0.03 + 100_000 / (20e6 / 8)], rel=1e-6)
+    assert connection.carried_bytes == pytest.approx(111_514)
 
 
 def test_a_burst_larger_than_the_queue_takes_a_round_longer() -> None:
