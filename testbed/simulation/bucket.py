@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
-
 _LAST_BYTES = 1.0  # these have their time from the sender, who may send them late
 
 

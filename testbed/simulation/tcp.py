@@ -42,7 +42,7 @@ from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import found_again_s
-from testbed.simulation.pacing import Pacing
+from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
 
@@ -78,10 +78,10 @@ class Connection:
 
     __slots__ = (
         "_arrival_s", "_bucket", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies",
-        "_cruising", "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing", "_path",
-        "_plain", "_port", "_queue", "_ready", "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending",
-        "_sequence", "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room",
-        "queued_bytes", "rtt_s", "weight",
+        "_cruising", "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing",
+        "_path", "_plain", "_port", "_queue", "_ready", "_recovering", "_round_base", "_round_end_s", "_round_s",
+        "_round_window", "_sending", "_sequence", "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes",
+        "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +111,7 @@ class Connection:
         self._timer_s = math.inf
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         self._bucket: Bucket | None = None  # of the emulated link before which this message waits
+        self._recovering = False
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self.path_changed()
 
@@ -188,7 +189,7 @@ class Connection:
         self.path_changed()
 
     def _cap(self, rate: float) -> None:
-        if self._silent_s == math.inf:  # else: nothing, until the path is found again
+        if self._silent_s == math.inf and not self._recovering:  # else nothing, until the path is found again
             self._network.set_cap(self.flow, rate)
 
     def _set_up(self) -> None:
@@ -223,10 +224,26 @@ class Connection:
             self._fall_silent(self._clock.now)
         passed_bytes = self._enter(message.size_bytes)
         self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies, passed_bytes)
+        if self._pacing is not None and self._open and not self._plain:
+            self._overflow(self._pacing, message.size_bytes)
         if message.on_start is not None:
             message.on_start()
         if self.on_room is not None:
             self.on_room()
+
+    def _overflow(self, pacing: Pacing, size_bytes: float) -> None:
+        """Wait for what a burst loses in the queue."""
+        burst_bytes = self._burst_bytes + size_bytes + self.queued_bytes
+        pipe = Pipe(self._capacity, self.rtt_s, self._path.queue_bytes)
+        recovery_s = pacing.recovery_s(self._burst_bytes, size_bytes, burst_bytes, pipe)
+        if recovery_s > 0:
+            self._network.set_cap(self.flow, _SILENT_BYTES_PER_S)
+            self._recovering = True
+            self._clock.at(self._clock.now + recovery_s, self._on_recovered)
+
+    def _on_recovered(self, _: Any) -> None:
+        self._recovering = False
+        self._cap(self._limit)
 
     def _enter(self, size_bytes: float) -> float:
         """How much of a message passes an emulated link at once."""
@@ -254,8 +271,9 @@ class Connection:
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if not self._open:
                 self._grow()
-                if self._pacing is not None and not self._plain:
-                    self._pacing.ended(now, self._burst_bytes)
+            if self._pacing is not None and not self._plain:
+                self._pacing.ended(now, self._burst_bytes)
+                self._pacing.filled(self._burst_bytes, self._capacity * self.rtt_s, self._path.queue_bytes)
             self._burst_bytes = 0.0
             self._cruising = False
             if self.on_idle is not None:

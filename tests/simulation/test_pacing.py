@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from testbed.simulation.pacing import Pacing
+from testbed.simulation.pacing import Pacing, Pipe
 
 SEGMENT = 1448
 GAIN = 2.885 * 0.99 * 1500 / 1448
@@ -54,3 +54,30 @@ def test_the_rate_is_the_best_seen_times_the_gain_and_never_falls() -> None:
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
     pacing.saw(1_000, 0.0, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
+
+
+@pytest.mark.parametrize(
+    ("products", "queue_products", "expected"),
+    [(2.0, 1.1, (2, 2)), (2.0, 1.5, (0, 0)), (2.6, 1.1, (2, 2)), (2.6, 1.5, (2, 2)), (3.5, 1.1, (0, 0))],
+)
+def test_bursts_that_overflow_the_queue_wait_two_round_trips_for_their_losses_until_the_path_is_known(
+    products: float, queue_products: float, expected: tuple[int, int]
+) -> None:
+    """As seen in emulated transfers: after the first burst of a connection, the next two, and no more."""
+    product, rtt_s = 125_000.0, 0.2
+    pipe = Pipe(product / rtt_s, rtt_s, queue_products * product)
+    pacing, size = Pacing(SEGMENT), products * product
+    pacing.filled(size, product, pipe.queue_bytes)
+    for round_trips in (*expected, 0, 0):
+        room = pipe.queue_bytes / (1 - 1 / GAIN)
+        passed = room + (size - room) / GAIN
+        wanted_s = round_trips * rtt_s - (size - passed) / pipe.capacity if round_trips else 0.0
+        assert pacing.recovery_s(0.0, size, size, pipe) == pytest.approx(wanted_s)
+        pacing.filled(size, product, pipe.queue_bytes)
+
+
+def test_only_the_first_message_that_does_not_fit_waits() -> None:
+    pacing, pipe = Pacing(SEGMENT), Pipe(1e6, 0.1, 100_000.0)
+    assert pacing.recovery_s(0.0, 100_000, 300_000, pipe) == 0.0
+    assert pacing.recovery_s(100_000, 100_000, 300_000, pipe) > 0.0
+    assert pacing.recovery_s(200_000, 100_000, 300_000, pipe) == 0.0
