@@ -250,6 +250,8 @@ class Connection:
         link = self._path.narrowest
         if link is None or link.bucket is None:
             return 0.0
+        if not self._plain and not self._open and self._clock.now >= self._round_end_s:
+            self._next_round(self._clock.now)  # so that what passes at once is of this round
         self._bucket = link.bucket
         return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps)
 
@@ -301,7 +303,9 @@ class Connection:
         access = self._port if self._port < math.inf else self._network.capacity(self._links[0])
         return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
 
-    def _new_round(self, now: float) -> None:
+    def _next_round(self, now: float) -> None:
+        self._grow()
+        self._cruising = self._sent_in_round() < _FULL * self._round_window and self._timer_s == self._round_end_s
         self._round_s, self._round_end_s = now, now + self.rtt_s
         self._round_base = self._delivered_bytes()
         self._round_window = min(self._window, self._burst_room)
@@ -326,9 +330,7 @@ class Connection:
         if self._sending is None or rtt_s <= 0:
             return
         if now >= self._round_end_s:
-            self._grow()
-            self._cruising = self._sent_in_round() < _FULL * self._round_window and self._timer_s == self._round_end_s
-            self._new_round(now)
+            self._next_round(now)
         if self._open and self._round_window >= self._window:
             return
         self._open = False

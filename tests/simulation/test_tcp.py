@@ -150,11 +150,24 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
         assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
 
 
-def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
-    wire = Wire([20e6 / 8], 0.03)
+def bucket_before(wire: Wire) -> None:
+    """Gives the wire's path the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
     plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
     wire.path.narrowest = WanLink(0, plan, 20e6, 0.03, 0.0, 0.0)
     wire.path.narrowest.bucket = Bucket(1.0)
+
+
+def test_the_window_holds_for_what_passes_the_bucket_too() -> None:
+    """24 kB need two windows, of 10 segments and more, although the link itself has to carry but 12."""
+    wire = Wire([20e6 / 8], 0.03)
+    bucket_before(wire)
+    wire.connect(TcpModel(setup_round_trips=0)).send(24_000, 0, "m")
+    assert wire.times()[0] > 0.03 + 0.06
+
+
+def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
+    wire = Wire([20e6 / 8], 0.03)
+    bucket_before(wire)
     connection = wire.connect(WARM)
     connection.send(111_514, 0, "m")
     assert wire.times() == pytest.approx([0.03 + 100_000 / (20e6 / 8)], rel=1e-6)
