@@ -50,6 +50,8 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
 
 
 def _prepare(plan: Plan) -> None:
+    import torch._dynamo  # else the first update imports it, in every server, while all others wait
+
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up
