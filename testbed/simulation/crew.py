@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
-from testbed.simulation.clock import Callback, Clock
+from testbed.simulation.clock import Clock
+from testbed.simulation.phase import Part, Phase, Way, start
 from testbed.simulation.tcp import Connection
 
 
@@ -64,21 +66,31 @@ class Crew:
 class Lanes:
     """All connections of a folded node to another: takes one message, and sends it for every member."""
 
-    def __init__(self, clock: Clock, crew: Crew, lanes: Sequence[Lane], connections: Sequence[Connection]) -> None:
+    def __init__(
+        self, clock: Clock, crew: Crew, lanes: Sequence[Lane], connections: Sequence[Connection], way: Way
+    ) -> None:
         self._clock, self._crew, self._lanes = clock, crew, list(zip(lanes, connections, strict=True))
+        self._way, self._latest_begin_s = way, -math.inf
         self.count = len(self._lanes)
         self.more_bytes = sum(lane.more_bytes * lane.copies for lane in lanes)  # than so many of the first's messages
 
     def send(self, size_bytes: float, priority: float, item: Any) -> None:
         """Send one message of every member, each when it has done its work."""
-        now_s = self._clock.now
-        for lane, connection in self._lanes:
-            size, begin_s = size_bytes + lane.more_bytes, self._crew.ready_s(lane)
-            if begin_s <= now_s:
-                connection.send(size, priority, item)
-            else:
-                self._clock.at(begin_s, _sending(connection, size, priority, item))
+        now_s, port = self._clock.now, self._way.port
+        parts: list[Part] = []
+        for number, (lane, connection) in enumerate(self._lanes):
+            ready_s = self._crew.ready_s(lane)
+            begin_s = ready_s if ready_s > now_s else now_s
+            parts.append((begin_s, number, size_bytes + lane.more_bytes, lane.copies, connection))
+        if port is not None and self._all_idle() and port.free:
+            Phase(self._clock, self._way, port, parts, priority, item)
+        else:
+            if port is not None and port.give_way is not None:
+                port.give_way()
+            for begin_s, _, size, _, connection in parts:
+                start(self._clock, begin_s, connection, (size, priority, item))
+        self._latest_begin_s = max(parts)[0]
 
-
-def _sending(connection: Connection, size_bytes: float, priority: float, item: Any) -> Callback:
-    return lambda _: connection.send(size_bytes, priority, item)
+    def _all_idle(self) -> bool:
+        """Whether nothing is on its way, nor about to be."""
+        return self._latest_begin_s < self._clock.now and all(connection.idle for _, connection in self._lanes)

@@ -21,10 +21,25 @@ Done = Callable[[], None]
 _TAG_TOLERANCE_BYTES = 1e-6
 
 
+class Port:
+    """A link that somebody may keep to themselves, having foreseen all of their flows: see ``phase``."""
+
+    __slots__ = ("classes", "give_way")
+
+    def __init__(self) -> None:
+        self.classes: list[FlowClass] = []  # over this link
+        self.give_way: Callable[[], None] | None = None  # of who keeps it; called when anybody else starts a flow
+
+    @property
+    def free(self) -> bool:
+        """Whether it carries nothing, nor does anybody keep it."""
+        return self.give_way is None and not any(each.flows for each in self.classes)
+
+
 class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
-    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "started", "tags", "watched")
+    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "ports", "started", "tags", "watched")
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
@@ -35,6 +50,7 @@ class FlowClass:
         self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
+        self.ports: tuple[Port, ...] = ()  # of its links, those that somebody may keep
 
 
 class FlowNetwork:
@@ -55,6 +71,8 @@ class FlowNetwork:
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
+        self._ports: dict[int, Port] = {}
+        self._alone: dict[tuple[float, float, float, int], Store] = {}  # their state is empty between two plays
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
         self._flush_pending = False
@@ -73,8 +91,34 @@ class FlowNetwork:
             self._store.widen(len(path))
         new = FlowClass(len(self._classes), tuple(path))
         self._store.add_class(new.path, weight, cap)
+        if self._ports:
+            new.ports = tuple(self._ports[link] for link in new.path if link in self._ports)
+            for port in new.ports:
+                port.classes.append(new)
         self._classes.append(new)
         return new
+
+    def port(self, link: int) -> Port:
+        """That link, as one that may be kept; to be asked for before there are classes over it."""
+        if link not in self._ports:
+            assert not any(link in each.path for each in self._classes), link
+            self._ports[link] = Port()
+        return self._ports[link]
+
+    def alone(self, flow_class: FlowClass, flows: int) -> Store:
+        """A network of the one link of that class, and as many classes like it as asked for; for ``Store.play``."""
+        (link,), held = flow_class.path, self._store
+        weight, cap = (held.F[flow_class.base + at] for at in (k.WEIGHT, k.CAP))
+        what = (self.capacity(link), weight, cap, flows)
+        store = self._alone.get(what)
+        if store is None:
+            store = self._alone[what] = Store(1, 1)
+            store.LF[k.CAPACITY] = what[0]
+            for _ in range(flows):
+                store.add_class((0,), weight, cap)
+        if held.compiled and not store.compiled:
+            store.compile()
+        return store
 
     def start(
         self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1, passed_bytes: float = 0.0
@@ -83,6 +127,10 @@ class FlowNetwork:
 
         ``done()`` is called once, when (together) they have ended.
         """
+        if flow_class.ports:
+            for port in flow_class.ports:
+                if port.give_way is not None:
+                    port.give_way()
         served = 0.0
         if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
             served = self._served(flow_class)

@@ -38,10 +38,12 @@ from testbed.simulation.layout import (
     SERVED,
     SOLVED_CAP,
     SOLVED_FLOWS,
+    TOP,
     TOTAL,
     UPDATED,
     WEIGHT,
     Array,
+    Starts,
     State,
 )
 
@@ -190,6 +192,54 @@ def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> f
     return INFINITE
 
 
+def play(until: float, starts: Starts, dirty: Array, due: Array, width: int, state: State) -> int:
+    """Let flows start, share and end until a given time; then none is left. Returns how many have ended by then.
+
+    Class ``i`` has the ``i``-th start, and nothing before it. Says of each when it ended (``INFINITE``: it has not), and
+    what was left to carry; and in which order they ended.
+    """
+    F, begin, end, left, n = state.F, starts.begin, starts.end, starts.left, len(starts.begin)
+    started = ended = 0
+    next_s = INFINITE
+    while started < n or next_s < INFINITE:
+        now = next_s
+        if started < n and begin[started] < now:
+            now = begin[started]
+        if now > until:
+            break
+        n_dirty = 0
+        if now == next_s:
+            n_dirty = take_due(now, due, state)
+            for k in range(n_dirty):
+                c = due[k]
+                dirty[k], starts.order[ended], end[c], left[c] = c, c, now, 0.0
+                F[c * CLASS_FLOATS + FLOWS], F[c * CLASS_FLOATS + TOP] = 0.0, INFINITE
+                ended += 1
+        while started < n and begin[started] <= now:
+            F[started * CLASS_FLOATS + FLOWS], F[started * CLASS_FLOATS + TOP] = starts.flows[started], left[started]
+            dirty[n_dirty] = started
+            n_dirty += 1
+            started += 1
+        next_s = flush(now, dirty, n_dirty, width, state)
+    if ended < started:
+        _break_off(until, started, starts, dirty, width, state)
+    return ended
+
+
+def _break_off(now: float, started: int, starts: Starts, dirty: Array, width: int, state: State) -> None:
+    """End all flows, and say what was left of them."""
+    F, n_dirty = state.F, 0
+    for c in range(started):
+        b = c * CLASS_FLOATS
+        if F[b + FLOWS] > 0.0:
+            left = starts.left[c] - F[b + SERVED] - F[b + RATE] * (now - F[b + UPDATED])
+            starts.left[c] = left if left > 0.0 else 0.0
+            F[b + FLOWS], F[b + TOP] = 0.0, INFINITE
+            dirty[n_dirty] = c
+            n_dirty += 1
+    flush(now, dirty, n_dirty, width, state)
+
+
 PLACES = len(State._fields) + 2 + 2  # where each array begins, and where the last one of each kind ends
 
 
@@ -203,13 +253,13 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 _CALLED: tuple[Callable[..., Any], ...] = (
     heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _link, _unlink, _seed,
-    _solve, _unpacked, flush, take_due,
+    _solve, _unpacked, flush, take_due, play, _break_off,
 )  # fmt: skip
 
 
 @functools.cache
-def compiled() -> tuple[Callable[..., float], Callable[..., int]]:
-    """``flush`` and ``take_due`` compiled; ``ImportError`` without numba.
+def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., int]]:
+    """``flush``, ``take_due`` and ``play`` compiled; ``ImportError`` without numba.
 
     They take two arrays, for each more costs time in every call: all floats, and all integers, dirty and due classes
     among them (see ``store``).
@@ -231,7 +281,16 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int]]:
             return 0
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
 
-    return numba.njit(cache=True)(flush_packed), numba.njit(cache=True)(take_due_packed)
+    def play_packed(until: float, width: int, times: Array, order: Array, floats: Array, ints: Array) -> int:
+        if sources < 0:
+            return 0
+        starts = Starts(times[0], times[1], times[2], times[3], order)
+        return play(until, starts, ints[ints[12] : ints[13]], ints[ints[13] : ints[14]], width, _unpacked(floats, ints))
+
+    flush_compiled, take_due_compiled, play_compiled = (
+        numba.njit(cache=True)(each) for each in (flush_packed, take_due_packed, play_packed)
+    )
+    return flush_compiled, take_due_compiled, play_compiled
 
 
 def _fingerprint() -> int:

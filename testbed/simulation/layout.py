@@ -37,6 +37,17 @@ class State(NamedTuple):
     items: Array
 
 
+class Starts(NamedTuple):
+    """Of flows in the order in which they start: when, what each has to carry (in the end: had left), so many alike,
+    when they ended; and in which order they ended."""
+
+    begin: Array
+    left: Array
+    flows: Array
+    end: Array
+    order: Array
+
+
 FLOATS = 5  # so many of them are of floats
 
 # Floats of a class. RATE and CAP are per flow; SERVED = integral of RATE since the class was last idle.

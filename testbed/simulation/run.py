@@ -28,12 +28,13 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew, Lanes
 from testbed.simulation.faults import Faults, OnFault
-from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.flows import FlowNetwork, Port
 from testbed.simulation.fold import fold
 from testbed.simulation.host import Host, Thread
 from testbed.simulation.monitor import Links, Status
 from testbed.simulation.news import News
 from testbed.simulation.paths import Paths, SitePath
+from testbed.simulation.phase import Way
 from testbed.simulation.recorder import BRIEF, Progress, Recorder
 from testbed.simulation.tcp import Connection, Crowd
 from testbed.simulation.tcp_model import TcpModel
@@ -123,6 +124,7 @@ class Simulation:
         compiled = _may_compile(plan) if options.compiled is None else options.compiled
         later = _SOLVES if options.compiled is None and importlib.util.find_spec("numba") is not None else math.inf
         self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled, later)
+        self._ports = self._ports_of_crews()
         self._waits = Waits(self.clock)
         self._log = EventLog(self._directory, "links")
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
@@ -238,7 +240,15 @@ class Simulation:
             return Peer(connection, target, path.tier, None)
         lanes = source.crew.lanes(in_step=target.node not in self._plan.node(source.node).parents)
         connections = [self._connect(path, links, target, Crowd(lane.copies, port), lane.copies) for lane in lanes]
-        return Peer(connections[0], target, path.tier, None, Lanes(self.clock, source.crew, lanes, connections))
+        private = path.tier == "lan" and connections[0].plain and not source.crew.alike
+        way = Way(self.network, target, self._ports.get(links[-1]) if private else None, path.delay_s)
+        return Peer(connections[0], target, path.tier, None, Lanes(self.clock, source.crew, lanes, connections, way))
+
+    def _ports_of_crews(self) -> dict[int, Port]:
+        """The ports of their servers inside a LAN, by link."""
+        ways = [(name, parent) for name in self._members for parent in self._plan.node(name).parents]
+        links = [self._paths.between(*way)[1][-1] for way in ways if self._paths.between(*way)[0].tier == "lan"]
+        return {link: self.network.port(link) for link in links}
 
     def _connect(
         self, path: SitePath, links: tuple[int, ...], target: SimulatedWorld, crowd: Crowd, copies: int = 1

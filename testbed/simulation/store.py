@@ -25,6 +25,7 @@ class Store:
         self._capacity = self._used = 0
         self._flush: Any = None
         self._take_due: Any = None
+        self._play: Any = None
         self.F: Any = []
         self.LF: Any = []
         self.due: Any = []
@@ -68,6 +69,17 @@ class Store:
         count: int = self._take_due(now, self._floats, self._ints)
         return count
 
+    def play(self, starts: k.Starts, until_s: float) -> tuple[k.Starts, int]:
+        """See ``kernels.play``; ``starts`` are lists, and so are those returned."""
+        if not self.compiled:
+            dirty, due = self._arrays["dirty"], self._arrays["due"]
+            return starts, kernels.play(until_s, starts, dirty, due, self.width, self._state)
+        import numpy as np
+
+        times, order = np.array(starts[:-1]), np.array(starts.order)
+        ended: int = self._play(until_s, self.width, times, order, self._floats, self._ints)
+        return k.Starts(*times.tolist(), order.tolist()), ended
+
     def _grow(self, capacity: int) -> None:
         """Room for ``capacity`` classes."""
         stride = k.CLASS_INTS + 3 * self.width
@@ -92,7 +104,7 @@ class Store:
 
     def compile(self) -> None:
         """From now on the arrays are such as compiled kernels take."""
-        self._flush, self._take_due = kernels.compiled()
+        self._flush, self._take_due, self._play = kernels.compiled()
         self.compiled = True
         self._name(self._arrays)
 

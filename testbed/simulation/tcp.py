@@ -132,6 +132,11 @@ class Connection:
         return self._delivered_bytes() / max(1, self._bursts) / pipe if pipe > 0 else math.inf
 
     @property
+    def plain(self) -> bool:
+        """Whether there are no windows: it is a flow and no more."""
+        return self._plain
+
+    @property
     def idle(self) -> bool:
         """Whether a message would leave at once."""
         return self._ready and self._sending is None and not self._queue

@@ -18,6 +18,7 @@ from testbed.simulation.crew import Crew, Lanes
 from testbed.simulation.fiber import Fiber
 from testbed.simulation.host import Thread
 from testbed.simulation.mailbox import Handle, Mailbox
+from testbed.simulation.phase import Phase
 from testbed.simulation.recorder import Recorder
 from testbed.simulation.tcp import Connection
 from testbed.simulation.waits import Waits
@@ -97,6 +98,7 @@ class SimulatedWorld:
         self._tells_compute, self._tells_waits = recorder.keeps("compute"), recorder.keeps("wait")
         self.ended = False
         self.process: Thread | None = None  # where all nodes share a machine's cores
+        self.phase: Phase | None = None  # in which a crew sends here
         self.crew: Crew | None = None  # the members, where this node stands for several
         self.copies = 1  # how many like nodes this one stands for
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -208,6 +210,8 @@ class SimulatedWorld:
         if not letter.carried:
             letter.arrived = True
             return
+        if self.phase is not None:
+            self.phase.catch_up()
         letter.lanes -= 1
         if self.process is not None:
             size_bytes = letter.payload_bytes + letter.header_bytes
@@ -218,11 +222,19 @@ class SimulatedWorld:
             if not letter.lanes:
                 self._hand_over(letter)
             return
-        now = self._clock.now
-        ready_s = (now if now > self.reading_until_s else self.reading_until_s) + cost_s
-        self.reading_until_s = ready_s
+        ready_s = self._read(self._clock.now, cost_s)
         if not letter.lanes:
             self._clock.at(ready_s, lambda _: self._hand_over(letter))
+
+    def part_came(self, letter: Letter, copies: int, at_s: float) -> None:
+        """As ``deliver`` at a time that is over, for a part that was not the last one."""
+        letter.lanes -= 1
+        self._read(at_s, self._compute.message_cost_s * copies)
+
+    def _read(self, at_s: float, cost_s: float) -> float:
+        """Look at what has come, after what came before it; returns when that is done."""
+        self.reading_until_s = (at_s if at_s > self.reading_until_s else self.reading_until_s) + cost_s
+        return self.reading_until_s
 
     def _hand_over(self, letter: Letter, last: bool = True) -> None:
         """``last``: nothing else is done by this event."""
