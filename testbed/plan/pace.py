@@ -20,7 +20,9 @@ class Pacer:
 
     def __init__(self, device: DevicePlan, seed: int, node: str, since_s: float | None = None) -> None:
         """``since_s``: when training began, if that was in a life of the node before this one."""
-        self._device, self._seed, self._node = device, seed, node
+        self._device = device
+        self._draws = f"{seed}/step/{node}/"
+        self._sigma = math.sqrt(math.log1p(device.variation**2))
         self._steps_done = 0.0
         self._first_s = since_s
 
@@ -40,7 +42,7 @@ class Pacer:
         left = steps
         while left > 0:
             number = math.floor(self._steps_done + 1e-9)
-            part = min(left, number + 1 - self._steps_done) if steps < 1 else min(left, 1.0)
+            part = min(left, number + 1 - self._steps_done) if steps < 1 else 1.0 if left > 1.0 else left
             work_s += part * self._device.step_time_s * self._factor(number)
             self._steps_done += part
             left -= part
@@ -52,9 +54,9 @@ class Pacer:
         """Lognormal with mean 1, by inversion of its distribution function."""
         if self._device.variation == 0:
             return 1.0
-        digest = hashlib.sha256(f"{self._seed}/step/{self._node}/{step}".encode()).digest()
+        digest = hashlib.sha256(f"{self._draws}{step}".encode()).digest()
         uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
-        sigma = math.sqrt(math.log1p(self._device.variation**2))
+        sigma = self._sigma
         return math.exp(sigma * _NORMAL.inv_cdf(uniform) - sigma * sigma / 2)
 
 

@@ -195,8 +195,8 @@ def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> f
 def play(until: float, starts: Starts, dirty: Array, due: Array, width: int, state: State) -> int:
     """Let flows start, share and end until a given time; then none is left. Returns how many have ended by then.
 
-    Class ``i`` has the ``i``-th start, and nothing before it. Says of each when it ended (``INFINITE``: it has not), and
-    what was left to carry; and in which order they ended.
+    Class ``i`` has the ``i``-th start, and nothing before it. Says of each when it ended (``INFINITE``: it has not),
+    and what was left to carry; and in which order they ended.
     """
     F, begin, end, left, n = state.F, starts.begin, starts.end, starts.left, len(starts.begin)
     started = ended = 0
@@ -281,10 +281,10 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
             return 0
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
 
-    def play_packed(until: float, width: int, times: Array, order: Array, floats: Array, ints: Array) -> int:
+    def play_packed(until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array) -> int:
         if sources < 0:
             return 0
-        starts = Starts(times[0], times[1], times[2], times[3], order)
+        starts = Starts(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
         return play(until, starts, ints[ints[12] : ints[13]], ints[ints[13] : ints[14]], width, _unpacked(floats, ints))
 
     flush_compiled, take_due_compiled, play_compiled = (

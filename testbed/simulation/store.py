@@ -10,6 +10,14 @@ from testbed.simulation import kernels
 from testbed.simulation import layout as k
 from testbed.simulation.completions import take_due
 
+
+def _as_numpy(values: array[Any]) -> Any:
+    """Of the same memory; quicker than an array made of a list."""
+    import numpy as np
+
+    return np.frombuffer(values, values.typecode)
+
+
 _NAMES = k.State._fields
 _MORE = ("dirty", "due")  # integers that go in and out
 
@@ -74,11 +82,11 @@ class Store:
         if not self.compiled:
             dirty, due = self._arrays["dirty"], self._arrays["due"]
             return starts, kernels.play(until_s, starts, dirty, due, self.width, self._state)
-        import numpy as np
-
-        times, order = np.array(starts[:-1]), np.array(starts.order)
-        ended: int = self._play(until_s, self.width, times, order, self._floats, self._ints)
-        return k.Starts(*times.tolist(), order.tolist()), ended
+        n, order = len(starts.order), array("l", starts.order)
+        times = array("d", starts.begin + starts.left + starts.flows + starts.end)
+        ended: int = self._play(until_s, n, self.width, _as_numpy(times), _as_numpy(order), self._floats, self._ints)
+        left, end = times[n : 2 * n].tolist(), times[3 * n :].tolist()
+        return k.Starts(starts.begin, left, starts.flows, end, order.tolist()), ended
 
     def _grow(self, capacity: int) -> None:
         """Room for ``capacity`` classes."""
