@@ -71,12 +71,14 @@ class Lanes:
     ) -> None:
         self._clock, self._crew, self._lanes = clock, crew, list(zip(lanes, connections, strict=True))
         self._way, self._latest_begin_s = way, -math.inf
+        # members that do all at the same time are one flow or two: foreseeing these gains nothing
+        self._port = way.port if connections[0].plain and not crew.alike else None
         self.count = len(self._lanes)
         self.more_bytes = sum(lane.more_bytes * lane.copies for lane in lanes)  # than so many of the first's messages
 
     def send(self, size_bytes: float, priority: float, item: Any) -> None:
         """Send one message of every member, each when it has done its work."""
-        now_s, port = self._clock.now, self._way.port
+        now_s, port = self._clock.now, self._port
         parts: list[Part] = []
         for number, (lane, connection) in enumerate(self._lanes):
             ready_s = self._crew.ready_s(lane)

@@ -9,13 +9,16 @@ what has not ended goes on as flows of the network, from where it is (``tests/si
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork, Port
 from testbed.simulation.layout import Starts
+from testbed.simulation.paths import Paths
 from testbed.simulation.tcp import Connection
 
 
@@ -107,6 +110,17 @@ class Phase:
 
     def _deliver(self, copies: int, _: Any) -> None:
         self._way.target.deliver(self._letter, copies)
+
+
+def ports_of(crews: Iterable[str], plan: Plan, paths: Paths, network: FlowNetwork) -> dict[int, Port]:
+    """The ports, by link, into which crews send inside a LAN."""
+    links = set()
+    for name in crews:
+        for parent in plan.node(name).parents:
+            path, numbers = paths.between(name, parent)
+            if path.tier == "lan":
+                links.add(numbers[-1])
+    return {link: network.port(link) for link in sorted(links)}
 
 
 def start(clock: Clock, begin_s: float, connection: Connection, what: tuple[float, float, Any]) -> None:

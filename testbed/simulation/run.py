@@ -28,13 +28,13 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew, Lanes
 from testbed.simulation.faults import Faults, OnFault
-from testbed.simulation.flows import FlowNetwork, Port
+from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.fold import fold
 from testbed.simulation.host import Host, Thread
 from testbed.simulation.monitor import Links, Status
 from testbed.simulation.news import News
 from testbed.simulation.paths import Paths, SitePath
-from testbed.simulation.phase import Way
+from testbed.simulation.phase import Way, ports_of
 from testbed.simulation.recorder import BRIEF, Progress, Recorder
 from testbed.simulation.tcp import Connection, Crowd
 from testbed.simulation.tcp_model import TcpModel
@@ -124,7 +124,7 @@ class Simulation:
         compiled = _may_compile(plan) if options.compiled is None else options.compiled
         later = _SOLVES if options.compiled is None and importlib.util.find_spec("numba") is not None else math.inf
         self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled, later)
-        self._ports = self._ports_of_crews()
+        self._ports = ports_of(self._members, plan, self._paths, self.network)
         self._waits = Waits(self.clock)
         self._log = EventLog(self._directory, "links")
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
@@ -195,7 +195,7 @@ class Simulation:
     def _begin(self, name: str) -> None:
         world = self._worlds[name]
         coroutine = cast(Coroutine[Any, Any, Any], self._make_role(self._plan, self._plan.node(name))(world))
-        world.run(coroutine, partial(self._on_end, name))
+        world.run(coroutine, lambda result: self._finish(name, result, None))
 
     def _make_world(self, node: NodePlan) -> SimulatedWorld:
         log = self._logs.get(node.name) or EventLog(self._directory, node.name, self._buffer_bytes)
@@ -240,15 +240,8 @@ class Simulation:
             return Peer(connection, target, path.tier, None)
         lanes = source.crew.lanes(in_step=target.node not in self._plan.node(source.node).parents)
         connections = [self._connect(path, links, target, Crowd(lane.copies, port), lane.copies) for lane in lanes]
-        private = path.tier == "lan" and connections[0].plain and not source.crew.alike
-        way = Way(self.network, target, self._ports.get(links[-1]) if private else None, path.delay_s)
+        way = Way(self.network, target, self._ports.get(links[0]), path.delay_s)
         return Peer(connections[0], target, path.tier, None, Lanes(self.clock, source.crew, lanes, connections, way))
-
-    def _ports_of_crews(self) -> dict[int, Port]:
-        """The ports of their servers inside a LAN, by link."""
-        ways = [(name, parent) for name in self._members for parent in self._plan.node(name).parents]
-        links = [self._paths.between(*way)[1][-1] for way in ways if self._paths.between(*way)[0].tier == "lan"]
-        return {link: self.network.port(link) for link in links}
 
     def _connect(
         self, path: SitePath, links: tuple[int, ...], target: SimulatedWorld, crowd: Crowd, copies: int = 1
@@ -257,9 +250,6 @@ class Simulation:
         connection = Connection(self.clock, self.network, path, links, self._tcp, deliver, crowd)
         self._links.add(connection, links)
         return connection
-
-    def _on_end(self, name: str, result: Any) -> None:
-        self._finish(name, result, None)
 
     def _on_failure(self, name: str, error: BaseException) -> None:
         if self._goes_on_without(name, error):

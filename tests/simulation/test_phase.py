@@ -20,7 +20,8 @@ from testbed.simulation.flows import FlowNetwork, Port
 from testbed.simulation.paths import SitePath
 from testbed.simulation.phase import Phase, Way
 from testbed.simulation.recorder import Recorder
-from testbed.simulation.tcp import Connection, Crowd, TcpModel
+from testbed.simulation.tcp import Connection, Crowd
+from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Waits
 from testbed.simulation.world import Letter, SimulatedWorld
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
@@ -81,7 +82,7 @@ class Lan:
         self.port: Port | None = self.network.port(0)
         node = tiny_plan([NEIGHBOUR]).nodes[0]
         recorder = Recorder(node.name, Nothing(), lambda event: None, lambda kind, fields: None, frozenset())
-        self.server = SimulatedWorld(node, clock, Waits(clock), recorder, ComputeModel(), 1e9, lambda *_: None)  # type: ignore[arg-type,return-value]
+        self.server = SimulatedWorld(node, clock, Waits(clock), recorder, ComputeModel(), 1e9, lambda *_: None)  # type: ignore[arg-type]
         self.arrivals: list[tuple[float, int]] = []
         self.server.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
