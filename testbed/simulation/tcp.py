@@ -265,7 +265,7 @@ class Connection:
         self._idle_since_s = now
         arrival_s = now + self._path.delay_s
         self._arrival_s = max(self._arrival_s, arrival_s)
-        self._clock.at(self._arrival_s, lambda _: self._deliver(sent.item))
+        self._clock.at(self._arrival_s, self._deliver, sent.item)
         if self._queue:
             self._pump()
         else:

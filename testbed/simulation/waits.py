@@ -7,8 +7,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from simpy import Event
-
 from testbed.errors import WaitTimeout
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.fiber import Fiber
@@ -43,7 +41,7 @@ class Wait:
     expired: bool = False
     graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
 
-    def __await__(self) -> Generator[Event, Any, None]:
+    def __await__(self) -> Generator[VirtualFuture[Any], Any, None]:
         yield self.future
 
     def __str__(self) -> str:

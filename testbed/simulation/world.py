@@ -67,7 +67,11 @@ def _carried(letter: Letter) -> None:
 class Task(VirtualFuture[Any]):
     """The result of a spawned coroutine, which knows whether anybody has asked for it."""
 
-    asked_for = False
+    __slots__ = ("asked_for",)
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.asked_for = False
 
     def __await__(self) -> Any:
         self.asked_for = True
@@ -222,7 +226,7 @@ class SimulatedWorld:
         ready_s = (now if now > self.reading_until_s else self.reading_until_s) + cost_s
         self.reading_until_s = ready_s
         if not letter.lanes:
-            self._clock.at(ready_s, lambda _: self._hand_over(letter))
+            self._clock.at(ready_s, self._hand_over, letter)
 
     def _hand_over(self, letter: Letter, last: bool = True) -> None:
         """``last``: nothing else is done by this event."""
@@ -230,7 +234,7 @@ class SimulatedWorld:
             self.on_missed(letter.message)
             return
         if self._paused_until_s > self._clock.now:
-            self._clock.at(self._paused_until_s, lambda _: self._hand_over(letter))
+            self._clock.at(self._paused_until_s, self._hand_over, letter)
             return
         message = letter.message
         self._recorder.arrived(message, letter.payload_bytes, letter.header_bytes, letter.tier, self._clock.now)
