@@ -3,6 +3,8 @@
 Flows of the same path, cap and weight form a class. They have one rate, so a class keeps one number (the service that
 each of its flows has had) and a heap of the services at which its flows end; the solver sees classes only. Changes
 within one instant are solved once, at the end of the instant, for the links and classes that they can reach.
+A class that has its links to itself changes nothing for others when its flows have ended: it *rests* on them, still in
+the solver's lists, until it goes on or another one wants a link of its path.
 Sizes are bytes, rates bytes per second.
 """
 
@@ -24,14 +26,14 @@ _TAG_TOLERANCE_BYTES = 1e-6
 class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
-    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "started", "tags", "watched")
+    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "resting", "started", "tags", "watched")
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
         self.base = number * k.CLASS_FLOATS
         self.flows = 0
         self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
-        self.dirty = False
+        self.dirty = self.resting = False
         self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
@@ -55,6 +57,7 @@ class FlowNetwork:
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
+        self._latest: list[FlowClass | None] = [None] * len(capacities)  # by link: the last class to become active
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
         self._flush_pending = False
@@ -84,6 +87,8 @@ class FlowNetwork:
         ``done()`` is called once, when (together) they have ended.
         """
         served = 0.0
+        if not flow_class.flows:
+            self._begin(flow_class)
         if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
             served = self._served(flow_class)
             F, base = self._store.F, flow_class.base  # noqa: N806
@@ -100,6 +105,37 @@ class FlowNetwork:
         if not flow_class.dirty:
             self._touch(flow_class)
 
+    def _begin(self, flow_class: FlowClass) -> None:
+        """It becomes active; who rests on its links does so no more."""
+        if flow_class.resting:
+            flow_class.resting = False
+            F, base = self._store.F, flow_class.base  # noqa: N806
+            F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
+            return
+        latest = self._latest
+        for link in flow_class.path:
+            before, latest[link] = latest[link], flow_class
+            if before is not None and before.resting:
+                self._rouse(before)
+
+    def _rouse(self, flow_class: FlowClass) -> None:
+        flow_class.resting = False
+        self._store.take_out(flow_class.number)
+
+    def _rests(self, flow_class: FlowClass) -> bool:
+        """Whether it may rest from now on, as nothing changes for others."""
+        if flow_class.flows or self._dirty_links:
+            return False
+        latest = self._latest
+        for link in flow_class.path:
+            if latest[link] is not flow_class:
+                return False
+        if not self._store.is_alone(flow_class.number, flow_class.path):
+            return False
+        self._store.F[flow_class.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
+        flow_class.resting = True
+        return True
+
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` from now on."""
         F, at = self._store.F, flow_class.base + k.CAP  # noqa: N806
@@ -110,6 +146,9 @@ class FlowNetwork:
     def set_capacity(self, link: int, capacity: float) -> None:
         """The link's capacity from now on."""
         self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        latest = self._latest[link]
+        if latest is not None and latest.resting:
+            self._rouse(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
             self._dirty.append(-1 - link)
@@ -123,7 +162,7 @@ class FlowNetwork:
     def rate(self, flow_class: FlowClass) -> float:
         """Rate of one flow of the class, as last solved."""
         rate: float = self._store.F[flow_class.base + k.RATE]
-        return rate
+        return 0.0 if flow_class.resting else rate
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Bytes that all flows of the class together have carried until now."""
@@ -157,20 +196,24 @@ class FlowNetwork:
         self._flush_pending = False
         self.solves += 1
         F, store, classes = self._store.F, self._store, self._classes  # noqa: N806
-        dirty, flows, top = self._dirty, k.FLOWS, k.TOP
-        for number in dirty:
+        dirty: list[int] = []
+        for number in self._dirty:
             if number >= 0:
                 touched = classes[number]
                 touched.dirty = False
                 base, tags = touched.base, touched.tags
-                F[base + flows] = float(touched.flows)
-                F[base + top] = tags[0][0] if tags else math.inf
+                if tags:
+                    F[base + k.FLOWS], F[base + k.TOP] = float(touched.flows), tags[0][0]
+                elif self._rests(touched):
+                    continue
+                else:
+                    F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
+            dirty.append(number)
+        self._dirty.clear()
         self._dirty_links.clear()
-        next_s = store.flush(self._clock.now, dirty)
-        dirty.clear()
-        self._arm(next_s)
+        self._arm(store.flush(self._clock.now, dirty) if dirty else store.next_s())
         if not store.compiled:
-            self._compile_after -= self.active
+            self._compile_after -= self.active if dirty else 0
             if self._compile_after < 0:
                 store.compile()
 
