@@ -26,14 +26,18 @@ _TAG_TOLERANCE_BYTES = 1e-6
 class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
-    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "resting", "started", "tags", "watched")
+    __slots__ = (
+        "base", "delivered", "dirty", "flows", "idle", "number", "path", "resting", "shares", "started", "tags", "watched",
+    )  # fmt: skip
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
         self.base = number * k.CLASS_FLOATS
         self.flows = 0
         self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
-        self.dirty = self.resting = False
+        self.idle, self.dirty = True, False  # idle: not among those that the solver is to know
+        self.resting = False  # idle, but the solver has not been told
+        self.shares = False  # others may have been active on its links since it is
         self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
@@ -87,9 +91,9 @@ class FlowNetwork:
         ``done()`` is called once, when (together) they have ended.
         """
         served = 0.0
-        if not flow_class.flows:
+        if flow_class.idle:
             self._begin(flow_class)
-        if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
+        else:
             served = self._served(flow_class)
             F, base = self._store.F, flow_class.base  # noqa: N806
             F[base + k.SERVED] = served
@@ -106,35 +110,29 @@ class FlowNetwork:
             self._touch(flow_class)
 
     def _begin(self, flow_class: FlowClass) -> None:
-        """It becomes active; who rests on its links does so no more."""
+        """It becomes active anew; who rests on its links does so no more."""
+        flow_class.idle = False
+        F, base = self._store.F, flow_class.base  # noqa: N806
+        F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
         if flow_class.resting:
             flow_class.resting = False
-            F, base = self._store.F, flow_class.base  # noqa: N806
-            F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
             return
+        flow_class.shares = False
         latest = self._latest
         for link in flow_class.path:
             before, latest[link] = latest[link], flow_class
-            if before is not None and before.resting:
-                self._rouse(before)
+            if before is not None and before is not flow_class:
+                if before.resting:
+                    self._take_out(before)
+                elif not before.idle:
+                    before.shares = flow_class.shares = True
+            if self._store.active(link):
+                flow_class.shares = True
 
-    def _rouse(self, flow_class: FlowClass) -> None:
+    def _take_out(self, flow_class: FlowClass) -> None:
+        """It rests no more, and the solver knows it no more."""
         flow_class.resting = False
         self._store.take_out(flow_class.number)
-
-    def _rests(self, flow_class: FlowClass) -> bool:
-        """Whether it may rest from now on, as nothing changes for others."""
-        if flow_class.flows or self._dirty_links:
-            return False
-        latest = self._latest
-        for link in flow_class.path:
-            if latest[link] is not flow_class:
-                return False
-        if not self._store.is_alone(flow_class.number, flow_class.path):
-            return False
-        self._store.F[flow_class.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
-        flow_class.resting = True
-        return True
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` from now on."""
@@ -148,7 +146,7 @@ class FlowNetwork:
         self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         latest = self._latest[link]
         if latest is not None and latest.resting:
-            self._rouse(latest)
+            self._take_out(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
             self._dirty.append(-1 - link)
@@ -185,7 +183,8 @@ class FlowNetwork:
             flow_class.dirty = True
             self._dirty.append(flow_class.number)
             if not self._flush_pending:
-                self._ask_flush()
+                self._flush_pending = True
+                self._clock.closing.append(self._flush_callback)
 
     def _ask_flush(self) -> None:
         if not self._flush_pending:
@@ -195,27 +194,41 @@ class FlowNetwork:
     def _flush(self, _: Any) -> None:
         self._flush_pending = False
         self.solves += 1
-        F, store, classes = self._store.F, self._store, self._classes  # noqa: N806
-        dirty: list[int] = []
-        for number in self._dirty:
+        store, dirty = self._store, self._dirty
+        if self._all_rest(dirty):
+            self._arm(store.next_s())
+            dirty.clear()
+            return
+        F, classes = store.F, self._classes  # noqa: N806
+        for number in dirty:
             if number >= 0:
                 touched = classes[number]
                 touched.dirty = False
                 base, tags = touched.base, touched.tags
                 if tags:
                     F[base + k.FLOWS], F[base + k.TOP] = float(touched.flows), tags[0][0]
-                elif self._rests(touched):
-                    continue
                 else:
+                    touched.idle, touched.resting = True, False
                     F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
-            dirty.append(number)
-        self._dirty.clear()
         self._dirty_links.clear()
-        self._arm(store.flush(self._clock.now, dirty) if dirty else store.next_s())
+        self._arm(store.flush(self._clock.now, dirty))
+        dirty.clear()
         if not store.compiled:
-            self._compile_after -= self.active if dirty else 0
+            self._compile_after -= self.active
             if self._compile_after < 0:
                 store.compile()
+
+    def _all_rest(self, dirty: list[int]) -> bool:
+        """Whether nothing has happened but that classes ended which had their links to themselves. They rest, then."""
+        classes = self._classes
+        for number in dirty:
+            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
+                return False
+        for number in dirty:
+            touched = classes[number]
+            touched.idle, touched.resting, touched.dirty = True, True, False
+            self._store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
+        return True
 
     def _arm(self, next_s: float) -> None:
         if next_s < self._wake_s:

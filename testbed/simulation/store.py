@@ -67,16 +67,10 @@ class Store:
         next_s: float = state.ends[state.done[1]] if state.done[0] else math.inf
         return next_s
 
-    def is_alone(self, c: int, path: tuple[int, ...]) -> bool:
-        """Whether class ``c`` is active, and nobody else is on its links."""
-        state = self._state
-        if not state.I[c * (k.CLASS_INTS + 3 * self.width) + k.LINKED]:
-            return False
-        LI = state.LI  # noqa: N806
-        for link in path:
-            if LI[link * k.LINK_INTS + k.COUNT] != 1:
-                return False
-        return True
+    def active(self, link: int) -> int:
+        """How many classes are active on that link, as last solved."""
+        count: int = self._state.LI[link * k.LINK_INTS + k.COUNT]
+        return count
 
     def take_out(self, c: int) -> None:
         """Class ``c``, of which all flows have ended, is active no more."""
