@@ -28,7 +28,9 @@ class Fiber:
 
     __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "of", "resume", "target")
 
-    def __init__(self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any], on_end: OnEnd, of: Any = None) -> None:
+    def __init__(
+        self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any], on_end: OnEnd, of: Any = None
+    ) -> None:
         self._clock, self.coroutine, self._on_end, self.of = clock, coroutine, on_end, of
         self._send = coroutine.send
         self.resume: Callable[[Any], None] = self._resume  # one object, so that it is found among callbacks

@@ -27,7 +27,8 @@ class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
     __slots__ = (
-        "base", "delivered", "dirty", "flows", "idle", "number", "path", "resting", "shares", "started", "tags", "watched",
+        "base", "delivered", "dirty", "flows", "idle", "number", "path", "resting", "shares", "started", "tags",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:

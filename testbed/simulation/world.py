@@ -272,11 +272,11 @@ class SimulatedWorld:
             done: T = future.result()
             return done
         deadline_s = self._step_deadline_s if deadline_s is None else max(0.0, deadline_s)
-        number, wait = self._waits.enter(self.node, waiting_for, deadline_s, future)
+        wait = self._waits.enter(self.node, waiting_for, deadline_s, future)
         try:
             await wait
         finally:
-            self._waits.leave(number)
+            self._waits.leave(wait)
         if wait.expired:
             raise self._waits.error(wait)
         now = self._clock.now
