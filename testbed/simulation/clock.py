@@ -11,30 +11,20 @@ from typing import Any, Generic, TypeVar
 
 from simpy import Environment, Event
 from simpy.core import EmptySchedule
-from simpy.events import PENDING
 
 T = TypeVar("T")
 Callback = Callable[[Any], None]
 
 NORMAL = 1
-
-
-class _Happened:
-    """What a plain callback is given in the place of an event: one that went well, with no value."""
-
-    _ok = True
-    _value = None
-
-
-_HAPPENED = _Happened()
+PENDING: Any = object()
 
 
 class Clock(Environment):  # type: ignore[misc]
     """SimPy's environment; times are absolute, so that coincident events stay coincident.
 
     ``now + (t - now)`` is not ``t`` in floating point; ``at`` never computes that. Background events (samples, traces,
-    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop. In the queue stand SimPy's
-    events, and plain callbacks, which cost much less.
+    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop. In the queue stand functions,
+    each with what it is to be called with: that costs much less than SimPy's events, which may stand there as well.
     """
 
     now: float = 0.0  # as SimPy's property, which is a call each time
@@ -61,38 +51,36 @@ class Clock(Environment):  # type: ignore[misc]
             if self.closing and (not queue or queue[0][0] > self.now):
                 closing, self.closing = self.closing, []
                 for callback in closing:
-                    callback(_HAPPENED)
+                    callback(None)
             elif queue:
-                now, _, _, event = heappop(queue)
-                self._now = self.now = now
-                if isinstance(event, Event):
-                    callbacks, event.callbacks = event.callbacks, None
-                    for callback in callbacks:
-                        callback(event)
-                else:
-                    event(_HAPPENED)
+                self.now, _, _, callback, argument = heappop(queue)
+                callback(argument)
             else:
                 raise EmptySchedule
             if self.over:
                 return
 
-    def at(self, time_s: float, callback: Callback) -> None:
-        """Call ``callback(event)`` at that time; equal times in the order of these calls."""
-        heappush(self._queue, (time_s, NORMAL, next(self._eid), callback))
+    def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
+        """SimPy's: one of its own events is to happen."""
+        heappush(self._queue, (self.now + delay, priority, next(self._eid), _happen, event))
+
+    def at(self, time_s: float, callback: Callback, argument: Any = None) -> None:
+        """Call ``callback(argument)`` at that time; equal times in the order of these calls."""
+        heappush(self._queue, (time_s, NORMAL, next(self._eid), callback, argument))
 
     def at_end_of_instant(self, callback: Callback) -> None:
-        """Call ``callback(event)`` when nothing else is left to happen now."""
+        """Call ``callback(None)`` when nothing else is left to happen now."""
         self.closing.append(callback)
 
     def at_background(self, time_s: float, callback: Callback) -> None:
         """As ``at``, for an event that does not mean that the run advances."""
         self.background += 1
-        self.at(time_s, lambda event: self._run_background(callback, event))
+        self.at(time_s, self._run_background, callback)
 
-    def _run_background(self, callback: Callback, event: Any) -> None:
+    def _run_background(self, callback: Callback) -> None:
         self.background -= 1
         self.on_background()
-        callback(event)
+        callback(None)
         self.on_background()
 
     @property
@@ -101,39 +89,36 @@ class Clock(Environment):  # type: ignore[misc]
         return len(self._queue) == self.background and not self.closing
 
 
-class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
-    """A value that somebody will set once, as ``testbed.world.Future``; a SimPy event, so that fibers wait for it.
+class VirtualFuture(Generic[T]):
+    """A value that somebody will set once, as ``testbed.world.Future``; fibers wait for it.
 
-    Errors travel beside SimPy's own failures, which would copy the exception and crash the loop when nobody awaits.
     What nobody waits for yet when it is set needs no event: whoever asks later has it at once.
     """
 
-    error: BaseException | None = None
-    _ok = True
-    _value: Any = PENDING
+    __slots__ = ("_clock", "_value", "callbacks", "error")
 
     def __init__(self, clock: Clock) -> None:
-        self.env = clock
+        self._clock, self._value = clock, PENDING
+        self.error: BaseException | None = None
         self.callbacks: list[Callback] = []
 
     def set_result(self, value: T, /) -> None:
         assert self._value is PENDING, "a future is set only once"
         self._value = value
         if self.callbacks:
-            clock = self.env
-            heappush(clock._queue, (clock.now, NORMAL, next(clock._eid), self))
+            clock = self._clock
+            heappush(clock._queue, (clock.now, NORMAL, next(clock._eid), _happen, self))
 
     def set_last(self, value: T) -> None:
         """As ``set_result``, where an event does nothing after it: if it is the last one of this instant so far, who
         waits goes on at once, as they would next."""
-        callbacks, queue = self.callbacks, self.env._queue
-        if not callbacks or (queue and queue[0][0] <= self.env.now):
+        queue = self._clock._queue
+        if not self.callbacks or (queue and queue[0][0] <= self._clock.now):
             self.set_result(value)
             return
         assert self._value is PENDING, "a future is set only once"
-        self._value, self.callbacks = value, None  # type: ignore[assignment]
-        for callback in callbacks:
-            callback(self)
+        self._value = value
+        _happen(self)
 
     def set_exception(self, error: BaseException, /) -> None:
         assert self._value is PENDING, "a future is set only once"
@@ -150,23 +135,30 @@ class VirtualFuture(Event, Generic[T]):  # type: ignore[misc]
         value: T = self._value
         return value
 
-    def __await__(self) -> Generator[Event, Any, T]:
+    def __await__(self) -> Generator[VirtualFuture[T], Any, T]:
         if self._value is PENDING:
             yield self
         return self.result()
 
 
-class Sleep(Event):  # type: ignore[misc]
-    """To be awaited once: until a given time."""
+def _happen(event: Event | VirtualFuture[Any]) -> None:
+    callbacks, event.callbacks = event.callbacks, None
+    for callback in callbacks:
+        callback(event)
 
-    _ok = True
-    _value = None
+
+_ONCE = (None,)
+
+
+class Sleep:
+    """To be awaited once, and at once: until a given time."""
+
+    __slots__ = ("_clock", "_until_s")
 
     def __init__(self, clock: Clock, until_s: float) -> None:
-        self.env = clock
-        self.callbacks: list[Callback] = []
-        heappush(clock._queue, (until_s, NORMAL, next(clock._eid), self))
+        self._clock, self._until_s = clock, until_s
 
-    def __await__(self) -> Generator[Event, Any, None]:
-        if self.callbacks is not None:  # not yet processed: it has had a value from the start
-            yield self
+    def __await__(self) -> Generator[None, Any, None]:
+        clock = self._clock
+        heappush(clock._queue, (self._until_s, NORMAL, next(clock._eid), clock.running.resume, None))
+        return iter(_ONCE)  # type: ignore[return-value]  # as a generator would yield it, at less cost

@@ -12,10 +12,9 @@ from collections.abc import Callable, Coroutine
 from heapq import heappush
 from typing import Any
 
-from simpy import Event
 from simpy.events import URGENT
 
-from testbed.simulation.clock import Clock
+from testbed.simulation.clock import Clock, VirtualFuture
 
 OnEnd = Callable[["Fiber", Any, BaseException | None], None]
 
@@ -29,13 +28,15 @@ class Fiber:
 
     __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "of", "resume", "target")
 
-    def __init__(self, clock: Clock, coroutine: Coroutine[Event, Any, Any], on_end: OnEnd, of: Any = None) -> None:
+    def __init__(
+        self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any], on_end: OnEnd, of: Any = None
+    ) -> None:
         self._clock, self.coroutine, self._on_end, self.of = clock, coroutine, on_end, of
         self._send = coroutine.send
         self.resume: Callable[[Any], None] = self._resume  # one object, so that it is found among callbacks
-        self.target: Event | None = None  # what it waits for
+        self.target: VirtualFuture[Any] | None = None  # what it waits for; not when it sleeps
         self.closed = False
-        heappush(clock._queue, (clock.now, URGENT, next(clock._eid), self.resume))
+        heappush(clock._queue, (clock.now, URGENT, next(clock._eid), self.resume, None))
 
     def _resume(self, _: Any) -> None:
         if self.closed:
@@ -43,9 +44,9 @@ class Fiber:
         clock = self._clock
         before, clock.running = clock.running, self
         try:
-            target = self._send(None)
-            target.callbacks.append(self.resume)
-            self.target = target
+            target = self.target = self._send(None)
+            if target is not None:  # else it sleeps
+                target.callbacks.append(self.resume)
         except StopIteration as stop:
             self._end(stop.value, None)
         except (Exception, KeyboardInterrupt) as error:

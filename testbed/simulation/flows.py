@@ -3,6 +3,8 @@
 Flows of the same path, cap and weight form a class. They have one rate, so a class keeps one number (the service that
 each of its flows has had) and a heap of the services at which its flows end; the solver sees classes only. Changes
 within one instant are solved once, at the end of the instant, for the links and classes that they can reach.
+A class that has its links to itself changes nothing for others when its flows have ended: it *rests* on them, still in
+the solver's lists, until it goes on or another one wants a link of its path.
 Sizes are bytes, rates bytes per second.
 """
 
@@ -39,14 +41,19 @@ class Port:
 class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
-    __slots__ = ("base", "delivered", "dirty", "flows", "number", "path", "ports", "started", "tags", "watched")
+    __slots__ = (
+        "base", "delivered", "dirty", "flows", "idle", "number", "path", "ports", "resting", "shares", "started",
+        "tags", "watched",
+    )  # fmt: skip
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
         self.base = number * k.CLASS_FLOATS
         self.flows = 0
         self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
-        self.dirty = False
+        self.idle, self.dirty = True, False  # idle: not among those that the solver is to know
+        self.resting = False  # idle, but the solver has not been told
+        self.shares = False  # others may have been active on its links since it is
         self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
@@ -73,6 +80,7 @@ class FlowNetwork:
         self._classes: list[FlowClass] = []
         self._ports: dict[int, Port] = {}
         self._alone: dict[tuple[float, float, float, int], Store] = {}  # their state is empty between two plays
+        self._latest: list[FlowClass | None] = [None] * len(capacities)  # by link: the last class to become active
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
         self._flush_pending = False
@@ -132,7 +140,9 @@ class FlowNetwork:
                 if port.give_way is not None:
                     port.give_way()
         served = 0.0
-        if flow_class.flows or flow_class.dirty:  # else it has been idle, and begins anew
+        if flow_class.idle:
+            self._begin(flow_class)
+        else:
             served = self._served(flow_class)
             F, base = self._store.F, flow_class.base  # noqa: N806
             F[base + k.SERVED] = served
@@ -148,6 +158,31 @@ class FlowNetwork:
         if not flow_class.dirty:
             self._touch(flow_class)
 
+    def _begin(self, flow_class: FlowClass) -> None:
+        """It becomes active anew; who rests on its links does so no more."""
+        flow_class.idle = False
+        F, base = self._store.F, flow_class.base  # noqa: N806
+        F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
+        if flow_class.resting:
+            flow_class.resting = False
+            return
+        flow_class.shares = False
+        latest = self._latest
+        for link in flow_class.path:
+            before, latest[link] = latest[link], flow_class
+            if before is not None and before is not flow_class:
+                if before.resting:
+                    self._take_out(before)
+                elif not before.idle:
+                    before.shares = flow_class.shares = True
+            if self._store.active(link):
+                flow_class.shares = True
+
+    def _take_out(self, flow_class: FlowClass) -> None:
+        """It rests no more, and the solver knows it no more."""
+        flow_class.resting = False
+        self._store.take_out(flow_class.number)
+
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` from now on."""
         F, at = self._store.F, flow_class.base + k.CAP  # noqa: N806
@@ -158,6 +193,9 @@ class FlowNetwork:
     def set_capacity(self, link: int, capacity: float) -> None:
         """The link's capacity from now on."""
         self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        latest = self._latest[link]
+        if latest is not None and latest.resting:
+            self._take_out(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
             self._dirty.append(-1 - link)
@@ -171,7 +209,7 @@ class FlowNetwork:
     def rate(self, flow_class: FlowClass) -> float:
         """Rate of one flow of the class, as last solved."""
         rate: float = self._store.F[flow_class.base + k.RATE]
-        return rate
+        return 0.0 if flow_class.resting else rate
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Bytes that all flows of the class together have carried until now."""
@@ -194,7 +232,8 @@ class FlowNetwork:
             flow_class.dirty = True
             self._dirty.append(flow_class.number)
             if not self._flush_pending:
-                self._ask_flush()
+                self._flush_pending = True
+                self._clock.closing.append(self._flush_callback)
 
     def _ask_flush(self) -> None:
         if not self._flush_pending:
@@ -204,23 +243,41 @@ class FlowNetwork:
     def _flush(self, _: Any) -> None:
         self._flush_pending = False
         self.solves += 1
-        F, store, classes = self._store.F, self._store, self._classes  # noqa: N806
-        dirty, flows, top = self._dirty, k.FLOWS, k.TOP
+        store, dirty = self._store, self._dirty
+        if self._all_rest(dirty):
+            self._arm(store.next_s())
+            dirty.clear()
+            return
+        F, classes = store.F, self._classes  # noqa: N806
         for number in dirty:
             if number >= 0:
                 touched = classes[number]
                 touched.dirty = False
                 base, tags = touched.base, touched.tags
-                F[base + flows] = float(touched.flows)
-                F[base + top] = tags[0][0] if tags else math.inf
+                if tags:
+                    F[base + k.FLOWS], F[base + k.TOP] = float(touched.flows), tags[0][0]
+                else:
+                    touched.idle, touched.resting = True, False
+                    F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
         self._dirty_links.clear()
-        next_s = store.flush(self._clock.now, dirty)
+        self._arm(store.flush(self._clock.now, dirty))
         dirty.clear()
-        self._arm(next_s)
         if not store.compiled:
             self._compile_after -= self.active
             if self._compile_after < 0:
                 store.compile()
+
+    def _all_rest(self, dirty: list[int]) -> bool:
+        """Whether nothing has happened but that classes ended which had their links to themselves. They rest, then."""
+        classes = self._classes
+        for number in dirty:
+            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
+                return False
+        for number in dirty:
+            touched = classes[number]
+            touched.idle, touched.resting, touched.dirty = True, True, False
+            self._store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
+        return True
 
     def _arm(self, next_s: float) -> None:
         if next_s < self._wake_s:

@@ -68,7 +68,7 @@ def _link(c: int, width: int, I: Array, LI: Array) -> None:
         LI[link * LINK_INTS + COUNT] += 1
 
 
-def _unlink(c: int, width: int, I: Array, LI: Array) -> None:
+def unlink(c: int, width: int, I: Array, LI: Array) -> None:
     """Take class ``c`` out of the lists of its links."""
     stride = CLASS_INTS + 3 * width
     base = c * stride
@@ -134,7 +134,7 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
             settle(done, ends, places, c)
             continue
         if flows == 0.0:
-            _unlink(c, width, I, LI)
+            unlink(c, width, I, LI)
             drop(done, ends, places, c)
             F[b + RATE], F[b + SERVED], ends[c] = 0.0, 0.0, INFINITE
         if not lone:
@@ -252,7 +252,7 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
-    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _link, _unlink, _seed,
+    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _link, unlink, _seed,
     _solve, _unpacked, flush, take_due, play, _break_off,
 )  # fmt: skip
 

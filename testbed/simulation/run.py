@@ -48,7 +48,7 @@ _LOG_MEMORY_BYTES = 64 << 20
 _STATUS_NODES = 64  # runs of more nodes report only as a whole
 _BRIEF_LOGS = 2000  # nodes: from here on logs are brief, unless asked for in full
 _BRIEF_RANKS = 300  # of an all-reduce, likewise: the messages of a ring grow with their square
-_GARBAGE_EVERY = 200_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
+_GARBAGE_EVERY = 1_000_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
 _CHECK_EVERY = 64  # events between looks at the wall clock
 
 RoleMaker = Callable[[Plan, NodePlan], Role]

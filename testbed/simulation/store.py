@@ -70,6 +70,24 @@ class Store:
         next_s: float = self._flush(now, n_dirty, self.width, self._floats, self._ints)
         return next_s
 
+    def next_s(self) -> float:
+        """The time of the next completion."""
+        state = self._state
+        next_s: float = state.ends[state.done[1]] if state.done[0] else math.inf
+        return next_s
+
+    def active(self, link: int) -> int:
+        """How many classes are active on that link, as last solved."""
+        count: int = self._state.LI[link * k.LINK_INTS + k.COUNT]
+        return count
+
+    def take_out(self, c: int) -> None:
+        """Class ``c``, of which all flows have ended, is active no more."""
+        state, base = self._state, c * k.CLASS_FLOATS
+        kernels.unlink(c, self.width, state.I, state.LI)
+        state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
+        state.ends[c] = math.inf
+
     def take_due(self, now: float) -> int:
         """See ``completions.take_due``; which, is in ``due``."""
         if not self.compiled:

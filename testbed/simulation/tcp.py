@@ -46,19 +46,12 @@ from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
 
+OnStart = Callable[[], None]
+
 _HALVINGS = 60
 _SILENT_BYTES_PER_S = 1e-6  # of who waits for a retransmission: no rate of 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # inside a LAN: a window fills such a path within a few milliseconds, once, and is not followed
 _FULL = 0.95  # a round that sent this share of its window was limited by the window
-
-
-class Queued:
-    """A message on its way through a connection."""
-
-    __slots__ = ("item", "on_start", "size_bytes")
-
-    def __init__(self, size_bytes: float, item: Any, on_start: Callable[[], None] | None) -> None:
-        self.size_bytes, self.item, self.on_start = size_bytes, item, on_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +71,10 @@ class Connection:
 
     __slots__ = (
         "_arrival_s", "_bucket", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies",
-        "_cruising", "_deliver", "_idle_since_s", "_limit", "_links", "_model", "_network", "_open", "_pacing",
+        "_cruising", "_deliver", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_open", "_pacing",
         "_path", "_plain", "_port", "_queue", "_ready", "_recovering", "_round_base", "_round_end_s", "_round_s",
-        "_round_window", "_sending", "_sequence", "_silent_s", "_timer_s", "_window", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "_round_window", "_sending", "_sent_bytes", "_sequence", "_silent_s", "_timer_s", "_when_sent", "_window",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -92,9 +85,10 @@ class Connection:
         self._links, self._copies, self._port = links, crowd.copies, crowd.port
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
-        self._queue: list[tuple[float, int, Queued]] = []  # by priority, then as they came
+        self._queue: list[tuple[float, int, float, Any, OnStart | None]] = []  # by priority, then as they came
         self._sequence = self._bursts = 0
-        self._sending: Queued | None = None
+        self._sending = False
+        self._sent_bytes, self._item = 0.0, None  # of the message that is being sent
         self._ready = False  # set up
         self.queued_bytes = 0.0  # not yet begun
         self._burst_bytes = self.largest_burst_bytes = 0.0  # from idle to idle
@@ -113,12 +107,13 @@ class Connection:
         self._bucket: Bucket | None = None  # of the emulated link before which this message waits
         self._recovering = False
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
+        self._when_sent = self._on_sent  # made once
         self.path_changed()
 
     @property
     def busy(self) -> bool:
         """Whether anything has not left yet."""
-        return self._sending is not None or bool(self._queue)
+        return self._sending or bool(self._queue)
 
     @property
     def carried_bytes(self) -> float:
@@ -139,18 +134,17 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether a message would leave at once."""
-        return self._ready and self._sending is None and not self._queue
+        return self._ready and not self._sending and not self._queue
 
-    def send(self, size_bytes: float, priority: float, item: Any, on_start: Callable[[], None] | None = None) -> None:
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message; ``on_start`` is called when its first byte leaves."""
         if not self._sequence:
             self._set_up()
         self._sequence += 1
-        message = Queued(size_bytes, item, on_start)
-        if self._ready and self._sending is None and not self._queue:
-            self._begin(message)
+        if self._ready and not self._sending and not self._queue:
+            self._begin(size_bytes, item, on_start)
         else:
-            heappush(self._queue, (-priority, self._sequence, message))
+            heappush(self._queue, (-priority, self._sequence, size_bytes, item, on_start))
             self.queued_bytes += size_bytes
         if self._ready and not self._open and not self._cruising:
             self._review()
@@ -164,13 +158,13 @@ class Connection:
         self._cap(self._limit)
         self._plain = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
         self._open = self._plain or self._window >= capacity * self.rtt_s
-        if self._sending is not None and not self._open:
+        if self._sending and not self._open:
             self._review()
 
     def state_changed(self) -> None:
         """A link of the path went down, or came up."""
         if not self._path.up:
-            if self._sending is not None:
+            if self._sending:
                 self._fall_silent(self._clock.now - self._path.delay_s)
         elif self._silent_s < math.inf:
             self._clock.at(found_again_s(self._silent_s, self._clock.now, self._timeout_s()), self._on_found)
@@ -214,25 +208,24 @@ class Connection:
             self._review()
 
     def _pump(self) -> None:
-        if self._sending is None and self._queue:
-            following = heappop(self._queue)[2]
-            self.queued_bytes -= following.size_bytes
-            self._begin(following)
+        if not self._sending and self._queue:
+            _, _, size_bytes, item, on_start = heappop(self._queue)
+            self.queued_bytes -= size_bytes
+            self._begin(size_bytes, item, on_start)
 
-    def _begin(self, message: Queued) -> None:
+    def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         if self._idle_since_s < self._clock.now and not self._plain:
             self._after_idle(self._clock.now - self._idle_since_s)
         if self._pacing is not None and not self._burst_bytes:
             self._pacing.begin(self._clock.now)
-        self._sending = message
+        self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not self._path.up:
             self._fall_silent(self._clock.now)
-        passed_bytes = self._enter(message.size_bytes)
-        self._network.start(self.flow, message.size_bytes, self._on_sent, self._copies, passed_bytes)
+        self._network.start(self.flow, size_bytes, self._when_sent, self._copies, self._enter(size_bytes))
         if self._pacing is not None and self._open and not self._plain:
-            self._overflow(self._pacing, message.size_bytes)
-        if message.on_start is not None:
-            message.on_start()
+            self._overflow(self._pacing, size_bytes)
+        if on_start is not None:
+            on_start()
         if self.on_room is not None:
             self.on_room()
 
@@ -261,16 +254,14 @@ class Connection:
         return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps)
 
     def _on_sent(self) -> None:
-        sent, self._sending = self._sending, None
-        assert sent is not None
+        item, self._item, self._sending = self._item, None, False
         if self._bucket is not None:
             self._bucket.leave(self._clock.now)
-        self._burst_bytes += sent.size_bytes
-        now = self._clock.now
-        self._idle_since_s = now
+        self._burst_bytes += self._sent_bytes
+        now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s
         self._arrival_s = max(self._arrival_s, arrival_s)
-        self._clock.at(self._arrival_s, lambda _: self._deliver(sent.item))
+        self._clock.at(self._arrival_s, self._deliver, item)
         if self._queue:
             self._pump()
         else:
@@ -324,7 +315,7 @@ class Connection:
 
     def _left_bytes(self) -> float:
         """Bytes of the current message and the queue that have not left."""
-        if self._sending is None:
+        if not self._sending:
             return self.queued_bytes
         rest = self._network.left_bytes(self.flow)
         return self.queued_bytes + rest
@@ -332,7 +323,7 @@ class Connection:
     def _review(self) -> None:
         """Let the flow run, or cap it for the rest of this round, by what the window has left."""
         now, rtt_s = self._clock.now, self.rtt_s
-        if self._sending is None or rtt_s <= 0:
+        if not self._sending or rtt_s <= 0:
             return
         if now >= self._round_end_s:
             self._next_round(now)
@@ -354,8 +345,7 @@ class Connection:
             return math.inf
         if self._cruising:
             return self._pacing.rate
-        assert self._sending is not None
-        burst_bytes = self._burst_bytes + self._sending.size_bytes + self.queued_bytes
+        burst_bytes = self._burst_bytes + self._sent_bytes + self.queued_bytes
         left_s = self._pacing.last_leaves_s(burst_bytes) - now
         return self._left_bytes() / left_s if left_s > 0 else math.inf
 

@@ -7,8 +7,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from simpy import Event
-
 from testbed.errors import WaitTimeout
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.fiber import Fiber
@@ -43,8 +41,8 @@ class Wait:
     expired: bool = False
     graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
 
-    def __await__(self) -> Generator[Event, Any, None]:
-        yield self.future
+    def __await__(self) -> Generator[VirtualFuture[Any], Any, None]:
+        return iter((self.future,))  # type: ignore[return-value]  # as a generator would yield it, at less cost
 
     def __str__(self) -> str:
         return f"{self.node} waits for {self.waiting_for} since t = {self.since_s:.3f} s"
@@ -55,40 +53,38 @@ class Waits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waits: dict[int, Wait] = {}  # in the order in which they began
-        self._count = 0
+        self._waits: dict[Wait, None] = {}  # in the order in which they began
         self._armed_s = math.inf
         self.graph: list[str] | None = None  # set while nobody can advance but by a deadline
 
-    def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> tuple[int, Wait]:
+    def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> Wait:
         """Begin a wait of the running fiber; await the ``Wait``, then ``leave`` it."""
         now = self._clock.now
         end_s = now + deadline_s
         wait = Wait(node, waiting_for, now, end_s, future, self._clock.running)
-        self._count += 1
-        self._waits[self._count] = wait
+        self._waits[wait] = None
         if end_s < self._armed_s:
             self._arm(end_s)
-        return self._count, wait
+        return wait
 
-    def leave(self, number: int) -> None:
+    def leave(self, wait: Wait) -> None:
         """The wait is over."""
-        self._waits.pop(number, None)
+        del self._waits[wait]
 
     def describe(self) -> list[str]:
         """The wait graph, as lines, the longest wait first. Who waits without a deadline is idle, and not in it."""
-        return [str(wait) for wait in self._waits.values() if wait.end_s < math.inf]
+        return [str(wait) for wait in self._waits if wait.end_s < math.inf]
 
     def by_node(self) -> dict[str, list[Wait]]:
         """The waits of every waiting node, the longest first."""
         waits: dict[str, list[Wait]] = {}
-        for wait in self._waits.values():
+        for wait in self._waits:
             waits.setdefault(wait.node, []).append(wait)
         return waits
 
     def earliest_s(self) -> float:
         """The earliest deadline; infinite if there is none."""
-        return min((wait.end_s for wait in self._waits.values()), default=math.inf)
+        return min((wait.end_s for wait in self._waits), default=math.inf)
 
     def error(self, wait: Wait) -> WaitTimeout:
         """What to raise for a wait that passed its deadline."""
@@ -105,16 +101,15 @@ class Waits:
         if armed_s != self._armed_s:
             return
         now = self._clock.now
-        for number in [number for number, wait in self._waits.items() if wait.end_s <= now]:
-            self._expire(number)
+        for wait in [wait for wait in self._waits if wait.end_s <= now]:
+            self._expire(wait)
         self._armed_s = math.inf
-        earliest_s = min((w.end_s for w in self._waits.values() if not w.expired), default=math.inf)
+        earliest_s = min((w.end_s for w in self._waits if not w.expired), default=math.inf)
         if earliest_s < math.inf:
             self._arm(earliest_s)
 
-    def _expire(self, number: int) -> None:
+    def _expire(self, wait: Wait) -> None:
         """Wake the one fiber that waits here, and leave the future as it is."""
-        wait = self._waits[number]
         fiber = wait.fiber
         if wait.expired or wait.future.done():
             return
@@ -122,7 +117,7 @@ class Waits:
         fiber.leave_target()
 
         def resume(event: Any) -> None:
-            if number in self._waits:  # else its node was closed meanwhile
+            if wait in self._waits:  # else its node was closed meanwhile
                 fiber.resume(event)
 
         self._clock.at(self._clock.now, resume)

@@ -68,7 +68,11 @@ def _carried(letter: Letter) -> None:
 class Task(VirtualFuture[Any]):
     """The result of a spawned coroutine, which knows whether anybody has asked for it."""
 
-    asked_for = False
+    __slots__ = ("asked_for",)
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.asked_for = False
 
     def __await__(self) -> Any:
         self.asked_for = True
@@ -224,7 +228,7 @@ class SimulatedWorld:
             return
         ready_s = self._read(self._clock.now, cost_s)
         if not letter.lanes:
-            self._clock.at(ready_s, lambda _: self._hand_over(letter))
+            self._clock.at(ready_s, self._hand_over, letter)
 
     def part_came(self, letter: Letter, copies: int, at_s: float) -> None:
         """As ``deliver`` at a time that is over, for a part that was not the last one."""
@@ -242,7 +246,7 @@ class SimulatedWorld:
             self.on_missed(letter.message)
             return
         if self._paused_until_s > self._clock.now:
-            self._clock.at(self._paused_until_s, lambda _: self._hand_over(letter))
+            self._clock.at(self._paused_until_s, self._hand_over, letter)
             return
         message = letter.message
         self._recorder.arrived(message, letter.payload_bytes, letter.header_bytes, letter.tier, self._clock.now)
@@ -280,11 +284,11 @@ class SimulatedWorld:
             done: T = future.result()
             return done
         deadline_s = self._step_deadline_s if deadline_s is None else max(0.0, deadline_s)
-        number, wait = self._waits.enter(self.node, waiting_for, deadline_s, future)
+        wait = self._waits.enter(self.node, waiting_for, deadline_s, future)
         try:
             await wait
         finally:
-            self._waits.leave(number)
+            self._waits.leave(wait)
         if wait.expired:
             raise self._waits.error(wait)
         now = self._clock.now

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Generator
 
 import pytest
+from simpy import Event
 
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.fiber import Fiber
@@ -149,3 +151,34 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
     clock.at(2.0, lambda _: seen.append("later"))
     clock.run()
     assert seen == ["beside", "woken", "later"][not beside :]
+
+
+def test_simpys_own_processes_run_beside_fibers() -> None:
+    clock, seen = Clock(), []
+
+    async def fiber() -> None:
+        await Sleep(clock, 1.5)
+        seen.append(("fiber", clock.now))
+
+    def process() -> Generator[Event, None, None]:
+        for _ in range(2):
+            yield clock.timeout(1.0)
+            seen.append(("process", clock.now))
+
+    clock.process(process())
+    Fiber(clock, fiber(), _ended)
+    clock.run()
+    assert seen == [("process", 1.0), ("fiber", 1.5), ("process", 2.0)]
+
+
+def test_who_is_closed_while_it_sleeps_never_wakes() -> None:
+    clock, seen = Clock(), []
+
+    async def sleeper() -> None:
+        await Sleep(clock, 2.0)
+        seen.append("woken")
+
+    fiber = Fiber(clock, sleeper(), _ended)
+    clock.at(1.0, lambda _: fiber.close())
+    clock.run()
+    assert not seen

@@ -61,6 +61,10 @@ class Flat:
             self._tensor.copy_(self._codec.decode(0, self._codec.encode(0, self._tensor), size))
 
     def write(self, transfer: Transfer, parts: Parts) -> None:
+        if self._empty and self._codec is None:
+            elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
+            assert parts[0].numel() == elements, f"{parts[0].numel()} elements where {elements} belong"
+            return
         mine = self._range(transfer)
         theirs = parts[0] if self._codec is None else self._codec.decode(0, parts, mine.numel())
         assert theirs.numel() == mine.numel(), f"{theirs.numel()} elements where {mine.numel()} belong"

@@ -36,15 +36,23 @@ class CollectiveMail:
         message.meta["group"], message.meta["lane"] = tag.group, tag.lane
         return self._world.send(to, message)
 
+    def take(self, source: str, tag: Tag) -> Message | None:
+        """The next message of this tag from ``source``, if it is here."""
+        way = (*tag, source)
+        here = self._here.get(way)
+        if here is None:
+            return None
+        message = here.popleft()
+        if not here:
+            del self._here[way]
+        return message
+
     async def receive(self, source: str, tag: Tag) -> Message:
         """The next message of this tag from ``source``; one at a time may wait for it."""
-        way = (tag.group, tag.operation, tag.lane, source)
-        here = self._here.get(way)
-        if here is not None:
-            message = here.popleft()
-            if not here:
-                del self._here[way]
+        message = self.take(source, tag)
+        if message is not None:
             return message
+        way = (*tag, source)
         assert way not in self._awaited, f"two wait for {source} in {tag}"
         future = self._awaited[way] = self._world.future()
         what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.engine.collectives.buffers import Buffer
 from testbed.engine.collectives.mail import CollectiveMail, Tag
 from testbed.messages import Kind, Message
-from testbed.policy.collective.schedule import Schedule, Step, Steps, Transfer
+from testbed.policy.collective.schedule import Schedule, Steps, Transfer
 from testbed.world import Work, World
 
 
@@ -42,28 +43,26 @@ class Operation:
     async def _lane(self, number: int, steps: Steps, buffer: Buffer) -> None:
         tag = Tag(self._label.group, self._label.number, number)
         for step in steps:
-            await self._step(tag, step, buffer)
+            # read all before anything is received; a full queue to one peer must not hold up the others
+            sending = [self._send(tag, send, buffer) for send in step.sends if not buffer.skips(send)]
+            tasks = [self._world.spawn(one, "a send") for one in sending[1:]] if len(sending) > 1 else ()
+            if sending:
+                await sending[0]
+            for receive in step.receives:
+                if not buffer.skips(receive):
+                    await self._receive(tag, receive, buffer)
+            for task in tasks:
+                await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
 
-    async def _step(self, tag: Tag, step: Step, buffer: Buffer) -> None:
-        sends = [send for send in step.sends if not buffer.skips(send)]
-        # read all before anything is received; a full queue to one peer must not hold up the others
-        sending = [self._mail.send(self._ranks[send.peer], tag, self._message(buffer, send)) for send in sends]
-        tasks = [self._world.spawn(one, "a send") for one in sending[1:]]
-        if sending:
-            await sending[0]
-        for receive in step.receives:
-            if not buffer.skips(receive):
-                await self._receive(tag, receive, buffer)
-        for task in tasks:
-            await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
-
-    def _message(self, buffer: Buffer, send: Transfer) -> Message:
-        meta = {"flag": True} if self.flag else {}
+    def _send(self, tag: Tag, send: Transfer, buffer: Buffer) -> Coroutine[Any, Any, None]:
         label = self._label
-        return Message(Kind.COLLECTIVE, -1, label.round, meta, buffer.read(send), label.priority)
+        meta = {"flag": True} if self.flag else {}
+        message = Message(Kind.COLLECTIVE, -1, label.round, meta, buffer.read(send), label.priority)
+        return self._mail.send(self._ranks[send.peer], tag, message)
 
     async def _receive(self, tag: Tag, receive: Transfer, buffer: Buffer) -> None:
-        message = await self._mail.receive(self._ranks[receive.peer], tag)
+        source = self._ranks[receive.peer]
+        message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
         self.flag = self.flag or message.meta.get("flag", False)
         size_bytes = buffer.work_bytes(receive)
         if size_bytes:
