@@ -19,20 +19,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from emulation.probe import probe
 
-    found = probe()
+    found, mpi = probe(), _mpi()
     if arguments.json:
-        print(json.dumps(_as_json(found)))
+        print(json.dumps(_as_json(found) | {"mpi": mpi}))
         return 0
     from testbed.cli import look
 
     console = look.console()
     console.print(*_tables(found), _verdict(found), sep="\n")
+    console.print(f"paradigm: mpi: {mpi['told']}", markup=False, soft_wrap=True)
     return 0
 
 
 def can_emulate(found: Capabilities) -> bool:
     """Whether nothing that emulation needs is missing."""
     return not any(gap.needed for gap in found.gaps())
+
+
+def _mpi() -> dict[str, Any]:
+    """Whether workers can be ranks of an MPI here; ``told`` is which, or why not and the cure."""
+    from testbed.errors import CapabilityError
+    from testbed.run.distributed.mpi.library import load_mpi, name_of
+
+    try:
+        return {"there": True, "told": f"yes, {name_of(load_mpi())}"}
+    except CapabilityError as error:
+        return {"there": False, "told": f"no: {error}"}
 
 
 def _as_json(found: Capabilities) -> dict[str, Any]:

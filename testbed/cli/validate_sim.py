@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     error_map(points, arguments.out / "error-map.png")
     if arguments.json:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
-        print(json.dumps({"kind": "validation", "points": rows, **asdict(found)}))
+        print(json.dumps({"kind": "validation", **asdict(found), "points": rows}))
     else:
         _print(points, found, arguments.out)
     return 0

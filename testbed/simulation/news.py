@@ -13,7 +13,8 @@ from functools import partial
 
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
-from testbed.simulation.world import Letter, SimulatedWorld
+from testbed.simulation.letter import Letter
+from testbed.simulation.world import SimulatedWorld
 
 Deliver = Callable[[Letter], None]
 

@@ -31,6 +31,7 @@ from testbed.simulation.faults import Faults, OnFault
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.fold import fold
 from testbed.simulation.host import Host, Thread
+from testbed.simulation.letter import Peer
 from testbed.simulation.monitor import Links, Status
 from testbed.simulation.news import News
 from testbed.simulation.paths import Paths, SitePath
@@ -39,7 +40,7 @@ from testbed.simulation.recorder import BRIEF, Progress, Recorder
 from testbed.simulation.tcp import Connection, Crowd
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
-from testbed.simulation.world import Peer, SimulatedWorld
+from testbed.simulation.world import SimulatedWorld
 from testbed.world import Role
 
 _LARGE = 300  # nodes: from here on numba's start-up time pays

@@ -11,58 +11,21 @@ from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Kind, Message, wire_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
-from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
-from testbed.simulation.crew import Crew, Lanes
+from testbed.simulation.crew import Crew
 from testbed.simulation.fiber import Fiber
 from testbed.simulation.host import Thread
+from testbed.simulation.letter import Letter, Peer, carried
 from testbed.simulation.mailbox import Handle, Mailbox
 from testbed.simulation.phase import Phase
 from testbed.simulation.recorder import Recorder
-from testbed.simulation.tcp import Connection
 from testbed.simulation.waits import Waits
 from testbed.world import Future, Work
 
 T = TypeVar("T")
 
-Connect = Callable[[str, str], Connection]
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
-
-
-class Letter:
-    """A message on its way, with its size on the wire."""
-
-    __slots__ = ("arrived", "carried", "header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
-
-    def __init__(
-        self, message: Message, payload_bytes: int, header_bytes: int, target: SimulatedWorld, tier: str
-    ) -> None:
-        self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
-        self.target, self.tier = target, tier
-        self.lanes = 1  # that have still to deliver their part of it
-        self.carried, self.arrived = True, False  # by the cores of a shared machine; by the network
-
-
-class Peer:
-    """What a node keeps about another that it sends to."""
-
-    __slots__ = ("best_effort", "carrier", "connection", "held", "lanes", "tier", "world")
-
-    def __init__(
-        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None,
-        lanes: Lanes | None = None,
-    ) -> None:  # fmt: skip
-        self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
-        self.lanes = lanes  # of a folded sender; ``connection`` is the first of them
-        self.held: list[VirtualFuture[None]] = []  # senders that wait for room
-        self.carrier: Thread | None = None  # the machine's work on what crosses the WAN to there
-
-
-def _carried(letter: Letter) -> None:
-    letter.carried = True
-    if letter.arrived:
-        letter.target.deliver(letter)
 
 
 class Task(VirtualFuture[Any]):
@@ -163,7 +126,7 @@ class SimulatedWorld:
         if carrying_s > 0:
             carrier = peer.carrier = peer.carrier or Thread(host)
             letter.carried = False
-            on_start = partial(carrier.do, carrying_s, partial(_carried, letter))
+            on_start = partial(carrier.do, carrying_s, partial(carried, letter))
         process.do(host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, letter, on_start))
 
     def _send_best_effort(self, peer: Peer, message: Message) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -138,6 +139,19 @@ def test_doctor_names_gaps_and_cures(capsys: pytest.CaptureFixture[str]) -> None
     assert all(gap["cure"] for gap in report["gaps"])
     assert command.main(["doctor"]) == 0
     assert "emulate: " in capsys.readouterr().out
+
+
+def test_doctor_says_whether_there_is_an_mpi(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert command.main(["doctor", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["mpi"]
+    assert not told["there"] and "pip install mpi4py mpich" in told["told"]
+    mpi = SimpleNamespace(Get_library_version=lambda: "MPICH Version:      4.3.2\nMPICH Device:  ch4:ofi\n")
+    monkeypatch.setattr("testbed.run.distributed.mpi.library.load_mpi", lambda: mpi)
+    assert command.main(["doctor"]) == 0
+    assert "paradigm: mpi: yes, MPICH Version: 4.3.2, ch4:ofi" in capsys.readouterr().out
 
 
 # ---- run --------------------------------------------------------------------------------------------------------

@@ -17,13 +17,14 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew, Lane, Lanes
 from testbed.simulation.flows import FlowNetwork, Port
+from testbed.simulation.letter import Letter
 from testbed.simulation.paths import SitePath
 from testbed.simulation.phase import Phase, Way
 from testbed.simulation.recorder import Recorder
 from testbed.simulation.tcp import Connection, Crowd
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Waits
-from testbed.simulation.world import Letter, SimulatedWorld
+from testbed.simulation.world import SimulatedWorld
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
 from tests.simulation.test_fold import EXACT, Ran, plan_of
 

@@ -40,6 +40,11 @@ def load_mpi() -> Any:
     return MPI
 
 
+def name_of(mpi: Any) -> str:
+    """The library under it, and what it communicates with."""
+    return _name(mpi.Get_library_version())
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 

@@ -1,0 +1,51 @@
+"""What goes from one virtual world to another, and what a world keeps about those that it sends to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testbed.messages import Message
+from testbed.simulation.best_effort import BestEffort
+from testbed.simulation.clock import VirtualFuture
+from testbed.simulation.crew import Lanes
+from testbed.simulation.host import Thread
+from testbed.simulation.tcp import Connection
+
+if TYPE_CHECKING:
+    from testbed.simulation.world import SimulatedWorld
+
+
+class Letter:
+    """A message on its way, with its size on the wire."""
+
+    __slots__ = ("arrived", "carried", "header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
+
+    def __init__(
+        self, message: Message, payload_bytes: int, header_bytes: int, target: SimulatedWorld, tier: str
+    ) -> None:
+        self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
+        self.target, self.tier = target, tier
+        self.lanes = 1  # that have still to deliver their part of it
+        self.carried, self.arrived = True, False  # by the cores of a shared machine; by the network
+
+
+class Peer:
+    """What a node keeps about another that it sends to."""
+
+    __slots__ = ("best_effort", "carrier", "connection", "held", "lanes", "tier", "world")
+
+    def __init__(
+        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None,
+        lanes: Lanes | None = None,
+    ) -> None:  # fmt: skip
+        self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
+        self.lanes = lanes  # of a folded sender; ``connection`` is the first of them
+        self.held: list[VirtualFuture[None]] = []  # senders that wait for room
+        self.carrier: Thread | None = None  # the machine's work on what crosses the WAN to there
+
+
+def carried(letter: Letter) -> None:
+    """The cores of a shared machine have done what moving it takes."""
+    letter.carried = True
+    if letter.arrived:
+        letter.target.deliver(letter)

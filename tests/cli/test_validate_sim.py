@@ -1,0 +1,76 @@
+"""validate-sim from its options to its table; a second virtual world stands for the emulated one."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    "version: 1\nname: small\nseed: 1\n"
+    "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
+    "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
+    "training: {model: {kind: mlp, hidden: 8}, data: digits, iterations: 4, evaluate_every: 2}\n"
+)
+TECHNIQUES = "fsa: {sync: fsa}\nhalf: {codec: fp16}\n"
+# what would be emulated is simulated, without the machine that --host describes
+PROGRAM = """
+import argparse, sys
+from testbed.cli import validate_sim
+real = validate_sim._results
+def results(arguments, places, world):
+    bare = argparse.Namespace(**{**vars(arguments), "host": None})
+    return real(bare if world == "emulate" else arguments, places, "simulate")
+validate_sim._results = results
+from testbed.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def validate(folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    options = ["--rates", "5 Mbit/s,50 Mbit/s", "--delays", "10 ms", "--iterations", "3", "--out", str(folder / "out"),
+               "--techniques", str(folder / "techniques.yaml"), "--technique", "bsp:sync=bsp"]  # fmt: skip
+    command = [sys.executable, "-c", PROGRAM, "validate-sim", str(folder / "small.yaml"), *options, *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("validation")
+    (path / "small.yaml").write_text(SMALL)
+    (path / "techniques.yaml").write_text(TECHNIQUES)
+    return path
+
+
+def result_of(folder: Path, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out/simulate/runs" / run / "result.json").read_text())
+    return found
+
+
+def test_every_technique_at_every_place_in_both_worlds(folder: Path) -> None:
+    host = "{cores: 1, message: 2 ms, stream: 1000 Mbit/s}"
+    ran = validate(folder, "--host", host, "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    places = {(each["technique"], each["rate_bps"], each["delay_s"]) for each in told["points"]}
+    assert places == {(name, rate, 0.01) for name in ("fsa", "half", "bsp") for rate in (5e6, 50e6)}
+    assert all(each["error"] > 0.01 for each in told["points"]), "the slow machine makes its rounds longer"
+    with (folder / "out/errors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        assert float(row["error"]) == pytest.approx(float(row["simulated_s"]) / float(row["emulated_s"]) - 1)
+    assert (folder / "out/error-map.png").stat().st_size > 10_000
+
+
+def test_what_has_been_run_is_not_run_again(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("out/simulate/runs/*/result.json")}
+    assert len(before) >= 6
+    ran = validate(folder)
+    assert ran.returncode == 0, ran.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert "median error 0.0%" in ran.stdout, "both are the same world now"
+    assert "bsp" in ran.stdout and "50 Mbit/s" in ran.stdout
