@@ -6,6 +6,7 @@ A coroutine whose awaitables yield SimPy events is a SimPy process, so the engin
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 Callback = Callable[[Any], None]
 
 NORMAL = 1
+_EVENTS = 64  # between two looks at whether it is over
 PENDING: Any = object()
 
 
@@ -59,6 +61,12 @@ class Clock(Environment):  # type: ignore[misc]
                 raise EmptySchedule
             if self.over:
                 return
+
+    def finish(self) -> None:
+        """Let all happen that is to happen."""
+        with suppress(EmptySchedule):
+            while not self.over:
+                self.advance(_EVENTS)
 
     def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
         """SimPy's: one of its own events is to happen."""
