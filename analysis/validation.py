@@ -126,7 +126,7 @@ def error_figure(points: Sequence[Point]) -> Figure:
         axis.set_title(technique)
     for axis in panels[len(techniques) :]:
         axis.set_visible(False)
-    figure.colorbar(image, ax=panels, label="simulated against emulated round (%)", shrink=0.8)
+    figure.colorbar(image, ax=panels, label="simulated against emulated round (%)", shrink=min(0.8, 2 / rows))
     return figure
 
 
