@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from testbed.messages import Message
 from testbed.simulation.best_effort import BestEffort
@@ -11,8 +11,13 @@ from testbed.simulation.crew import Lanes
 from testbed.simulation.host import Thread
 from testbed.simulation.tcp import Connection
 
-if TYPE_CHECKING:
-    from testbed.simulation.world import SimulatedWorld
+
+class Addressee(Protocol):
+    """What of a world those see that send to it. ``copies``: so many like nodes it stands for."""
+
+    copies: int
+
+    def deliver(self, letter: Letter, copies: int = 1) -> None: ...
 
 
 class Letter:
@@ -20,9 +25,7 @@ class Letter:
 
     __slots__ = ("arrived", "carried", "header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
 
-    def __init__(
-        self, message: Message, payload_bytes: int, header_bytes: int, target: SimulatedWorld, tier: str
-    ) -> None:
+    def __init__(self, message: Message, payload_bytes: int, header_bytes: int, target: Addressee, tier: str) -> None:
         self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
         self.target, self.tier = target, tier
         self.lanes = 1  # that have still to deliver their part of it
@@ -35,7 +38,7 @@ class Peer:
     __slots__ = ("best_effort", "carrier", "connection", "held", "lanes", "tier", "world")
 
     def __init__(
-        self, connection: Connection, world: SimulatedWorld, tier: str, best_effort: BestEffort | None,
+        self, connection: Connection, world: Addressee, tier: str, best_effort: BestEffort | None,
         lanes: Lanes | None = None,
     ) -> None:  # fmt: skip
         self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
