@@ -50,8 +50,6 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
 
 
 def _prepare(plan: Plan) -> None:
-    import torch._dynamo  # noqa: F401 - else the first update does, in every server, while all others wait
-
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up

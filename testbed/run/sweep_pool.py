@@ -139,7 +139,6 @@ def warm_up(points: Iterable[Point]) -> None:
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
     import torch
-    import torch._dynamo  # the first training step would import it: 1.5 s, in every child
 
     import testbed.engine.roles
     import testbed.results.tables
