@@ -204,3 +204,42 @@ def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: st
     everything = {(member, round_) for member in members for round_ in range(8)}
     assert taken == answered == everything
     assert math.isfinite(len(taken))
+
+
+def test_esync_waits_for_nobody_who_is_gone() -> None:
+    """At the global servers members are data centres: neither a worker of one nor a whole one leaves a ghost."""
+    policy = ESync(("a/server0", "b/server0"), ESync.Options())
+    quick, slow, slower = Report(1.0, 0.0), Report(4.0, 0.0), Report(8.0, 0.0)
+
+    def steps(round_: int, **reports: dict[str, Report]) -> dict[str, int]:
+        for member, said in reports.items():
+            effects = policy.on_push(Push(f"{member}/server0", 0, round_, 0.0, said))
+        answer = effects[-1]
+        assert isinstance(answer, Answer)
+        return dict(answer.steps)
+
+    both = {"a/worker0": quick, "a/worker1": slower}
+    assert steps(0, a=both, b={"b/worker0": slow}) == {"a/worker0": 8, "a/worker1": 1, "b/worker0": 2}
+    assert steps(1, a={"a/worker0": quick}, b={"b/worker0": slow}) == {"a/worker0": 4, "b/worker0": 1}
+    policy.lose("b/server0")
+    assert steps(2, a={"a/worker0": quick}) == {"a/worker0": 1}
+
+
+def test_esync_knows_the_latest_of_everybody_when_relays_say_it_in_others_names() -> None:
+    """In a tree the first member of a sum speaks for all whose contributions are in it, and trees change."""
+    policy = ESync(MEMBERS, ESync.Options())
+    reports = {member: Report(1.0 + number, 0.0) for number, member in enumerate(MEMBERS)}
+    for round_, sums in enumerate(([(0, 1, 2)], [(0,), (1, 2)], [(1, 2), (0,)], [(0, 2), (1,)], [(2,), (0, 1)])):
+        reports = {member: Report(report.step_s * 2, 0.0) for member, report in reports.items()}
+        for members in sums:
+            for number in members:
+                said = {MEMBERS[each]: reports[MEMBERS[each]] for each in members} if number == members[0] else {}
+                effects = policy.on_push(Push(MEMBERS[number], 0, round_, 0.0, said))
+        answer = effects[-1]
+        assert isinstance(answer, Answer) and answer.steps == balanced_steps(reports, ESync.Options())
+        assert set(answer.steps) == set(MEMBERS)
+
+
+def test_esync_takes_steps_too_short_to_be_measured() -> None:
+    reports = {"a": Report(0.0, 0.5), "b": Report(0.0, 0.0)}
+    assert balanced_steps(reports, ESync.Options(max_steps=7)) == {"a": 1, "b": 7}

@@ -12,12 +12,14 @@ clocks need not agree, for only durations are reported. Every round is synchrono
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push, Report
 from testbed.policy.sync.fsa import Fsa
+
+LEAST_S = 1e-6  # reports are in whole microseconds; a faster step is one of 0
 
 
 class ESync(Fsa):
@@ -28,7 +30,7 @@ class ESync(Fsa):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``steps``: fixed numbers by rank of worker instead of measured ones, for runs that must repeat to the bit."""
+        """``fixed_steps``: the same for everybody instead of balanced ones, for runs that must repeat to the bit."""
 
         slack_s: float = field(
             default=0.0, metadata={"help": "how late a fast worker may be (ε)", "unit": "s", "min": 0, "max": 3600}
@@ -59,14 +61,26 @@ class ESync(Fsa):
         super().__init__(members, Fsa.Options())
         self._options = options
         self._reports: dict[str, Report] = {}
+        self._told_by: dict[str, str] = {}  # workers: the member whose push said so last
+        self._below: dict[str, Collection[str]] = {}  # members: the workers that their last reports were about
 
     def on_push(self, push: Push) -> list[Effect]:
-        self._reports.update(push.reports)
+        if push.reports:  # they come with one key of a round
+            self._forget(push.member, push.reports)
+            self._reports.update(push.reports)
+            self._told_by.update(dict.fromkeys(push.reports, push.member))
+            self._below[push.member] = tuple(push.reports)
         return super().on_push(push)
 
     def lose(self, member: str) -> list[Effect]:
-        self._reports.pop(member, None)  # nobody waits for it any more
+        self._forget(member, ())  # nobody waits for it any more, nor for who was below it
         return super().lose(member)
+
+    def _forget(self, member: str, kept: Collection[str]) -> None:
+        """Those of whom ``member`` told, but for ``kept``: they are gone."""
+        for worker in self._below.pop(member, ()):
+            if worker not in kept and self._told_by.get(worker) == member:
+                del self._reports[worker], self._told_by[worker]
 
     def _steps(self) -> Mapping[str, int]:
         return {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
@@ -78,6 +92,9 @@ def balanced_steps(reports: Mapping[str, Report], options: ESync.Options) -> dic
         return {}
     reach_s = max(report.step_s + report.transfer_s for report in reports.values()) + options.slack_s
     return {
-        worker: min(options.max_steps, max(1, math.floor((reach_s - report.transfer_s) / report.step_s + 1e-9)))
-        for worker, report in reports.items()
+        worker: _steps_within(reach_s - report.transfer_s, report.step_s, options) for worker, report in reports.items()
     }
+
+
+def _steps_within(time_s: float, step_s: float, options: ESync.Options) -> int:
+    return min(options.max_steps, max(1, math.floor(time_s / max(step_s, LEAST_S) + 1e-9)))
