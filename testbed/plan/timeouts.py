@@ -4,8 +4,10 @@ rtt              2 x the longest path's delay + the time that its full queues ta
 heartbeat        max(1 s, 4 rtt)                 suspect    3 heartbeats
 dead_after       max(10 s, 10 heartbeats)        transfer   20 x model bytes / slowest rate + 10 rtt
 tcp_user_timeout max(60 s, dead_after, 20 x one packet / slowest rate): a slow link is not a dead one
-step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps): a model up and down both tiers
-run_deadline     at least 10 step deadlines, or 5 times the iterations' expected time
+round            the steps between two pushes (HFA, DiLoCo), and how late a fast worker may be (ESync)
+apart            the rounds between two exchanges of the data centres (HFA): so long the slowest may be waited for
+step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
+run_deadline     at least 10 step deadlines, or 5 times the iterations' expected time: a round and 4 transfers each
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
 from testbed.plan.pace import longest_step_s
 from testbed.plan.series import slowest_mean
 from testbed.scenario import Scenario
+from testbed.training.declared.reading import declared_shape
+from testbed.training.options.models import Declared
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
@@ -37,11 +41,13 @@ class Pace:
     slowest_bps: float
     transfer_s: float  # of one model over the slowest link, without a margin
     step_s: float
+    round_s: float  # of a worker's computing between two pushes
+    apart_s: float  # of a data centre's between two exchanges with the others
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
     """The deadlines of a run. Raises ``ScenarioError`` when changed ones are out of order."""
-    pace = _pace(network, nodes, model_bytes(model))
+    pace = _pace(scenario, network, nodes, model_bytes(model))
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
     derived = _derive(pace, scenario.training.iterations, changes.get("dead_after_s"))
     timeouts = Timeouts(**{**asdict(derived), **changes})
@@ -59,6 +65,8 @@ def model_bytes(model: Choice) -> int:
         if not layers:
             return 4 * 1024 * (4096 + 1)
         return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
+    if model.kind == "declared":
+        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(Declared(**model.options)).sizes))
     return UNKNOWN_MODEL_BYTES
 
 
@@ -67,7 +75,7 @@ def slowest_bps(link: LinkPlan) -> float:
     return slowest_mean(link.rate_trace, PATIENCE_S) if link.rate_trace else link.rate_bps
 
 
-def _pace(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
+def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
     links = {link.name: link for link in network.links}
     lan_rate = min(site.lan_rate_bps for site in network.sites)
     crowd = max((len(node.children) for node in nodes), default=1)  # who share one LAN port at the busiest server
@@ -76,7 +84,15 @@ def _pace(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) ->
     rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, crowd / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
-    return Pace(rtt, slowest, transfer, step)
+    return Pace(rtt, slowest, transfer, step, *_work(scenario, step))
+
+
+def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
+    """``round_s`` and ``apart_s``, by the algorithm that workers face."""
+    sync = scenario.sync.tier2 if scenario.paradigm.trait("tiers") == 1 else scenario.sync.tier1
+    options = sync.made()
+    round_s = getattr(options, "local_steps", 1) * step_s + getattr(options, "slack_s", 0.0)
+    return round_s, round_s * getattr(options, "k2", 1)
 
 
 def _seconds(link: LinkPlan) -> float:
@@ -89,8 +105,8 @@ def _derive(pace: Pace, iterations: int, patience_s: float | None = None) -> Tim
     dead_after = max(10.0, 10 * heartbeat) if patience_s is None else patience_s
     user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
-    step_deadline = max(user_timeout, 4 * transfer + MARGIN * pace.step_s)
-    expected = pace.step_s + 4 * (pace.transfer_s + pace.rtt_s)
+    step_deadline = max(user_timeout, 4 * transfer + max(MARGIN * pace.step_s, 2 * pace.apart_s))
+    expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
         step_deadline_s=step_deadline, run_deadline_s=max(10 * step_deadline, RUN_MARGIN * iterations * expected),

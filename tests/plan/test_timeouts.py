@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Choice, Timeouts
-from testbed.plan.timeouts import model_bytes
+from testbed.plan.timeouts import UNKNOWN_MODEL_BYTES, model_bytes
 from testbed.scenario import loads
 from testbed.units import format_duration, format_rate
 from tests.scenario.test_bad import GOOD
@@ -42,6 +42,38 @@ def test_the_lowest_rate_of_a_trace_counts() -> None:
         timeouts(trace).step_deadline_s
         >= timeouts("links[0].rate=10 kbit/s", "links[0].queue=250000 bytes").step_deadline_s
     )
+
+
+LOCAL = "optimizer={kind: sgd, at: worker}"
+
+
+@pytest.mark.parametrize(
+    ("sync", "apart"),
+    [("{kind: diloco, h: 50}", 50), ("{kind: hfa, k1: 20, k2: 10}", 200), ("{kind: esync, fixed_steps: 40}", 40)],
+)
+def test_local_steps_are_given_time(sync: str, apart: int) -> None:
+    """Who is ready waits until the slowest has made all of its steps; and a round is so many steps, not one."""
+    slow = ("device.step_time=1 s", "data_centers[west].device.speed=0.2")
+    t = timeouts(LOCAL, f"sync={sync}", *slow, "iterations=1000")
+    assert t.step_deadline_s >= 2 * apart * 5.0
+    assert t.run_deadline_s >= 5 * 1000 * 5.0 * (20 if "hfa" in sync else apart)
+
+
+def test_so_is_the_slack_of_esync() -> None:
+    slack = timeouts(LOCAL, "sync={kind: esync, slack_s: 10 min}", "iterations=1000")
+    assert slack.step_deadline_s > 600 and slack.run_deadline_s > 1000 * 600
+
+
+def test_where_every_step_is_a_round_nothing_is_added() -> None:
+    assert timeouts(LOCAL, "sync={kind: diloco, h: 1}") == timeouts()
+
+
+def test_a_large_model_is_given_time() -> None:
+    """GPT-2 XL: 6.2 GB, up and down in each of the rounds."""
+    declared = Choice(kind="declared", options={"name": "gpt2-xl", "sequence": 0, "file": "", "buckets": 0})
+    assert model_bytes(declared) == 4 * 1_557_611_200
+    small = Choice(kind="declared", options={**declared.options, "name": "resnet18"})
+    assert model_bytes(small) == UNKNOWN_MODEL_BYTES
 
 
 def test_a_change_is_taken() -> None:
