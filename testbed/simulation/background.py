@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.plan.model import BackgroundPlan, Plan
+from testbed.plan.routes import routes_of
 from testbed.simulation.clock import Clock
 from testbed.simulation.monitor import Links
 from testbed.traffic import bursts
@@ -14,7 +15,7 @@ def start_background(plan: Plan, clock: Clock, links: Links, start_s: float) -> 
     """Training starts, or started at ``start_s``: time 0 of all background traffic. (In simulation it is never tcp.)"""
     numbers = {link.name: number for number, link in enumerate(plan.network.links)}
     for traffic in plan.background:
-        route = plan.network.routes[f"{traffic.source}>{traffic.target}"]
+        route = routes_of(plan.network).between(traffic.source, traffic.target)
         _Source(traffic, tuple(numbers[name] for name in route), clock, links, start_s).start()
 
 

@@ -58,3 +58,13 @@ def test_more_than_64_data_centres_make_a_ring(tmp_path: Path) -> None:
     assert [end.error for end in exits.values() if end.error is not None] == []
     assert len(ranks_of(plan, "network", 25e6).names) == SITES
     assert ranks_of(plan, "network", 25e6) is ranks_of(plan, "network", 25e6)
+
+
+def test_others_traffic_may_flow_where_the_plan_has_no_route(tmp_path: Path) -> None:
+    """Between two data centres of very many; it takes its rate from the links of the path that is found."""
+    traffic = "background=[{kind: constant, from: dc1, to: dc2, rate: 1 Mbit/s}]"
+    plan = build_plan(loads(SCENARIO.format(sites=SITES), overrides=(traffic, "paradigm=ps")))
+    exits = simulate(plan, make_role, tmp_path, lambda event: None)
+    assert not [end.error for end in exits.values() if end.error]
+    with pytest.raises(ScenarioError, match="no path from 'dc1' to 'nowhere'"):
+        build_plan(loads(SCENARIO.format(sites=SITES), overrides=(traffic.replace("dc2", "nowhere"),)))
