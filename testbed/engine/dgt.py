@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from testbed.codec.base import Codec
+from testbed.engine import technique
 from testbed.engine.dgt_receiver import Assembled, BlockReceiver
 from testbed.engine.dgt_sender import BlockSender, Send
 from testbed.engine.inbox import Inbox
@@ -33,7 +34,8 @@ def sending(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:
     options = dgt_options(plan)
     if options is None or plan.node(node.parents[0]).role != "global_server":
         return world.send
-    return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name)).send
+    under_way = len(node.children) if technique.is_asynchronous(plan.technique.sync_tier1) else 1
+    return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), max(1, under_way)).send
 
 
 def receiving(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> BlockReceiver | None:

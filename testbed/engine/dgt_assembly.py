@@ -33,6 +33,7 @@ class Assembly:
     push: Message | None = None
     early: dict[int, Message] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
+    over: bool = False  # nothing more is waited for
     elements: int = 0
     _rows: Tensor = field(default_factory=lambda: torch.empty(0))
     _size: int = 0

@@ -77,7 +77,7 @@ class BlockReceiver:
         assembly = state.open.setdefault(round_, Assembly())
         state.accounts[round_] = assembly.begin(message, state.elements)
         if not assembly.missing or self._deadline_s <= 0:
-            return self._close(assembly)
+            return self._end(assembly)
         waiting = self._waiting[sender]
         waiting[key, round_] = assembly
         if len(waiting) == 1:
@@ -94,7 +94,7 @@ class BlockReceiver:
         assembly = state.open.setdefault(message.round, Assembly())
         if assembly.add(message) and assembly.push is not None and not assembly.missing:
             self._waiting[message.sender].pop((message.key, message.round), None)
-            self._close(assembly)
+            self._end(assembly)
         return None
 
     def _on_late(self, state: _Key, message: Message) -> None:
@@ -118,13 +118,13 @@ class BlockReceiver:
                 await self._world.sleep(left_s)
                 continue
             for where, assembly in list(waiting.items()):
-                del waiting[where]
-                await self._give_up(assembly)
+                if waiting.pop(where, None):  # it may have become whole while another was asked for
+                    await self._give_up(assembly)
 
     async def _give_up(self, assembly: Assembly) -> None:
         assert assembly.push is not None
         if self._options.late != dgt.RETRANSMIT:
-            return self._close(assembly)
+            return self._end(assembly)
         push = assembly.push
         self._keys[push.sender, push.key].accounts[push.round].resent = len(assembly.missing)
         blocks = torch.tensor(sorted(assembly.missing), dtype=torch.int64)
@@ -132,6 +132,17 @@ class BlockReceiver:
         return await self._world.send(
             push.sender, Message(Kind.MISSING, push.key, push.round, meta, (blocks,), push.priority)
         )
+
+    def _end(self, assembly: Assembly) -> None:
+        """No more is waited for. Where several pushes of a key are under way, they are handed over in their order."""
+        push = assembly.push
+        assert push is not None
+        assembly.over = True
+        state = self._keys[push.sender, push.key]
+        for round_ in sorted(number for number, each in state.open.items() if each.push is not None):
+            if not state.open[round_].over:
+                return
+            self._close(state.open[round_])
 
     def _close(self, assembly: Assembly) -> None:
         """Hand the push over as it is; what is missing may still come late."""

@@ -18,6 +18,7 @@ from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.world import World
 
 Send = Callable[[str, Message], Awaitable[None]]
+Blocks = dict[int, tuple[Tensor, ...]]
 
 
 @dataclass(slots=True)
@@ -26,8 +27,7 @@ class _Key:
 
     contributions: Tensor
     residual: Tensor | None = None
-    round: int = -1
-    sent: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+    sent: dict[int, Blocks] = field(default_factory=dict)  # by round
 
 
 class BlockSender:
@@ -36,8 +36,12 @@ class BlockSender:
     Pushes carry the training loss in their notes where k follows it.
     """
 
-    def __init__(self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator) -> None:
+    def __init__(
+        self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator, under_way: int = 1
+    ) -> None:
+        """``under_way``: how many pushes of a key may wait for their answers at a time."""
         self._world, self._options, self._chance = world, options, chance
+        self._under_way = under_way
         self._threshold = Threshold(options)
         self._keys: dict[int, _Key] = {}
         if options.late == dgt.RETRANSMIT:
@@ -109,17 +113,21 @@ class BlockSender:
         """Keep what the code lost of the blocks that were coded, and what may be asked for again."""
         if self._options.code == dgt.FOUR_BITS and not table.is_meta:
             state.residual = torch.zeros(table.shape)
+            if self._options.late != dgt.SENDER_DROP:  # else what is not sent is meant to be lost
+                waits = [block for block, channel in enumerate(channels) if channel == SKIPPED]
+                state.residual[waits] = table[waits].float()
             for block, message in blocks.items():
                 state.residual[block] = table[block].float() - block_values(message, table.shape[1])
         if self._options.late == dgt.RETRANSMIT:
-            state.round = push.round
-            state.sent = {block: message.parts for block, message in blocks.items()}
+            state.sent[push.round] = {block: message.parts for block, message in blocks.items()}
+            while len(state.sent) > self._under_way:
+                del state.sent[min(state.sent)]
 
     def _on_missing(self, message: Message) -> None:
-        state = self._keys[message.key]
-        assert state.round == message.round, f"{message.sender} asks for round {message.round} of key {message.key}"
-        self._world.spawn(self._send_again(message, state.sent), f"send blocks of key {message.key} again")
+        sent = self._keys[message.key].sent.get(message.round)
+        assert sent is not None, f"{message.sender} asks for round {message.round} of key {message.key}"
+        self._world.spawn(self._send_again(message, sent), f"send blocks of key {message.key} again")
 
-    async def _send_again(self, asked: Message, sent: dict[int, tuple[Tensor, ...]]) -> None:
+    async def _send_again(self, asked: Message, sent: Blocks) -> None:
         for block in asked.parts[0].tolist():
             await self._world.send(asked.sender, block_message(asked, block, asked.meta["of"], sent[block], RELIABLE))

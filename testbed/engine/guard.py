@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.engine import technique
 from testbed.errors import RunFailed
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Score, SegmentedLearner, SegmentedStep, State, StepResult
@@ -24,19 +23,22 @@ Record = Callable[..., None]
 
 def guarded(plan: Plan, node: NodePlan, learner: SegmentedLearner) -> SegmentedLearner:
     """The learner, watched as the Plan says; as it is, where nothing is to be watched or there are no values."""
-    if plan.training.compute == "modelled" or plan.recovery.on_nan == "ignore":
-        return learner
     mine = [fault for fault in plan.faults if fault.kind == "nan" and node.name in fault.targets]
-    steps_a_round = technique.first_steps(plan) if mine else 1
-    poisoned = frozenset(fault.round * steps_a_round for fault in mine if fault.round is not None)
-    return Guarded(learner, node.name, poisoned, plan.recovery.on_nan == "skip")
+    if plan.training.compute == "modelled" or (plan.recovery.on_nan == "ignore" and not mine):
+        return learner
+    poisoned = {fault.round for fault in mine if fault.round is not None}
+    return Guarded(learner, node.name, poisoned, plan.recovery.on_nan)
 
 
 class Guarded:
-    """A ``SegmentedLearner``. ``record`` may be set: it is told of faults made and of gradients left out."""
+    """A ``SegmentedLearner``. ``record`` may be set: it is told of faults made and of gradients left out.
 
-    def __init__(self, inner: SegmentedLearner, node: str, poisoned: frozenset[int], skips: bool) -> None:
-        self.inner, self._node, self._poisoned, self._skips = inner, node, poisoned, skips
+    ``poisoned``: rounds in whose first gradient a fault of the Plan puts a NaN.
+    """
+
+    def __init__(self, inner: SegmentedLearner, node: str, poisoned: set[int], on_nan: str) -> None:
+        self.inner, self._node, self._poisoned, self._on_nan = inner, node, poisoned, on_nan
+        self.round: int | None = None  # that it works for; unless said, a step is a round
         self.sizes = inner.sizes
         self.record: Record = lambda kind, **fields: None
 
@@ -49,10 +51,12 @@ class Guarded:
 
     def checked(self, step: int, gradients: list[Tensor]) -> list[Tensor]:
         """The gradients, or zeros. Raises ``RunFailed`` where one is not finite, and that ends the run."""
-        if step in self._poisoned:
+        round_ = step if self.round is None else self.round
+        if round_ in self._poisoned:
+            self._poisoned.discard(round_)
             gradients[0].view(-1)[0] = math.nan
             self.record("fault", fault="nan", targets=self._node, begins=True)
-        for number, gradient in enumerate(gradients):
+        for number, gradient in enumerate(gradients if self._on_nan != "ignore" else ()):
             if not _finite(gradient):
                 return self._spoilt(step, number, gradients)
         return gradients
@@ -60,7 +64,7 @@ class Guarded:
     def _spoilt(self, step: int, number: int, gradients: list[Tensor]) -> list[Tensor]:
         count = int((~torch.isfinite(gradients[number])).sum())
         what = f"non-finite gradient: {self._node}, step {step}, tensor {number}, {count} elements"
-        if not self._skips:
+        if self._on_nan != "skip":
             raise RunFailed(f"{what} (recovery.on_nan: skip leaves such a gradient out)")
         self.record("warning", message=f"{what}: left out of the round")
         return [torch.zeros_like(gradient) for gradient in gradients]

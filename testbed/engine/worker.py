@@ -10,6 +10,7 @@ from testbed.engine.checkpoint import Keeper, as_text, below, under
 from testbed.engine.departure import Departure
 from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
+from testbed.engine.guard import Guarded
 from testbed.engine.kvstore import KVStore, Value, merged
 from testbed.engine.loading.trainer import finish_loading
 from testbed.engine.local_work import LocalWork, Outcome
@@ -33,6 +34,7 @@ class Worker:
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._is_evaluator = node.name == training[0].name
         self._tells_loss = tells_loss(plan)
+        self._guard = learner if isinstance(learner, Guarded) else None
         self._notes: dict[str, object] = {}
         self.keeper: Keeper | None = None
         self.departure: Departure | None = None
@@ -120,6 +122,8 @@ class Worker:
 
     async def _round(self, world: World, round_: int, steps: int, evaluation: Evaluation | None) -> list[Value]:
         started_s = world.now()
+        if self._guard:
+            self._guard.round = round_
         outcome = await self._work.run(world, round_, steps)
         if evaluation and await evaluation.before_push(round_):
             self._notes["last"] = True

@@ -133,3 +133,14 @@ def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
 def test_where_nobody_could_go_on_it_is_refused(override: str) -> None:
     with pytest.raises(ScenarioError, match="the others cannot go on without a node here"):
         load(THREE_SITES, (override, CONTINUE))
+
+
+@pytest.mark.parametrize("kill", ["node: east/worker1", "data_center: east"])
+def test_nobody_fills_the_time_of_the_dead(tmp_path: Path, kill: str) -> None:
+    """ESync: while the slowest is there, the others make many steps a round; without it, as few as before it came."""
+    slow = "data_centers[east].worker_devices={worker1: {speed: 0.1}}"
+    ended = run(tmp_path, *TECHNIQUES["esync"], "device.variation=0 %", slow, CONTINUE,
+                faults(f"kind: kill, {kill}, round: 5"))  # fmt: skip
+    finished(ended)
+    steps = [event["steps"] for event in ended.events("round", node="hub/worker0")]
+    assert min(steps[2:5]) >= 8 and max(steps[-4:]) <= 2

@@ -17,7 +17,7 @@ from testbed.engine.collectives.step import EverybodysStep, OptimizerStep, Share
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
-from testbed.engine.guard import guarded
+from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
@@ -93,6 +93,8 @@ def data_parallel(
         begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
+        if isinstance(learner, Guarded):
+            learner.record = world.record
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
         everybody.round = -1  # no training yet
         values = await first_values(world, everybody, learner, buckets)

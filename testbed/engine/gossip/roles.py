@@ -20,7 +20,7 @@ from testbed.engine.gossip.mail import GossipMail
 from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.gossip.topology import graph_of
-from testbed.engine.guard import guarded
+from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.learner import make_learner
 from testbed.engine.loading.trainer import begin_loading, finish_loading
@@ -54,6 +54,8 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         begin_loading(learner, world, inbox)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
+        if isinstance(learner, Guarded):
+            learner.record = world.record
         everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
         everybody.round = -1  # no training yet
         values = await first_values(world, everybody, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES))

@@ -12,6 +12,7 @@ from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.roles import Parts, data_parallel
 from testbed.engine.collectives.step import EverybodysStep, OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
+from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
 from testbed.plan.model import NodePlan, Plan
@@ -50,7 +51,7 @@ def require(plan: Plan) -> None:
 
 def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
     """The role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
-    learner, options = make_learner(plan, node), _options(plan)
+    learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
     async def make_sums(world: RealWorld, mail: CollectiveMail) -> Sequence[BucketSum]:

@@ -285,3 +285,90 @@ def test_whatever_happens_to_blocks_each_counts_once_and_in_its_place(
             assert torch.equal(ends.pushes[round_].parts[0], expected)
 
     play(tmp_path_factory.mktemp("play"), Dgt.Options(**FIXED), script)
+
+
+def test_what_the_code_loses_waits_while_there_is_nothing_to_send(tmp_path: Path) -> None:
+    """A block without a past (alpha 0) and without a gradient is not sent; what it still owes is not forgotten."""
+
+    async def script(ends: Ends) -> None:
+        torch.manual_seed(1)
+        sent, total = torch.randn(12 * B), torch.zeros(12 * B)
+        sent[-B:] = 10.0
+        nothing = torch.zeros(12 * B)
+        nothing[-B:] = 10.0
+        rounds = [sent, nothing, sent, nothing] * 5
+        for round_, gradient in enumerate(rounds):
+            for message in await ends.push(gradient, round_):
+                ends.server.bring(message)
+            total += ends.pushes[-1].parts[0]
+        assert (total - sum(rounds)).abs().max() <= (sent[:-B].max() - sent[:-B].min()) / 16
+
+    play(tmp_path, Dgt.Options(**FIXED, code="4-bit", alpha=0.0), script)
+
+
+@pytest.mark.parametrize("late", ["next-round", "zero"])
+def test_pushes_of_a_key_that_are_under_way_together_are_handed_over_in_their_order(tmp_path: Path, late: str) -> None:
+    """Above workers that wait for nobody; the later one may be whole before the earlier one is given up."""
+
+    async def script(ends: Ends) -> Any:
+        one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in range(2)]
+        for message in [*one[:-1], *two]:
+            ends.server.bring(message)
+        assert not ends.pushes
+        await ends.world.sleep(0.2)
+        expected = tensor(12)
+        expected[:B] = 0
+        assert [push.round for push in ends.pushes] == [0, 1]
+        assert torch.equal(ends.pushes[0].parts[0], expected)
+        assert torch.equal(ends.pushes[1].parts[0], tensor(12, 10.0))
+        ends.receiver.settle()
+        return ends.accounts()
+
+    assert play(tmp_path, Dgt.Options(**FIXED, late=late), script) == {(0, 0): (5, 4, 0, 1), (0, 1): (5, 5, 0, 0)}
+
+
+def test_each_of_them_can_be_asked_for_again(tmp_path: Path) -> None:
+    async def script(ends: Ends) -> None:
+        ends.sender._under_way = 2
+        for rounds in ((0, 1), (3, 6)):  # under HFA, not all rounds come here
+            one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in rounds]
+            for message in [*one[:-1], *two[:-2], two[-1]]:
+                ends.server.bring(message)
+            await ends.world.sleep(0.2)
+            before = len(ends.sent)
+            for asked in ends.asked:
+                ends.child.bring(asked, "east/global0")
+            ends.asked.clear()
+            await ends.world.sleep(0.01)
+            for message in reversed(ends.sent[before:]):
+                ends.server.bring(message)
+            assert [push.round for push in ends.pushes[-2:]] == list(rounds)
+            for push, number in zip(ends.pushes[-2:], rounds, strict=True):
+                assert torch.equal(push.parts[0], tensor(12, 10.0**number))
+        assert list(ends.sender._keys[0].sent) == [3, 6], "and those before are forgotten"
+
+    play(tmp_path, Dgt.Options(**FIXED, late="retransmit"), script)
+
+
+def test_a_push_may_become_whole_while_another_is_asked_for(tmp_path: Path) -> None:
+    async def script(ends: Ends) -> None:
+        one, two = await ends.push(tensor(12), key=1), await ends.push(tensor(12), key=2)
+        for message in (*one[:-1], *two[:-1]):
+            ends.server.bring(message)
+        asking = ends.asked.append
+
+        def slowly(message: Message) -> None:  # the queue to the child is full; meanwhile key 2's last block comes
+            asking(message)
+            ends.server.bring(two[-1])
+
+        ends.receiver._world._outbox = _Tapped(slowly)  # type: ignore[attr-defined]
+        await ends.world.sleep(0.3)
+        assert [(message.key, message.kind) for message in ends.asked] == [(1, Kind.MISSING)]
+        assert [push.key for push in ends.pushes] == [2]
+
+    play(tmp_path, Dgt.Options(**FIXED, late="retransmit"), script)
+
+
+class _Tapped:
+    def __init__(self, append: Any) -> None:
+        self.append = append
