@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 import torch
 
-MAX_HEADER_BYTES = 65_536
+from testbed.errors import RunFailed
+
+MAX_HEADER_BYTES = 1 << 20  # an overlay's tells of thousands of slices
 MAX_PARTS = 64
 MAX_DIMENSIONS = 8
 MAX_ELEMENTS = 1 << 40  # zeros not counted: beside a size of 0, any other would pass for nothing
@@ -120,7 +122,13 @@ class MalformedMessage(ValueError):
 
 def encode_header(message: Message) -> bytes:
     """The header as sent: names, numbers, and dtype and shape of each part."""
-    return _encode(message, [_described(part) for part in message.parts])
+    header = _encode(message, [_described(part) for part in message.parts])
+    if len(header) > MAX_HEADER_BYTES:
+        raise RunFailed(
+            f"{message.kind} of key {message.key}: a header of {len(header)} bytes, the limit is {MAX_HEADER_BYTES}; "
+            "write larger slices (order.slice), or let fewer travel together (overlay.chunk)"
+        )
+    return header
 
 
 def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:

@@ -31,7 +31,6 @@ from testbed.engine.server import Server
 from testbed.engine.upstream import ParentServers, Top, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.shard import SHARDS
 from testbed.training.learner import values_sha256
 from testbed.world import Role, World
 
@@ -186,9 +185,6 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: O
 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVStore:
-    slicer = SHARDS[plan.technique.shard.kind]
-    shard = slicer(slicer.Options(**plan.technique.shard.options))
-    order = technique.order(plan)
     make_codec = _codec_maker(plan, node.parents[0])
     above = overlay.above(make_codec)
     store = KVStore(
@@ -196,8 +192,8 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
         above.mail if above else inbox,
         node.parents,
         make_codec,
-        lambda sizes, servers: order.cut(shard.slices(sizes, servers)),
-        order.priority,
+        technique.slicer(plan),
+        technique.order(plan).priority,
         _way(plan, node, world, inbox, above),
     )
     store.keeps = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"

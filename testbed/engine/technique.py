@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.engine.kvstore import Slicer
 from testbed.engine.learner import samples_of
 from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
 from testbed.engine.upstream import Assigned, TopKey
+from testbed.errors import ScenarioError
 from testbed.kvstore import Job
 from testbed.kvstore.store import pull_of
 from testbed.plan.index import index_of
@@ -19,6 +21,8 @@ from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution, SyncPolicy
 from testbed.policy.order import ORDERS
 from testbed.policy.order.fifo import Fifo
+from testbed.policy.shard import SHARDS
+from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.asynchronous import Tap
 from testbed.policy.sync.ssp import Ssp
@@ -105,6 +109,25 @@ def order(plan: Plan) -> Fifo:
     kind = ORDERS[choice.kind]
     chosen: Fifo = kind(kind.Options(**choice.options))
     return chosen
+
+
+def slicer(plan: Plan) -> Slicer:
+    """Where keys live: placed by the shard axis, cut further by the order axis. Raises ``ScenarioError``."""
+    kind = SHARDS[plan.technique.shard.kind]
+    shard, cutter = kind(kind.Options(**plan.technique.shard.options)), order(plan)
+    optimizer, contribution = plan.technique.optimizer, contribution_of(plan)
+    at_top = contribution is Contribution.GRADIENT and optimizer.options.get("at") != "worker"
+
+    def slices(sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
+        found = cutter.cut(shard.slices(sizes, servers))
+        if at_top and optimizer.kind == "lars" and len(found) > len(sizes):
+            raise ScenarioError(
+                "optimizer: LARS takes norms of whole tensors, and here servers update slices of them; "
+                "write 'at: worker', 'order: fifo', or a larger bound for 'shard'"
+            )
+        return found
+
+    return slices
 
 
 def is_asynchronous(choice: Choice) -> bool:

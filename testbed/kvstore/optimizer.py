@@ -24,7 +24,8 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer, store: KVStore | None = None) -> None:
         self.optimizer, self.store = optimizer, store or connect()
-        self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        everything = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        self._parameters = [parameter for parameter in everything if parameter.numel()]
         self._job, self._done = self.store.job, 0
         self._steps = self._job.local_steps
         if self._job.at_server:
@@ -92,6 +93,12 @@ def _server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, An
             "parameters; use one of them, or a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
         )
     group = optimizer.param_groups[0]
+    unknown = [name for name in ("amsgrad", "maximize", "dampening") if group.get(name)]
+    if unknown:
+        raise ScenarioError(
+            f"this synchronisation runs the optimizer on the servers, which do not know {', '.join(unknown)}; "
+            "leave it out, or use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
+        )
     options: dict[str, Any] = {"learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
     if kind == "sgd":
         return kind, {**options, "momentum": group["momentum"], "nesterov": group["nesterov"]}

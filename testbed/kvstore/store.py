@@ -86,6 +86,8 @@ class KVStore:
             raise ScenarioError(f"init({key!r}) comes after the first push or pull; declare all keys before")
         if key in self._keys:
             raise ScenarioError(f"init({key!r}) was called twice")
+        if not tensor.numel():
+            raise ScenarioError(f"init({key!r}): a tensor without elements; there is nothing to keep, leave it out")
         self._keys[key] = len(self._first)
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)

@@ -100,6 +100,7 @@ class Fleet:
     def __init__(self, plan: Plan, launch: Launch) -> None:
         self._plan, self._launch = plan, launch
         self._children: dict[str, _Child] = {}
+        self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self.exits: list[NodeExit] = []
         self.wait_graph = ""
         self._verdict: TestbedError | None = None  # why we ended them, if no node's own failure is why
@@ -157,7 +158,7 @@ class Fleet:
         local = self._launch.enter is None
         self._listeners = {node.name: listen(("127.0.0.1", 0)) for node in self._plan.nodes} if local else {}
         self._make_setup = self._setups()
-        self._tokens = Tokens.make(self._launch.cores)
+        self._tokens = Tokens.make(self._launch.cores, len(self._plan.nodes))
         self._life = os.pipe()
         gc.collect()  # of the attempt before, if this is a restart: thawed, it would be looked at once in a long while
         gc.freeze()  # so that a collection in a child does not touch, and thereby copy, what it inherited
@@ -199,7 +200,7 @@ class Fleet:
             listener = listeners[node.name] if node.name in listeners else listen(addresses[node.name])
             return NodeSetup(
                 plan=self._plan, name=node.name, addresses=addresses, listener=listener, credentials=credentials,
-                epoch_ns=self._epoch_ns, tokens=self._tokens, limits=self._launch.limits,
+                epoch_ns=self._epoch_ns, tokens=self._tokens.of(self._number[node.name]), limits=self._launch.limits,
                 since_s=self._faults.training_since_s,
             )  # fmt: skip
 
@@ -313,6 +314,7 @@ class Fleet:
                        fault=child.node in self._faults.killed)  # fmt: skip
         self.exits.append(end)
         self._standing.end(end)
+        self._tokens.give_back(self._number[child.node])
         if end.failed or (self._goes_on and child.node == self._monitor):
             self._end_all(_CAUSE_GRACE_S)  # whoever is still there then has missed the end
         self._selector.unregister(child.descriptor)

@@ -36,7 +36,7 @@ _CONNECT_LIMIT_S = 5.0
 class Limits:
     """Bounds on memory and strangers.
 
-    max_body_bytes  of one message; the launcher sets it to the model's size where it knows it
+    max_body_bytes  of one message
     queue_bytes     queued for one peer before ``send`` waits
     inbox_bytes     received, not yet taken by the role, before this node stops reading from its sockets
     handshakes      at one time

@@ -7,13 +7,14 @@ cores while it really computes. Without that, each would be slowed by the others
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import select
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -25,16 +26,23 @@ _LOWEST_PRIORITY = 19
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A counting semaphore that processes share by inheriting its descriptor.
+    """A counting semaphore that processes share by inheriting it. ``holder``: whose view of it this is.
 
-    A node that is killed while it holds a token takes it along; whoever restarts nodes must make up for that.
+    Each holder has a byte of shared memory that says whether it has a token now: one that is killed takes none along,
+    if whoever sees it die calls ``give_back``.
     """
 
     descriptor: int
+    holding: mmap.mmap
+    holder: int = 0
 
     @classmethod
-    def make(cls, count: int) -> Tokens:
-        return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+    def make(cls, count: int, holders: int = 1) -> Tokens:
+        return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC), mmap.mmap(-1, holders))
+
+    def of(self, holder: int) -> Tokens:
+        """The same tokens, as ``holder`` is to take them, one at a time."""
+        return replace(self, holder=holder)
 
     def acquire(self, deadline_s: float) -> None:
         """Block this thread until a token is free. Raises ``TimeoutError`` after ``deadline_s``."""
@@ -44,6 +52,7 @@ class Tokens:
         while True:
             try:
                 os.eventfd_read(self.descriptor)
+                self.holding[self.holder] = 1
                 return
             except BlockingIOError:
                 left_s = end_s - time.monotonic()
@@ -52,10 +61,17 @@ class Tokens:
                 poll.poll(left_s * 1000)
 
     def release(self) -> None:
+        self.holding[self.holder] = 0
         os.eventfd_write(self.descriptor, 1)
+
+    def give_back(self, holder: int) -> None:
+        """``holder`` has died: the token that it may have had is free."""
+        if self.holding[holder]:
+            self.of(holder).release()
 
     def close(self) -> None:
         os.close(self.descriptor)
+        self.holding.close()
 
 
 class Processor:

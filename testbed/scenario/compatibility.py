@@ -71,6 +71,7 @@ def _cannot_go_on(scenario: Scenario) -> list[str]:
         and scenario.sync.tier1.kind in ("tap", "ssp"),
         "workload": scenario.training.model.kind == "script",
         "data_centers[*].global_servers": any((site.global_servers or 1) > 1 for site in _sites(scenario)),
+        "training.loading": any(scenario.training.loading.options().get(from_) for from_ in ("spread", "source")),
     }
     return [axis for axis, stuck in reasons.items() if stuck]
 
@@ -90,7 +91,7 @@ REFUSED: tuple[Refused, ...] = (
         lambda scenario: scenario.recovery.on_failure == "continue" and bool(_cannot_go_on(scenario)),
         "the others cannot go on without a node here",
         "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one "
-        "global server, gradients for its optimizer, no checkpoints",
+        "global server, gradients for its optimizer, no checkpoints, no samples of other workers",
     ),
     Refused(
         ("recovery", "replicas"),

@@ -34,6 +34,7 @@ def sync_problems(scenario: Scenario) -> Iterator[Found]:
     else:
         yield from _local_step_problems(scenario)
     yield from _optimizer_problems(scenario, pushed)
+    yield from _codec_problems(scenario)
 
 
 def _one_tier_problems(scenario: Scenario) -> Iterator[Found]:
@@ -65,6 +66,9 @@ def _local_step_problems(scenario: Scenario) -> Iterator[Found]:
     tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
     if tier1.kind == "hfa" and tier2 != tier1:
         yield Found(("sync", "tier2"), "HFA spans both tiers with the same options", "write 'sync: {kind: hfa, …}'")
+    elif tier2.kind == tier1.kind and tier2 != tier1:
+        problem = f"'{tier1.kind}' spans both tiers with the same options"
+        yield Found(("sync", "tier2"), problem, f"write 'sync: {{kind: {tier1.kind}, …}}', or 'tier2: fsa'")
     elif tier2.kind not in (tier1.kind, *SYNCHRONOUS):
         problem = f"with '{tier1.kind}' on tier 1 every round waits for all data centres, and '{tier2.kind}' does not"
         yield Found(("sync", "tier2"), problem, f"write 'tier2: fsa' or 'tier2: {tier1.kind}'")
@@ -84,6 +88,17 @@ def _optimizer_problems(scenario: Scenario, pushed: Contribution) -> Iterator[Fo
         if late:
             problem = f"an optimizer on every worker needs the sum over all of them, and '{late}' does not wait for it"
             yield Found(("optimizer", "at"), problem, "write 'at: global'")
+
+
+def _codec_problems(scenario: Scenario) -> Iterator[Found]:
+    """What a codec cannot do between workers and their server."""
+    if scenario.paradigm.trait("tiers") != 2:
+        return
+    sync, codec = scenario.sync.tier1.kind, scenario.codec.tier1
+    at_worker = scenario.optimizer.options().get("at") == "worker"
+    if at_worker and sync in SYNCHRONOUS and codec.kind != "mpq" and codec.options().get("pull") == "difference":
+        problem = "'pull: difference' follows parameters, and to workers with an optimizer of their own sums come down"
+        yield Found(("codec", "tier1"), problem, "write 'pull: sparse-sum'")
 
 
 def _waits_for_nobody(kind: str) -> bool:

@@ -162,3 +162,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         load(QUICKSTART, ["training.loading=cached", "order={kind: p3, overlap: layers}"])
     loading = load(QUICKSTART, ["training.loading={kind: cached, rate: 5 Mbit/s}"]).training.loading
     assert Cached(**loading.options()).rate == 5e6
+
+
+@pytest.mark.parametrize("loading", ["{kind: cached, spread: true}", "{kind: cached, source: frankfurt}"])
+def test_who_has_others_samples_cannot_be_done_without(loading: str) -> None:
+    """They would wait for samples of a worker that is gone."""
+    texts = ["recovery={on_failure: continue}"]
+    load(QUICKSTART, (*texts, "training.loading=cached"))
+    with pytest.raises(ScenarioError, match="no samples of other workers"):
+        load(QUICKSTART, (*texts, f"training.loading={loading}"))

@@ -264,3 +264,25 @@ def test_twelve_nodes_all_greet_their_scheduler(tmp_path: Path) -> None:
     results = Processes(tmp_path)(programs)
     assert {message.sender for message in results["a/scheduler"]} == set(names[1:])
     assert time.monotonic() - start_s < 6
+
+
+def test_who_is_killed_while_it_computes_leaves_its_core_to_the_others(tmp_path: Path) -> None:
+    """A run that goes on without it: with one core, nobody would ever make a step again."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def dying(world: RealWorld) -> None:
+        await world.sleep(0.3)  # when all have met
+        await world.compute(Work("step"), die)
+
+    async def steady(world: RealWorld) -> None:
+        await world.sleep(0.8)
+        await world.compute(Work("step"), lambda: None)
+
+    programs = {"a/scheduler": idle, WORKER: dying, REMOTE: steady}
+    plan = tiny_plan(programs, step_deadline_s=3.0)
+    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
+    under_test = Fleet(plan, Processes(tmp_path).launch(programs, cores=1))
+    exits = {end.node: end for end in under_test.run()}
+    assert exits[WORKER].code == -signal.SIGKILL and exits[REMOTE].code == 0

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.errors import ScenarioError
+from testbed.engine.overlay.entries import Entry, pack, unpack
+from testbed.errors import RunFailed, ScenarioError
 from testbed.messages import MAX_HEADER_BYTES, Kind, Message, encode_header, overhead_bytes
 from testbed.realtime.frames import (
     GOODBYE,
@@ -96,7 +97,7 @@ def test_every_altered_byte_is_noticed() -> None:
         target = reader(1000)
         try:
             assert feed(target, bytes(bad)) == [], index
-            assert feed(target, bytes(2000)) == [], index  # what may be missing
+            assert feed(target, bytes(1 << 17)) == [], index  # what may be missing
         except BadFrame:
             continue
         raise AssertionError(f"byte {index} may be altered")
@@ -161,3 +162,18 @@ def test_crc_notices_accidents_and_unknown_codes_are_named() -> None:
         feed(FrameReader(mac, 1 << 20), bytes(data))
     with pytest.raises(ScenarioError, match=r"transport\.mac.*'md5'"):
         new_mac("md5", KEY)
+
+
+def test_what_an_overlay_tells_of_thousands_of_slices_fits() -> None:
+    """Three members' contributions to a chunk of two thousand slices and more, told one by one (``merge: exact``)."""
+    entries = [Entry((member,), key, (torch.zeros(50),), {}) for member in range(3) for key in range(2200)]
+    meta, parts = pack(entries)
+    sent = Message(Kind.MERGE, 0, 1, {"root": "hub/global0", "entries": meta}, parts, sender="a/server0")
+    assert len(encode_header(sent)) > 65_536
+    (arrival,) = feed(reader(), frame(sent))
+    assert isinstance(arrival, Arrival) and len(unpack(arrival.message.meta["entries"], arrival.message.parts)) == 6600
+
+
+def test_a_header_that_nobody_would_take_is_not_sent() -> None:
+    with pytest.raises(RunFailed, match=r"merge of key 3: a header of \d+ bytes.*write larger slices"):
+        encode_header(Message(Kind.MERGE, 3, meta={"entries": "x" * MAX_HEADER_BYTES}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import signal
 import socket
 import threading
 import time
@@ -102,6 +104,24 @@ class TestTokens:
             thread.join(10)
         tokens.close()
         assert most[0] == 2
+
+    def test_who_dies_with_one_takes_it_not_along(self) -> None:
+        tokens = Tokens.make(1, holders=2)
+        pid = os.fork()
+        if pid == 0:
+            tokens.of(1).acquire(10.0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        with pytest.raises(TimeoutError, match="no core"):
+            tokens.acquire(0.02)
+        for _ in range(2):
+            tokens.give_back(1)
+        tokens.acquire(0.02)
+        with pytest.raises(TimeoutError, match="no core"):
+            tokens.of(1).acquire(0.02)
+        tokens.give_back(1)  # it holds none
+        tokens.release()
+        tokens.close()
 
     def test_the_wait_for_one_has_a_deadline(self) -> None:
         tokens = Tokens.make(0)

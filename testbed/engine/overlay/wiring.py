@@ -98,12 +98,18 @@ def _group(plan: Plan, root: str) -> Group:
 def _guide(plan: Plan, group: Group) -> Guide:
     choice = _choice(plan, group.root)
     kind = OVERLAYS[choice.kind]
-    options = kind.Options(**choice.options)
+    options = kind.Options(**choice.options | _expiry(plan, group))
     if kind is TsEngine:
         return TsEngine(group.root, group.members, options, seed_for(plan.seed, "overlay", group.root))
     if kind is NetStorm:
         return NetStorm(len(group.members), options, planned_rates(plan, group))
     return Tree(len(group.members), options)
+
+
+def _expiry(plan: Plan, group: Group) -> dict[str, int]:
+    """In workers' rounds, by which transfers are told apart: of those, only every k2-th comes up to here under HFA."""
+    options, at_top = _choice(plan, group.root).options, plan.node(group.root).role == "global_server"
+    return {"expiry": options["expiry"] * technique.rounds_across(plan)} if "expiry" in options and at_top else {}
 
 
 def _detours(plan: Plan, group: Group, rank: int) -> Detours | None:

@@ -42,7 +42,8 @@ class NetStorm:
             metadata={"help": "mean relative change of rates that makes it plan anew", "min": 0, "max": 100},
         )
         expiry: int = field(
-            default=5, metadata={"help": "rounds after which a measurement is forgotten", "min": 0, "max": 10**6}
+            default=5,
+            metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
         )
         auxiliary: int = field(
             default=0, metadata={"help": "chunks that may wait before others take another way; 0: they wait", "min": 0}

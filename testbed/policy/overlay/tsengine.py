@@ -41,7 +41,8 @@ class TsEngine:
             default=0.9, metadata={"help": "the most often that the best known receiver is taken", "min": 0, "max": 1}
         )
         expiry: int = field(
-            default=5, metadata={"help": "rounds after which a measurement is forgotten", "min": 0, "max": 10**6}
+            default=5,
+            metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
         )
         pairing: str = field(
             default="first",

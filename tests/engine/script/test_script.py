@@ -14,6 +14,7 @@ import torch
 from testbed.engine.roles import make_role
 from testbed.errors import RunFailed, ScenarioError
 from testbed.kvstore import GeoOptimizer, KVStore, connect
+from testbed.kvstore.session import Alone
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import load
@@ -308,3 +309,32 @@ def test_what_has_no_effect_beside_a_script_is_refused(tmp_path: Path) -> None:
         load(path, ["workload.script=other.py"])
     with pytest.raises(ScenarioError, match="lies outside"):
         load(path, ["workload.script=../mine.py"])
+
+
+@pytest.mark.parametrize(
+    ("torchs", "setting"),
+    [
+        ("torch.optim.Adam(model.parameters(), amsgrad=True)", "amsgrad"),
+        ("torch.optim.SGD(model.parameters(), lr=0.1, maximize=True)", "maximize"),
+        ("torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)", "dampening"),
+    ],
+)
+def test_what_the_servers_optimizers_do_not_know_is_not_left_out_silently(
+    torchs: str, setting: str, tmp_path: Path
+) -> None:
+    own = "torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)"
+    path = scenario(tmp_path / "a", LOOP.replace(own, torchs))
+    exits = simulate(build_plan(load(path, ("sync=tap",)), "simulate"), make_role, tmp_path / "run", lambda line: None)
+    assert f"do not know {setting}" in str(exits["hub/worker0"].error)
+    run(tmp_path / "fsa", scenario=path)
+
+
+def test_a_parameter_without_elements_is_nobodys_business(tmp_path: Path) -> None:
+    """Torch has such parameters (``nn.Linear(0, 3)``); with the store's own calls they are refused."""
+    odd = LOOP.replace("optimizer = Geo", "model.nothing = torch.nn.Parameter(torch.zeros(0, 3))\noptimizer = Geo")
+    virtual = run(tmp_path / "1", scenario=scenario(tmp_path / "a", odd))
+    plain = run(tmp_path / "2", scenario=scenario(tmp_path / "b", LOOP))
+    assert virtual.hashes() == plain.hashes()
+    store = KVStore(Alone())
+    with pytest.raises(ScenarioError, match="a tensor without elements"):
+        store.init("empty", torch.zeros(0, 3))
