@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.guard import Guarded
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.run.distributed import role as role_module
@@ -77,3 +78,12 @@ def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyP
 def test_virtual_time_refuses_it() -> None:
     with pytest.raises(ScenarioError, match="sockets of its own"):
         load(SCENARIO, ["run.on=simulate"])
+
+
+def test_gradients_are_looked_at_before_the_library_sums_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with our own all-reduce: one that is not finite ends the run, and faults of kind ``nan`` happen."""
+    learners: list[Any] = []
+    monkeypatch.setattr(role_module, "data_parallel", lambda plan, node, learner, *rest: learners.append(learner))
+    plan = gloo_plan([1, 1])
+    role_module.distributed_worker(plan, plan.with_role("worker")[1])
+    assert isinstance(learners[0], Guarded)
