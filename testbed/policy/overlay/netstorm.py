@@ -16,6 +16,7 @@ there, so the sums stay those of the trees. How much waits is reckoned from what
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -145,14 +146,14 @@ def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
 
 
 def performance(tree: Parents, rates: Rates) -> float:
-    """1 / Σ over levels of the slowest link's time per byte."""
+    """1 / Σ over levels of the slowest link's time per byte; infinite for a server that nobody contributes to."""
     slowest: dict[int, float] = {}
     for member, above in enumerate(tree.parents):
         cost = _cost(member, above, rates)
         assert cost is not None
         level = tree.depth(member)
         slowest[level] = max(slowest.get(level, 0.0), cost)
-    return 1 / sum(slowest.values())
+    return 1 / sum(slowest.values()) if slowest else math.inf
 
 
 def _cost(one: int, other: int, rates: Rates) -> float | None:

@@ -1,15 +1,19 @@
-"""Measured links are forgotten after so many rounds of their own tier, which under HFA are few of the workers'."""
+"""Overlays put together from a Plan: what they remember between rounds of their tier, and groups of nobody."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from testbed.engine.overlay.wiring import _group, _guide
 from testbed.plan.build import build_plan
 from testbed.policy.overlay.events import Transfer
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.scenario.load import load
-from tests.engine.runs import THREE_SITES
+from tests.engine.runs import THREE_SITES, run
+from tests.engine.sync.test_properties import SMALL
 
 AT_WORKER = "optimizer={kind: sgd, at: worker}"
 
@@ -24,3 +28,11 @@ def test_what_was_measured_is_known_five_rounds_across_later(sync: str, apart: i
     guide.arrived(Transfer(False, 0, first, *ways), 1e6)
     assert guide.throughput.get(*ways, first + 5 * apart) == 1e6
     assert guide.throughput.get(*ways, first + 6 * apart) is None
+
+
+@pytest.mark.parametrize("overlay", ["tree", "netstorm", "tsengine"])
+def test_a_central_data_centre_that_only_serves_has_an_overlay_of_nobody(tmp_path: Path, overlay: str) -> None:
+    """GeoMX's own layout, with one word for both tiers."""
+    serves = ("data_centers[hub].workers=0", *SMALL, "training.iterations=2")
+    done = run(tmp_path, *serves, f"overlay={overlay}")
+    assert torch.equal(done.parameters("east/worker0"), done.parameters("west/worker0"))
