@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ class Point:
 
     ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
+    ``repeats_s``: of each emulation, where there were several; ``emulated_s`` is their mean.
     """
 
     technique: str
@@ -36,6 +37,7 @@ class Point:
     simulated_s: float
     products: float = math.inf
     caveat: str = ""
+    repeats_s: tuple[float, ...] = ()
 
     @property
     def error(self) -> float:
@@ -73,6 +75,14 @@ def verdict(points: Sequence[Point]) -> Verdict:
     return Verdict(
         float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points), len(points)
     )
+
+
+def reproduced(points: Sequence[Point]) -> Verdict | None:
+    """The emulation held against itself: the second run of each point as if it were the prediction of the first. No
+    prediction can be held to more. ``None`` where nothing was emulated twice."""
+    twice = [replace(point, emulated_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
+             for point in points if len(point.repeats_s) > 1]  # fmt: skip
+    return verdict(twice) if twice else None
 
 
 def ranking(points: Sequence[Point]) -> float | None:

@@ -33,8 +33,9 @@ def execute(arguments: argparse.Namespace) -> int:
     shown.add_row("message", look.seconds(found.message_s), "of a core, per message and end; unexplained "
                   f"{look.share(found.residual, 0)} of {found.nodes} nodes' processor time")  # fmt: skip
     shown.add_row("stream", f"{1e-6 / found.byte_s:.0f} MB/s", "of a core, through each end")
-    shown.add_row("step", look.seconds(found.step_s), "of a core, really computing")
+    shown.add_row("step", look.seconds(found.step_s), "of a core, with all that belongs to it")
     shown.add_row("memory", f"{1e-9 / found.memory_s:.2f} GB/s", "of a core, in sums")
+    shown.add_row("idle", look.share(found.idle_share, 1), "of a core, for each node, whatever happens")
     if found.packet_s:
         shown.add_row("packet", look.seconds(found.packet_s), "of a core, per segment on the WAN: what emulating costs")
     for name, link in found.links.items():

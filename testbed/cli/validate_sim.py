@@ -2,7 +2,8 @@
 
 Prints the error of the mean round at each point, the median, the 95th percentile and the worst, and how far the order
 of the techniques agrees (Kendall's tau); writes errors.csv and error-map.png. Both worlds are sweeps, in directories of
-their own: what has been run is not run again, so a grid may be interrupted, and grow.
+their own: what has been run is not run again, so a grid may be interrupted, and grow. With --repeats 2 it also tells
+how well a second emulation agrees with the first, which is the most that a prediction can be held to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--techniques", type=Path, metavar="FILE",
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
     parser.add_argument("--iterations", type=int, default=30, help="rounds of each run; default: %(default)s")
+    parser.add_argument("--repeats", type=int, default=1, metavar="N",
+                        help="emulate everything N times, and hold the emulation against itself")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for all runs, in both worlds")
@@ -50,27 +53,31 @@ class _Place:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from analysis.validation import error_map, verdict, write_table
+    from analysis.validation import error_map, reproduced, verdict, write_table
 
     points = _points(arguments)
     found = verdict(points)
+    itself = reproduced(points)
     write_table(points, arguments.out / "errors.csv")
     error_map(points, arguments.out / "error-map.png")
     if arguments.json:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
-        print(json.dumps({"kind": "validation", **asdict(found), "points": rows}))
+        told = {"kind": "validation", **asdict(found), "reproduced": asdict(itself) if itself else None}
+        print(json.dumps({**told, "points": rows}))
     else:
         _print(points, found, arguments.out)
+        if itself:
+            _say(f"emulated again, {itself.points} points", itself)
     return 0
 
 
 def _points(arguments: argparse.Namespace) -> list[Point]:
     """Every place in both worlds; one where a run has failed is left out, and standard error says why."""
     places = _places(arguments)
-    emulated = _results(arguments, places, "emulate")
+    emulated = [_results(arguments, places, "emulate", number) for number in range(arguments.repeats)]
     simulated = _results(arguments, places, "simulate")
-    found = zip(places, emulated, simulated, strict=True)
-    return [_point(place, real, virtual) for place, real, virtual in found if real and virtual]
+    found = zip(places, zip(*emulated, strict=True), simulated, strict=True)
+    return [_point(place, real, virtual) for place, real, virtual in found if any(real) and virtual]
 
 
 def _places(arguments: argparse.Namespace) -> list[_Place]:
@@ -90,7 +97,9 @@ def _places(arguments: argparse.Namespace) -> list[_Place]:
     ]
 
 
-def _results(arguments: argparse.Namespace, places: list[_Place], world: str) -> list[Result | None]:
+def _results(
+    arguments: argparse.Namespace, places: list[_Place], world: str, repeat: int = 0
+) -> list[Result | None]:  # fmt: skip
     """The result of each place in one world. What has been run before, by the same code, is not run again."""
     from testbed.cli.sweep_progress import progress
     from testbed.run import sweep
@@ -101,7 +110,8 @@ def _results(arguments: argparse.Namespace, places: list[_Place], world: str) ->
     wanted = [Sweep(tuple(Axis((path,), ((value,),)) for path, value in {**place.settings, **host}.items()))
               for place in places]  # fmt: skip
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
-    job = sweep.Job(directory=arguments.out / world, scenario=arguments.scenario, sweep=Sweep(), points=points,
+    directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
+    job = sweep.Job(directory=directory, scenario=arguments.scenario, sweep=Sweep(), points=points,
                     jobs=sweep.default_jobs(points))  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take)
@@ -118,14 +128,19 @@ def _result(job: Job, place: _Place, point: SweepPoint, row: Mapping[str, Any]) 
     return None
 
 
-def _point(place: _Place, emulated: Result, simulated: Result) -> Point:
+def _point(place: _Place, repeats: Sequence[Result | None], simulated: Result) -> Point:
     from analysis.validation import Point, products_of
     from testbed.units import parse_duration, parse_rate
 
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
-    times = emulated["iteration_time_s"], simulated["iteration_time_s"]
-    caveat = "; ".join(emulated["fidelity"]["warnings"]) if emulated["fidelity"]["status"] != "ok" else ""
-    return Point(place.technique, rate_bps, delay_s, *times, products_of(emulated, rate_bps, delay_s), caveat)
+    emulated = [result for result in repeats if result]
+    times = tuple(result["iteration_time_s"] for result in emulated)
+    said = [warning for result in emulated if result["fidelity"]["status"] != "ok"
+            for warning in result["fidelity"]["warnings"]]  # fmt: skip
+    return Point(
+        place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["iteration_time_s"],
+        products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(said)), times if len(times) > 1 else (),
+    )  # fmt: skip
 
 
 def _print(points: list[Point], found: Verdict, out: Path) -> None:
@@ -143,10 +158,14 @@ def _print(points: list[Point], found: Verdict, out: Path) -> None:
     console.print(shown)
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):
-        inside = verdict(valid)
-        console.print(f"{inside.points} of them inside the claim: median error {inside.median:.1%}, "
-                      f"worst {inside.worst:.1%}")  # fmt: skip
-    tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
-    console.print(f"{found.points} points: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
-                  f"worst {found.worst:.1%}; {tau}")  # fmt: skip
+        _say(f"{len(valid)} of them inside the claim", verdict(valid))
+    _say(f"{found.points} points", found)
     console.print(f"written: {out / 'errors.csv'}, {out / 'error-map.png'}", markup=False)
+
+
+def _say(which: str, found: Verdict) -> None:
+    from testbed.cli import look
+
+    tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
+    look.console().print(f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
+                         f"worst {found.worst:.1%}; {tau}")  # fmt: skip

@@ -111,6 +111,10 @@ TABLES: dict[str, Table] = {
         Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
         Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),
     )),
+    "processes": Table(("process",), (
+        _NODE, _T,
+        Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process so far"),
+    )),
     "links": Table(("link",), (
         _T,
         Column("link", "link", TEXT, "", "directed WAN link"),

@@ -30,6 +30,8 @@ consensus   round, distance                                          gossiping w
                                                                      average of all models
 final       role, iterations, parameters_sha256 (if it holds any),   every node, when its role ends; cpu_s: processor
             cpu_s                                                    time of its process since then (real worlds)
+process     cpu_s                                                    every node, twice a second (real worlds): processor
+                                                                     time of its process so far
 link        link, configured_bps, bytes, dropped_packets,            the back end's monitor, per WAN link per sample;
             backlog_bytes                                            counters are cumulative
 measured    link or path, what, planned, measured, tolerance, ok     the back end, before training

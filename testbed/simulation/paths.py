@@ -12,8 +12,10 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.plan.routes import routes_of
+from testbed.simulation.acknowledgements import Acknowledgements
 from testbed.simulation.bucket import Bucket
 
 
@@ -30,6 +32,7 @@ class WanLink:
     up: bool = True
     taken_bps: float = 0.0  # by background datagrams
     bucket: Bucket | None = None  # of an emulated link
+    acknowledgements: Acknowledgements | None = None  # likewise
 
 
 @dataclass(slots=True)
@@ -64,16 +67,24 @@ class Paths:
             WanLink(number, link, link.rate_bps, link.delay_s, link.loss, link.corruption)
             for number, link in enumerate(plan.network.links)
         ]
-        if plan.simulation.host is not None:
-            for wan in self.links:
-                wan.bucket = Bucket(goodput)
         self._by_name = {link.plan.name: link for link in self.links}
+        if plan.simulation.host is not None:
+            self._emulate()
         self._routes = routes_of(plan.network)
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
+
+    def _emulate(self) -> None:
+        """What only matters where an emulation is to be predicted to the per cent."""
+        for link in self.links:
+            link.bucket, link.acknowledgements = Bucket(self.goodput), Acknowledgements()
+        for link in self.links:
+            back = self._by_name.get(link_name(link.plan.target, link.plan.source))
+            if back is not None and link.acknowledgements is not None:
+                link.acknowledgements.other = back.acknowledgements
 
     def capacities(self) -> list[float]:
         """Capacity of every link in payload bytes per second, as the Plan begins."""

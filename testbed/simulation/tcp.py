@@ -14,7 +14,8 @@ overflow        it never exceeds C·RTT + queue; beyond, it falls to β·(C·RTT
 pacing          BBR, until it has seen the path full, sends at g = 2/ln 2 times the best rate it has seen, in trains
                 of packets, and loses what overflows the queue (``pacing``; Cardwell et al. 2016; who has nothing more
                 to send never leaves STARTUP)
-bucket          of an emulated link: the first bytes after silence pass at once (``bucket``)
+emulated        the first bytes after silence pass at once (``bucket``), acknowledgements of what comes the other way
+                go with what is sent (``acknowledgements``)
 idle            with slow_start_after_idle and a loss-based algorithm W halves per RTO of idle, down to W0 (RFC 2861)
 LAN             inside a data centre, up to a round trip of 1 ms, there are no windows: they open within some ms, once
 set-up          the first message waits 3 RTT: connect, hello and answer, proof and verdict
@@ -27,9 +28,9 @@ Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC a
 are alike (``validity`` tells). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
 took what is said here within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
 0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``python -m analysis.experiments.transfers``).
-Left out: delayed acknowledgements, the bandwidth of acknowledgements, time in loss recovery, queueing delay of small
-messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully): where bursts overflow
-the queue, the first rounds of a run are longer than predicted.
+Left out: delayed acknowledgements, their bandwidth in any but emulated networks, time in loss recovery, queueing delay
+of small messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully): where bursts
+overflow the queue, the first rounds of a run are longer than predicted.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from testbed.simulation.acknowledgements import Acknowledgements
 from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
@@ -72,8 +74,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_arrival_s", "_bucket", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies",
-        "_cruising", "_deliver", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_open", "_pacing",
+        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_cruising",
+        "_deliver", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_open", "_pacing",
         "_path", "_plain", "_port", "_queue", "_ready", "_recovering", "_round_base", "_round_end_s", "_round_s",
         "_round_window", "_sending", "_sent_bytes", "_sequence", "_silent_s", "_timer_s", "_when_sent", "_window",
         "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
@@ -106,7 +108,8 @@ class Connection:
         self._idle_since_s = 0.0
         self._timer_s = math.inf
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
-        self._bucket: Bucket | None = None  # of the emulated link before which this message waits
+        # of the emulated link before which this message waits
+        self._emulated: tuple[Bucket, Acknowledgements] | None = None
         self._recovering = False
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self._when_sent = self._on_sent  # made once
@@ -223,7 +226,8 @@ class Connection:
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not self._path.up:
             self._fall_silent(self._clock.now)
-        self._network.start(self.flow, size_bytes, self._when_sent, self._copies, self._enter(size_bytes))
+        at_once_bytes, more_bytes = self._enter(size_bytes)
+        self._network.start(self.flow, size_bytes + more_bytes, self._when_sent, self._copies, at_once_bytes)
         if self._pacing is not None and self._open and not self._plain:
             self._overflow(self._pacing, size_bytes)
         if on_start is not None:
@@ -245,20 +249,22 @@ class Connection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter(self, size_bytes: float) -> float:
-        """How much of a message passes an emulated link at once."""
+    def _enter(self, size_bytes: float) -> tuple[float, float]:
+        """How much of a message passes an emulated link at once, and what acknowledgements add to it."""
         link = self._path.narrowest
-        if link is None or link.bucket is None:
-            return 0.0
+        if link is None or link.bucket is None or link.acknowledgements is None:
+            return 0.0, 0.0
         if not self._plain and not self._open and self._clock.now >= self._round_end_s:
             self._next_round(self._clock.now)  # so that what passes at once is of this round
-        self._bucket = link.bucket
-        return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps)
+        self._emulated = link.bucket, link.acknowledgements
+        return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps), link.acknowledgements.enter(size_bytes)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
-        if self._bucket is not None:
-            self._bucket.leave(self._clock.now)
+        if self._emulated is not None:
+            bucket, acknowledgements = self._emulated
+            bucket.leave(self._clock.now)
+            acknowledgements.leave(self._sent_bytes)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s

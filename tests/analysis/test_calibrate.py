@@ -17,80 +17,105 @@ from testbed.results.rundir import Status
 from testbed.scenario.load import loads
 from tests.simulation.test_fold import SCENARIO
 
-MESSAGE_S, BYTE_S, MEMORY_S, FIXED_S = 150e-6, 2e-9, 4e-10, 0.03
+MESSAGE_S, BYTE_S, MEMORY_S, STEP_S, IDLE_SHARE = 150e-6, 2e-9, 4e-10, 0.004, 0.01
+SEGMENT_S, CARRIED_S = 10e-6, 30e-6  # of each end's process, and of the machine between them
+ROUNDS, ROUND_S, LOADED_S = 12, 0.5, 2.0
+PUSHED, SEGMENTS = 50_100, 35  # bytes, and full segments that carry them
+BEGIN_S, END_S = 2 * ROUND_S, ROUNDS * ROUND_S  # of what is looked at
 
 
-def run_of(back_end: str = "local", servers: int = 3, cpu: bool = True) -> Run:
-    """Servers that were pushed 4, 8, 12, … messages, a scheduler without any, and a worker whose libraries took 2 s."""
-    transfers, computes, finals = [], [], []
+def run_of(back_end: str = "local", servers: int = 3, rounds: int = ROUNDS, cpu: bool = True, wan: int = 0) -> Run:
+    """Servers that are pushed 1, 2, 3, … messages a round, ``wan`` of them from elsewhere, by a worker that does one
+    step a round and loads libraries at its first; and a scheduler that does nothing."""
+    transfers, computes, samples = [], [], []
     for number in range(servers):
-        name, count = f"a/server{number}", 4 * (number + 1)
-        for message in range(count):
-            transfers.append((name, "a/worker0", "push", message // 2, 50_000, 100))
-            computes.append((name, "sum", message // 2, 50_000 * MEMORY_S))
-        size = count * 50_100
-        finals.append((name, FIXED_S + count * MESSAGE_S + size * BYTE_S + count * 50_000 * MEMORY_S))
-    finals += [("a/scheduler", FIXED_S), ("a/worker0", 2.0)]
-    computes += [("a/worker0", "step", r, 0.004) for r in range(9)]
+        name, count = f"a/server{number}", number + 1
+        for round_ in range(rounds):
+            end_s = (round_ + 1) * ROUND_S
+            for message in range(count):
+                tier = "wan" if message < wan else "lan"
+                transfers.append((end_s, name, "a/worker0", "push", round_, 50_000, 100, tier))
+            computes.append((end_s, name, "sum", round_, count * 50_000 * MEMORY_S))
+        cost_s = count * (MESSAGE_S + PUSHED * BYTE_S + 50_000 * MEMORY_S)
+        samples += cpu_of(name, cost_s + min(count, wan) * SEGMENTS * SEGMENT_S, rounds)
+    computes += [((r + 1) * ROUND_S, "a/worker0", "step", r, 0.7 * STEP_S) for r in range(rounds)]
+    pushes, far = sum(range(1, servers + 1)), sum(min(count, wan) for count in range(1, servers + 1))
+    cost_s = pushes * (MESSAGE_S + PUSHED * BYTE_S) + far * SEGMENTS * SEGMENT_S + STEP_S
+    worker = cpu_of("a/worker0", cost_s, rounds)
+    samples += [(name, t, cpu_s + (LOADED_S if t > 0 else 0.0)) for name, t, cpu_s in worker]
+    samples += cpu_of("a/scheduler", 0.0, rounds)
     tables: dict[str, Any] = {
-        "finals": pd.DataFrame(finals, columns=["node", "cpu_s"]),
-        "computes": pd.DataFrame(computes, columns=["node", "work", "round", "real_s"]),
+        "processes": pd.DataFrame(samples if cpu else [], columns=["node", "t_s", "cpu_s"]),
+        "rounds": pd.DataFrame([("a/worker0", (r + 1) * ROUND_S) for r in range(rounds)], columns=["node", "t_s"]),
+        "computes": pd.DataFrame(computes, columns=["t_s", "node", "work", "round", "real_s"]),
         "transfers": pd.DataFrame(
-            transfers, columns=["target", "source", "message", "round", "payload_bytes", "header_bytes"]
+            transfers,
+            columns=["t_s", "target", "source", "message", "round", "payload_bytes", "header_bytes", "tier"],
         ),
+        "machine": pd.DataFrame([], columns=["t_s", "busy_share"]),
         "measured": pd.DataFrame(
             [("a>b", "rate", 20e6, 19e6), ("a>b", "rtt", 0.04, 0.0412)],
             columns=["link", "what", "planned", "measured"],
         ),
     }  # fmt: skip
-    if not cpu:
-        tables["finals"] = tables["finals"].assign(cpu_s=float("nan"))
     manifest = {"machine": {"cores": 8, "usable_cores": 2}}
     return Run(Path("run"), {"back_end": back_end}, manifest, None, None, Status("done"), cast(Any, tables))
+
+
+def cpu_of(node: str, round_s: float, rounds: int) -> list[tuple[str, float, float]]:
+    """Twice a second, of a node that takes so much a round."""
+    return [(node, r * ROUND_S, r * (round_s + IDLE_SHARE * ROUND_S)) for r in range(rounds + 1)]
+
+
+def watched(run: Run, share: float) -> Run:
+    """Its machine was busy with its nodes, packets, and ``share`` of a core with something else."""
+    tables = dict(run.tables)
+    inside = [table[(table["t_s"] > BEGIN_S)] for table in (tables["transfers"], tables["processes"])]
+    segments = SEGMENTS * int((inside[0]["tier"] == "wan").sum())
+    nodes_s = sum(
+        float(each["cpu_s"].max()) - float(each[each["t_s"] == BEGIN_S]["cpu_s"].iloc[0])
+        for _, each in tables["processes"].groupby("node")
+    )
+    busy = (nodes_s + segments * CARRIED_S + share * (END_S - BEGIN_S)) / (2 * (END_S - BEGIN_S))
+    before_after = [(BEGIN_S / 2, 1.0), (END_S + 1, 1.0)]
+    tables["machine"] = pd.DataFrame([*before_after, (3.0, busy), (5.0, busy)], columns=["t_s", "busy_share"])
+    return replace(run, tables=cast(Any, tables))
 
 
 def test_what_was_put_in_comes_out() -> None:
     found = calibrate([run_of()], byte_s=BYTE_S)
     assert found.message_s == pytest.approx(MESSAGE_S, rel=1e-6)
+    assert found.step_s == pytest.approx(STEP_S, rel=1e-6)  # and not what the mathematics alone took
+    assert found.idle_share == pytest.approx(IDLE_SHARE, rel=1e-6)
     assert found.memory_s == pytest.approx(MEMORY_S, rel=1e-6)
-    assert (found.cores, found.step_s, found.nodes) == (2, 0.004, 4)
+    assert (found.cores, found.nodes, found.packet_s) == (2, 5, 0.0)
     assert found.residual < 1e-6
     assert found.links == {"a>b": {"rate_factor": 0.95, "more_rtt_s": 0.0012}}
 
 
 def test_it_is_a_setting_of_a_scenario() -> None:
-    found = calibrate([run_of()], byte_s=BYTE_S)
+    found = calibrate([watched(run_of("emulate", wan=2), 0.0)], byte_s=BYTE_S)
     host = build_plan(loads(SCENARIO, overrides=[f"simulation.host={found.setting()}"])).simulation.host
     assert host is not None
     assert host.message_s == pytest.approx(MESSAGE_S, rel=1e-3)
     assert host.byte_s == pytest.approx(BYTE_S, rel=1e-3)
-    assert host.step_s == pytest.approx(0.004, rel=1e-3)
+    assert host.step_s == pytest.approx(STEP_S, rel=1e-3)
     assert host.memory_s == pytest.approx(MEMORY_S, rel=1e-3)
+    assert host.packet_s == pytest.approx(2 * SEGMENT_S + CARRIED_S, rel=1e-2)
 
 
-def test_what_the_machine_does_beyond_its_nodes_is_the_packets() -> None:
-    """Two cores half busy for 10 s, less what nodes do by the other constants, over the segments on the WAN."""
-    run = run_of("emulate")
-    tables = dict(run.tables)
-    tables["rounds"] = pd.DataFrame([(0.0, 5.0), (5.0, 10.0)], columns=["t0_s", "t_s"])
-    tables["machine"] = pd.DataFrame([(2.0, 0.4), (6.0, 0.6), (20.0, 1.0)], columns=["t_s", "busy_share"])
-    transfers = tables["transfers"].assign(tier="lan", t_s=1.0)
-    wan = transfers.head(8).assign(tier="wan")  # 50 100 bytes: 35 segments each
-    tables["transfers"] = pd.concat([transfers, wan])
-    tables["computes"] = tables["computes"].assign(t_s=1.0)
-    count = len(tables["transfers"])
-    nodes_s = 2 * count * (MESSAGE_S + 50_100 * BYTE_S) + float(tables["computes"]["real_s"].sum())
-    again = replace(run, tables=cast(Any, tables))
-    with_wan = calibrate([run_of(), again], byte_s=BYTE_S)
-    assert with_wan.packet_s == pytest.approx((10.0 - nodes_s) / (8 * 35), rel=0.02)
-    quieter = tables | {"machine": tables["machine"].assign(busy_share=[0.3, 0.5, 1.0])}
-    both = calibrate([again, replace(run, tables=cast(Any, quieter))], byte_s=BYTE_S)
-    assert both.packet_s == pytest.approx((8.0 - nodes_s) / (8 * 35), rel=0.02)  # the least: work that always is there
-    host = build_plan(loads(SCENARIO, overrides=[f"simulation.host={with_wan.setting()}"])).simulation.host
-    assert host is not None and host.packet_s == pytest.approx(with_wan.packet_s, rel=1e-2)
+def test_what_the_machine_does_beside_its_nodes_is_the_packets() -> None:
+    """All of it; and as it does something else as well, the run counts in which that is the least."""
+    one, other = (watched(run_of("emulate", wan=1), share) for share in (0.2, 0.1))
+    segments = SEGMENTS * int((one.tables["transfers"]["t_s"] > BEGIN_S).sum() / 2)  # one of two pushes, on average
+    for runs, share in (([one], 0.2), ([one, other], 0.1)):
+        found = calibrate(runs, byte_s=BYTE_S)
+        expected_s = 2 * SEGMENT_S + CARRIED_S + share * (END_S - BEGIN_S) / segments
+        assert found.packet_s == pytest.approx(expected_s, rel=1e-6)
+        assert (found.message_s, found.step_s) == pytest.approx((MESSAGE_S, STEP_S), rel=1e-6)
 
 
-@pytest.mark.parametrize("run", [run_of("simulate"), run_of(servers=1), run_of(cpu=False)])
+@pytest.mark.parametrize("run", [run_of("simulate"), run_of(servers=0), run_of(rounds=5), run_of(cpu=False)])
 def test_runs_that_tell_too_little_are_refused(run: Run) -> None:
     with pytest.raises(ScenarioError, match="three nodes"):
         calibrate([run], byte_s=BYTE_S)

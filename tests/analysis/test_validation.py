@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.validation import Point, error_figure, error_map, products_of, ranking, verdict, write_table
+from analysis.validation import Point, error_figure, error_map, products_of, ranking, reproduced, verdict, write_table
 from testbed.errors import ScenarioError
 
 
@@ -39,6 +39,17 @@ def test_the_ranking_is_of_techniques_at_one_place() -> None:
     assert ranking(same) == pytest.approx(1.0)
     assert ranking(turned) == pytest.approx(-1.0)
     assert ranking(same + turned) == pytest.approx(0.0)
+
+
+def test_the_emulation_is_held_against_itself() -> None:
+    once = Point("fsa", 5e6, 0.02, 2.0, 1.5)
+    twice = [Point(name, 5e6, 0.02, 2.0, 1.5, repeats_s=times) for name, times in
+             (("fsa", (2.0, 2.2)), ("hfa", (3.0, 2.1)), ("bsp", (1.0, 1.0)))]  # fmt: skip
+    found = reproduced([once, *twice])
+    assert found is not None and found.points == 3
+    assert found.worst == pytest.approx(0.3) and found.median == pytest.approx(0.1)
+    assert found.tau == pytest.approx(1 / 3)
+    assert reproduced([once]) is None
 
 
 def test_a_round_is_counted_in_bandwidth_delay_products() -> None:

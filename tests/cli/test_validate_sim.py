@@ -22,9 +22,10 @@ PROGRAM = """
 import argparse, sys
 from testbed.cli import validate_sim
 real = validate_sim._results
-def results(arguments, places, world):
-    bare = argparse.Namespace(**{**vars(arguments), "host": None})
-    return real(bare if world == "emulate" else arguments, places, "simulate")
+def results(arguments, places, world, repeat=0):
+    slow = "{cores: 1, message: 8 ms, stream: 1000 Mbit/s}" if repeat else None
+    bare = argparse.Namespace(**{**vars(arguments), "host": slow})
+    return real(bare if world == "emulate" else arguments, places, "simulate", repeat)
 validate_sim._results = results
 from testbed.cli.main import main
 sys.exit(main(sys.argv[1:]))
@@ -74,3 +75,18 @@ def test_what_has_been_run_is_not_run_again(folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "median error 0.0%" in ran.stdout, "both are the same world now"
     assert "bsp" in ran.stdout and "50 Mbit/s" in ran.stdout
+
+
+def test_a_second_emulation_says_how_far_the_first_is_to_be_believed(folder: Path) -> None:
+    """The second one ran on a slower machine: their mean counts, and they are held against each other."""
+    ran = validate(folder, "--repeats", "2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    for point in told["points"]:
+        first, second = point["repeats_s"]
+        assert second > 1.01 * first
+        assert point["emulated_s"] == pytest.approx((first + second) / 2)
+        assert point["error"] == pytest.approx(first / point["emulated_s"] - 1), "without a host as the first one"
+    apart = sorted(second / first - 1 for first, second in (point["repeats_s"] for point in told["points"]))
+    assert told["reproduced"]["worst"] == pytest.approx(apart[-1])
+    assert told["reproduced"]["points"] == 6
