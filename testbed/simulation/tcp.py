@@ -76,7 +76,7 @@ class Connection:
         "_cruising", "_deliver", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_open", "_pacing",
         "_path", "_plain", "_port", "_queue", "_ready", "_recovering", "_round_base", "_round_end_s", "_round_s",
         "_round_window", "_sending", "_sent_bytes", "_sequence", "_silent_s", "_timer_s", "_when_sent", "_window",
-        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "room_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -156,6 +156,7 @@ class Connection:
         self.rtt_s = 2 * self._path.delay_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = self._capacity = min(capacity, self._port)
+        self.room_bytes = self._room()
         self._limit = min(self._port, self._model.rate_limit(self.rtt_s, self._path.loss, capacity))
         self._cap(self._limit)
         self._plain = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
@@ -165,6 +166,7 @@ class Connection:
 
     def state_changed(self) -> None:
         """A link of the path went down, or came up."""
+        self.room_bytes = self._room()
         if not self._path.up:
             if self._sending:
                 self._fall_silent(self._clock.now - self._path.delay_s)
@@ -216,16 +218,20 @@ class Connection:
             self._begin(size_bytes, item, on_start)
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
-        if self._idle_since_s < self._clock.now and not self._plain:
-            self._after_idle(self._clock.now - self._idle_since_s)
-        if self._pacing is not None and not self._burst_bytes:
-            self._pacing.begin(self._clock.now)
+        now, path, pacing = self._clock.now, self._path, self._pacing
+        if pacing is None and not self._plain and self._idle_since_s < now:
+            self._after_idle(now - self._idle_since_s)
+        elif pacing is not None and not self._burst_bytes:
+            pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
-        if not self._path.up:
-            self._fall_silent(self._clock.now)
-        self._network.start(self.flow, size_bytes, self._when_sent, self._copies, self._enter(size_bytes))
-        if self._pacing is not None and self._open and not self._plain:
-            self._overflow(self._pacing, size_bytes)
+        if not path.up:
+            self._fall_silent(now)
+        link = path.narrowest
+        bucket = None if link is None else link.bucket
+        passed_bytes = 0.0 if link is None or bucket is None else self._enter(bucket, link.rate_bps, size_bytes)
+        self._network.start(self.flow, size_bytes, self._when_sent, self._copies, passed_bytes)
+        if pacing is not None and self._open and not self._plain:
+            self._overflow(pacing, size_bytes)
         if on_start is not None:
             on_start()
         if self.on_room is not None:
@@ -245,15 +251,13 @@ class Connection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter(self, size_bytes: float) -> float:
+    def _enter(self, bucket: Bucket, rate_bps: float, size_bytes: float) -> float:
         """How much of a message passes an emulated link at once."""
-        link = self._path.narrowest
-        if link is None or link.bucket is None:
-            return 0.0
-        if not self._plain and not self._open and self._clock.now >= self._round_end_s:
-            self._next_round(self._clock.now)  # so that what passes at once is of this round
-        self._bucket = link.bucket
-        return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps)
+        now = self._clock.now
+        if not self._plain and not self._open and now >= self._round_end_s:
+            self._next_round(now, self._delivered_bytes())  # so that what passes at once is of this round
+        self._bucket = bucket
+        return bucket.enter(now, size_bytes, rate_bps)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
@@ -270,7 +274,7 @@ class Connection:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if not self._open:
-                self._grow()
+                self._grow(self._delivered_bytes() - self._round_base)
             if self._pacing is not None and not self._plain:
                 self._pacing.ended(now, self._burst_bytes)
                 self._pacing.filled(self._burst_bytes, self._capacity * self.rtt_s, self._path.queue_bytes)
@@ -282,8 +286,9 @@ class Connection:
     # ---- the window ---------------------------------------------------------------------------------------------
 
     def _after_idle(self, idle_s: float) -> None:
+        """Of a loss-based algorithm: what the burst to come meets, and whether it may begin as the last one ended."""
         model, rtt_s = self._model, self.rtt_s
-        if not model.loss_based or not model.slow_start or rtt_s <= 0 or idle_s < rtt_s:
+        if rtt_s <= 0 or idle_s < rtt_s:
             return
         self._burst_room = self.room_bytes
         if self._burst_room < self._capacity * rtt_s:
@@ -295,22 +300,18 @@ class Connection:
                 self._open = self._window >= self._capacity * rtt_s
                 self._round_base = self._delivered_bytes()  # the last round's growth is forgotten
 
-    @property
-    def room_bytes(self) -> float:
+    def _room(self) -> float:
         """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""
         access = self._port if self._port < math.inf else self._network.capacity(self._links[0])
         return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
 
-    def _next_round(self, now: float) -> None:
-        self._grow()
-        self._cruising = self._sent_in_round() < _FULL * self._round_window and self._timer_s == self._round_end_s
-        self._round_s, self._round_end_s = now, now + self.rtt_s
-        self._round_base = self._delivered_bytes()
+    def _next_round(self, now: float, delivered: float) -> None:
+        sent = delivered - self._round_base
+        self._grow(sent)
+        self._cruising = sent < _FULL * self._round_window and self._timer_s == self._round_end_s
+        self._round_s, self._round_end_s, self._round_base = now, now + self.rtt_s, delivered
         self._round_window = min(self._window, self._burst_room)
         self._burst_room = math.inf
-
-    def _sent_in_round(self) -> float:
-        return self._delivered_bytes() - self._round_base
 
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies
@@ -327,12 +328,13 @@ class Connection:
         now, rtt_s = self._clock.now, self.rtt_s
         if not self._sending or rtt_s <= 0:
             return
+        delivered = self._delivered_bytes()
         if now >= self._round_end_s:
-            self._next_round(now)
+            self._next_round(now, delivered)
         if self._open and self._round_window >= self._window:
             return
         self._open = False
-        left = self._round_window - self._sent_in_round()
+        left = self._round_window - (delivered - self._round_base)
         if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
             self._cap(min(self._limit, self._pace(now)))
             return
@@ -355,12 +357,11 @@ class Connection:
         if self._clock.now == self._timer_s and not self._open:
             self._review()
 
-    def _grow(self) -> None:
+    def _grow(self, sent: float) -> None:
         """After (a part of) a round: acknowledgements of d bytes grow the window to 2d, if it was smaller."""
         if self._open:
             return
         pipe = self._capacity * self.rtt_s
-        sent = self._sent_in_round()
         if self._pacing is not None:
             self._pacing.saw(sent, self._clock.now - self._round_s, self.rtt_s)
         self._window = self._window + sent if self._cruising else max(self._window, 2 * sent)
