@@ -124,11 +124,13 @@ def encode_header(message: Message) -> bytes:
 
 
 def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:
-    header = _Header(
-        message.kind, message.sender, message.key, message.round, message.sent_at_s,
-        message.priority, message.channel, message.meta, parts,
+    """What ``_Header`` decodes. A tuple is the same bytes, and made more quickly."""
+    return _encoder.encode(
+        (
+            message.kind, message.sender, message.key, message.round, message.sent_at_s,
+            message.priority, message.channel, message.meta, parts,
+        )
     )  # fmt: skip
-    return _encoder.encode(header)
 
 
 def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:

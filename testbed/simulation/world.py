@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -98,23 +99,23 @@ class SimulatedWorld:
         peer = self._peers.get(to)
         if peer is None:
             peer = self._peers[to] = self._find(self, to)
-        copy = self._copy(message)
-        if copy.channel:
-            return self._send_best_effort(peer, copy)
-        payload_bytes, header_bytes = wire_bytes(copy)
+        message = self._stamped(message)
+        if message.channel:
+            return self._send_best_effort(peer, message)
+        payload_bytes, header_bytes = wire_bytes(message)
         size_bytes = payload_bytes + header_bytes
         everyone = self.copies * peer.world.copies  # records tell of the messages of all who are folded
         self._recorder.sent(peer.tier, payload_bytes * everyone)
-        letter = Letter(copy, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
+        letter = Letter(message, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
         if peer.lanes is not None:
             letter.lanes = peer.lanes.count
             letter.header_bytes += peer.lanes.more_bytes
-            return peer.lanes.send(size_bytes, copy.priority, letter)
+            return peer.lanes.send(size_bytes, message.priority, letter)
         if self.process is not None:
             return self._send_by_process(self.process, peer, size_bytes, letter)
         connection = peer.connection
-        if connection.idle or connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
-            connection.send(size_bytes, copy.priority, letter)
+        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
+            connection.send(size_bytes, message.priority, letter)
             return None
         return await self._send_when_accepted(peer, size_bytes, letter)
 
@@ -144,7 +145,7 @@ class SimulatedWorld:
             if not accepted.done():
                 accepted.set_result(None)
 
-        peer.connection.on_room = lambda: self._release(peer)
+        peer.connection.on_room = partial(self._release, peer)
         peer.connection.send(size_bytes, letter.message.priority, letter, started)
         if peer.connection.queued_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
             peer.held.append(accepted)
@@ -152,22 +153,22 @@ class SimulatedWorld:
 
     def _release(self, peer: Peer) -> None:
         if peer.connection.queued_bytes <= QUEUE_LIMIT_BYTES:
+            peer.connection.on_room = None
             for accepted in peer.held:
                 if not accepted.done():
                     accepted.set_result(None)
             peer.held.clear()
 
-    def _copy(self, message: Message) -> Message:
+    def _stamped(self, message: Message) -> Message:
         """What the wire would make of it: the receiver gets bytes of its own, stamped with sender and time."""
-        parts = message.parts
-        for part in parts:
+        if message.sender:  # it was sent before, and belongs to whom it was sent to
+            message = replace(message, meta=dict(message.meta))
+        message.sender, message.sent_at_s, message.copies = self.node, self._clock.now, self.copies
+        for part in message.parts:
             if not part.is_meta:
-                parts = tuple(part if part.is_meta else part.detach().clone() for part in parts)
+                message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
                 break
-        return Message(
-            message.kind, message.key, message.round, dict(message.meta), parts,
-            message.priority, message.channel, self.node, self._clock.now, self.copies,
-        )  # fmt: skip
+        return message
 
     def deliver(self, letter: Letter, copies: int = 1) -> None:
         """The last byte is here; the message is handed over when this node has looked at those before it.
