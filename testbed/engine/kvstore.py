@@ -163,11 +163,12 @@ class KVStore:
                 self._unanswered[piece.wire_key, round_] = message
             await self._way.send(self._servers[piece.server], message)
 
-    async def value(self, key: int, round_: int) -> Value:
+    def value(self, key: int, round_: int) -> Coroutine[Any, Any, Value]:
         """The answer to this child's push of (key, round)."""
         slices = self._slices[key]
-        if len(slices) == 1:
-            return await self._arrival(slices[0], round_)
+        return self._arrival(slices[0], round_) if len(slices) == 1 else self._whole(slices, round_)
+
+    async def _whole(self, slices: Sequence[Slice], round_: int) -> Value:
         pieces = [await self._arrival(piece, round_) for piece in slices]
         return Value(torch.cat([piece.tensor for piece in pieces]), merged([piece.advice for piece in pieces]))
 
@@ -202,11 +203,14 @@ class KVStore:
     async def _arrival(self, piece: Slice, round_: int) -> Value:
         where = (piece.wire_key, round_)
         future = self._pending[where]
-        if not future.done():
+        if future.done():
+            value = await future
+        else:
             what = "first value" if round_ == PULL_ROUND else f"round {round_}"
-            await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
+            source = self._servers[piece.server]
+            value = await self._world.wait(future, f"{what} of key {piece.wire_key} from {source}")
         del self._pending[where]
-        return await future
+        return value
 
     def _on_value(self, message: Message) -> None:
         key = message.key
