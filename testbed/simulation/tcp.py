@@ -316,13 +316,6 @@ class Connection:
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies
 
-    def _left_bytes(self) -> float:
-        """Bytes of the current message and the queue that have not left."""
-        if not self._sending:
-            return self.queued_bytes
-        rest = self._network.left_bytes(self.flow)
-        return self.queued_bytes + rest
-
     def _review(self) -> None:
         """Let the flow run, or cap it for the rest of this round, by what the window has left."""
         now, rtt_s = self._clock.now, self.rtt_s
@@ -335,23 +328,22 @@ class Connection:
             return
         self._open = False
         left = self._round_window - (delivered - self._round_base)
-        if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
-            self._cap(min(self._limit, self._pace(now)))
-            return
-        self._cap(min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
-        if self._timer_s != self._round_end_s:
-            self._timer_s = self._round_end_s
-            self._clock.at(self._round_end_s, self._on_round_end)
+        rate, waiting = math.inf, self.queued_bytes + self._network.left_bytes(self.flow)
+        if self._cruising or waiting <= left * (1 + 1e-9):
+            if self._pacing is not None:
+                rate = self._pacing.rate if self._cruising else self._paced(self._pacing, waiting)
+        else:
+            rate = max(left, 0.0) / (self._round_end_s - now)
+            if self._timer_s != self._round_end_s:
+                self._timer_s = self._round_end_s
+                self._clock.at(self._round_end_s, self._on_round_end)
+        self._cap(min(self._limit, rate))
 
-    def _pace(self, now: float) -> float:
-        """The rate at which what the window allows is sent."""
-        if self._pacing is None:
-            return math.inf
-        if self._cruising:
-            return self._pacing.rate
+    def _paced(self, pacing: Pacing, waiting: float) -> float:
+        """The rate at which these bytes, all that have not left, are sent where the window allows them."""
         burst_bytes = self._burst_bytes + self._sent_bytes + self.queued_bytes
-        left_s = self._pacing.last_leaves_s(burst_bytes) - now
-        return self._left_bytes() / left_s if left_s > 0 else math.inf
+        left_s = pacing.last_leaves_s(burst_bytes) - self._clock.now
+        return waiting / left_s if left_s > 0 else math.inf
 
     def _on_round_end(self, _: Any) -> None:
         if self._clock.now == self._timer_s and not self._open:
