@@ -87,7 +87,7 @@ class Store:
     def take_out(self, c: int) -> None:
         """Class ``c``, of which all flows have ended, is active no more."""
         state, base = self._state, c * k.CLASS_FLOATS
-        kernels.unlink(c, self.width, state.I, state.LI)
+        kernels.unlink(c, self.width, state)
         state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
         state.ends[c] = math.inf
 
