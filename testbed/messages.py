@@ -7,7 +7,6 @@ sends these bytes, the virtual one counts them, so that the two agree to the byt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -60,9 +59,8 @@ class Kind(StrEnum):
     GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 
-@dataclass(slots=True)
-class Message:
-    """One message.
+class Message(msgspec.Struct):
+    """One message. A Struct, as there is one for everything that is said, and these are made in C.
 
     key       index of the tensor (or slice) that it is about; -1: none
     round     training round
@@ -77,7 +75,7 @@ class Message:
     kind: Kind
     key: int = -1
     round: int = 0
-    meta: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = msgspec.field(default_factory=dict)
     parts: tuple[torch.Tensor, ...] = ()
     priority: int = 0
     channel: int = 0

@@ -6,9 +6,10 @@ A worker uses it towards its local server, a local server towards the global ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -22,8 +23,7 @@ from testbed.world import Future, World
 PULL_ROUND = -1  # a plain pull belongs to no round
 
 
-@dataclass(slots=True)
-class Advice:
+class Advice(msgspec.Struct):
     """What comes down with a value.
 
     last      nobody goes on after this round
@@ -34,7 +34,7 @@ class Advice:
 
     last: bool = False
     waited_s: float = 0.0
-    steps: Mapping[str, int] = field(default_factory=dict)
+    steps: Mapping[str, int] = msgspec.field(default_factory=dict)
     begin: int = 0
 
     def to_meta(self) -> dict[str, Any]:
@@ -49,12 +49,11 @@ class Advice:
         return said
 
 
-@dataclass(slots=True)
-class Value:
+class Value(msgspec.Struct):
     """The value of a key after a round."""
 
     tensor: Tensor
-    advice: Advice = field(default_factory=Advice)
+    advice: Advice = msgspec.field(default_factory=Advice)
 
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Kind, Message, wire_bytes
@@ -32,11 +33,7 @@ QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before
 class Task(VirtualFuture[Any]):
     """The result of a spawned coroutine, which knows whether anybody has asked for it."""
 
-    __slots__ = ("asked_for",)
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.asked_for = False
+    asked_for: bool = False
 
     def __await__(self) -> Any:
         self.asked_for = True
