@@ -157,13 +157,11 @@ def _happen(event: Event | VirtualFuture[Any]) -> None:
 _ONCE = (None,)
 
 
-class Sleep:
+class Sleep(msgspec.Struct, eq=False):
     """To be awaited once, and at once: until a given time."""
 
-    __slots__ = ("_clock", "_until_s")
-
-    def __init__(self, clock: Clock, until_s: float) -> None:
-        self._clock, self._until_s = clock, until_s
+    _clock: Clock
+    _until_s: float
 
     def __await__(self) -> Generator[None, Any, None]:
         clock = self._clock
