@@ -176,7 +176,9 @@ class KVStore:
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
-        values = [await self.value(key, PULL_ROUND) for key in keys]
+        values = []
+        for key in keys:  # no comprehension, which would be one more coroutine for everybody who waits here
+            values.append(await self.value(key, PULL_ROUND))
         self.first = merged([self.first, *(value.advice for value in values)])
         return [value.tensor for value in values]
 

@@ -182,22 +182,23 @@ class Server:
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Combine):
-                await self._combine(effect)
-                joined = self._presence.combined(effect.key, effect.round)
-                if joined:
-                    await self._first_values(effect.key, joined)
-            else:
+            if isinstance(effect, Answer):
                 await self._answer(effect)
+                continue
+            total = await self._total(effect)
+            # only what has been above can end the run: in a round inside, other data centres would not hear of it
+            value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
+            joined = self._combined(effect, value)
+            if joined:
+                await self._first_values(effect.key, joined)
 
-    async def _combine(self, effect: Combine) -> None:
-        total = await self._total(effect)
-        # only what has been above can end the run: in a round inside, other data centres would not hear of it
-        value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
+    def _combined(self, effect: Combine, value: Value) -> list[str]:
+        """The new value is here. Returns who has joined, and is to have it."""
         self._values[effect.key] = value
         if value.advice.last and not self._ending:
             self._end()
         self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
+        return self._presence.combined(effect.key, effect.round)
 
     async def _total(self, effect: Combine) -> Total:
         """What the members have pushed, added up; nothing of it is kept while the sum is on its way."""
