@@ -6,7 +6,7 @@ Sources: progressive filling (Bertsekas & Gallager, Data Networks, §6.5.2); vir
 fair queueing (Parekh & Gallager 1993): all flows of a class have one rate, so one number says how far they are.
 """
 
-# ruff: noqa: N803, N806, E741  (one-letter names of arrays stand in nearly every line; min and max are slow here)
+# ruff: noqa: N803, N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
 
 from __future__ import annotations
 
