@@ -13,6 +13,7 @@ from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Kind, Message, wire_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
+from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew
@@ -255,7 +256,7 @@ class SimulatedWorld:
         now = self._clock.now
         idle = deadline_s == math.inf  # whoever waits without a deadline has nothing to do, and holds nothing up
         if now > wait.since_s and not idle and self._tells_waits:
-            self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
+            self._recorder.write("wait", now, {"t0": microseconds(wait.since_s), "waiting_for": waiting_for})
         result: T = future.result()
         return result
 
@@ -324,7 +325,7 @@ class SimulatedWorld:
             await self._awake()
         if self._tells_compute:
             fields = {
-                "t0": round(start_s, 6), "work": work.kind, "round": work.round,
+                "t0": microseconds(start_s), "work": work.kind, "round": work.round,
                 "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
             }  # fmt: skip
             self._recorder.write("compute", self._clock.now, fields)
