@@ -7,7 +7,6 @@ sends these bytes, the virtual one counts them, so that the two agree to the byt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -62,9 +61,8 @@ class Kind(StrEnum):
     GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
 
 
-@dataclass(slots=True)
-class Message:
-    """One message.
+class Message(msgspec.Struct):
+    """One message. A Struct, as there is one for everything that is said, and these are made in C.
 
     key       index of the tensor (or slice) that it is about; -1: none
     round     training round
@@ -79,7 +77,7 @@ class Message:
     kind: Kind
     key: int = -1
     round: int = 0
-    meta: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = msgspec.field(default_factory=dict)
     parts: tuple[torch.Tensor, ...] = ()
     priority: int = 0
     channel: int = 0
@@ -132,11 +130,13 @@ def encode_header(message: Message) -> bytes:
 
 
 def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:
-    header = _Header(
-        message.kind, message.sender, message.key, message.round, message.sent_at_s,
-        message.priority, message.channel, message.meta, parts,
+    """What ``_Header`` decodes. A tuple is the same bytes, and made more quickly."""
+    return _encoder.encode(
+        (
+            message.kind, message.sender, message.key, message.round, message.sent_at_s,
+            message.priority, message.channel, message.meta, parts,
+        )
     )  # fmt: skip
-    return _encoder.encode(header)
 
 
 def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:

@@ -9,8 +9,9 @@ world it is in. The contract that both keep is ``tests/contract/world.py``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from testbed.messages import Message
 from testbed.plan.pace import Pacer
@@ -18,8 +19,7 @@ from testbed.plan.pace import Pacer
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct):
     """What a piece of computation is, so that the world can say how long it takes.
 
     kind      ``step`` (one training step: paced by the node's device), ``sum`` or ``optimizer`` (server side),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
 
-@dataclass(slots=True)
-class Contribution:
+class Contribution(msgspec.Struct):
     """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here.
 
     ``copies``: of how many members, where one stands for several.

@@ -6,9 +6,10 @@ A worker uses it towards its local server, a local server towards the global ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -22,8 +23,7 @@ from testbed.world import Future, World
 PULL_ROUND = -1  # a plain pull belongs to no round
 
 
-@dataclass(slots=True)
-class Advice:
+class Advice(msgspec.Struct):
     """What comes down with a value.
 
     last      nobody goes on after this round
@@ -34,7 +34,7 @@ class Advice:
 
     last: bool = False
     waited_s: float = 0.0
-    steps: Mapping[str, int] = field(default_factory=dict)
+    steps: Mapping[str, int] = msgspec.field(default_factory=dict)
     begin: int = 0
 
     def to_meta(self) -> dict[str, Any]:
@@ -49,12 +49,11 @@ class Advice:
         return said
 
 
-@dataclass(slots=True)
-class Value:
+class Value(msgspec.Struct):
     """The value of a key after a round."""
 
     tensor: Tensor
-    advice: Advice = field(default_factory=Advice)
+    advice: Advice = msgspec.field(default_factory=Advice)
 
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
@@ -163,11 +162,12 @@ class KVStore:
                 self._unanswered[piece.wire_key, round_] = message
             await self._way.send(self._servers[piece.server], message)
 
-    async def value(self, key: int, round_: int) -> Value:
+    def value(self, key: int, round_: int) -> Coroutine[Any, Any, Value]:
         """The answer to this child's push of (key, round)."""
         slices = self._slices[key]
-        if len(slices) == 1:
-            return await self._arrival(slices[0], round_)
+        return self._arrival(slices[0], round_) if len(slices) == 1 else self._whole(slices, round_)
+
+    async def _whole(self, slices: Sequence[Slice], round_: int) -> Value:
         pieces = [await self._arrival(piece, round_) for piece in slices]
         return Value(torch.cat([piece.tensor for piece in pieces]), merged([piece.advice for piece in pieces]))
 
@@ -176,7 +176,9 @@ class KVStore:
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
             await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
-        values = [await self.value(key, PULL_ROUND) for key in keys]
+        values = []
+        for key in keys:  # no comprehension, which would be one more coroutine for everybody who waits here
+            values.append(await self.value(key, PULL_ROUND))
         self.first = merged([self.first, *(value.advice for value in values)])
         return [value.tensor for value in values]
 
@@ -202,11 +204,14 @@ class KVStore:
     async def _arrival(self, piece: Slice, round_: int) -> Value:
         where = (piece.wire_key, round_)
         future = self._pending[where]
-        if not future.done():
+        if future.done():
+            value = await future
+        else:
             what = "first value" if round_ == PULL_ROUND else f"round {round_}"
-            await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
+            source = self._servers[piece.server]
+            value = await self._world.wait(future, f"{what} of key {piece.wire_key} from {source}")
         del self._pending[where]
-        return await future
+        return value
 
     def _on_value(self, message: Message) -> None:
         key = message.key

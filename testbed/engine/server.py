@@ -182,35 +182,34 @@ class Server:
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Combine):
-                await self._combine(effect)
-                joined = self._presence.combined(effect.key, effect.round)
-                if joined:
-                    await self._first_values(effect.key, joined)
-            else:
+            if isinstance(effect, Answer):
                 await self._answer(effect)
+                continue
+            total = await self._total(effect)
+            # only what has been above can end the run: in a round inside, other data centres would not hear of it
+            value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
+            joined = self._combined(effect, value)
+            if joined:
+                await self._first_values(effect.key, joined)
 
-    async def _combine(self, effect: Combine) -> None:
+    def _combined(self, effect: Combine, value: Value) -> list[str]:
+        """The new value is here. Returns who has joined, and is to have it."""
+        self._values[effect.key] = value
+        if value.advice.last and not self._ending:
+            self._end()
+        self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
+        return self._presence.combined(effect.key, effect.round)
+
+    async def _total(self, effect: Combine) -> Total:
+        """What the members have pushed, added up; nothing of it is kept while the sum is on its way."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         size_bytes = sum(each.tensor.nbytes * each.copies for each in taken if each.tensor is not None)
         work = Work("sum", effect.round, size_bytes=size_bytes)
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = self._made_whole(tensor, effect)
-        total = Total(
-            effect.key,
-            effect.round,
-            tensor,
-            effect.members,
-            merged_notes([each.notes for each in taken]),
-            self._priorities[effect.key],
-        )
-        # only what has been above can end the run: in a round inside, other data centres would not hear of it
-        value = await self._upstream.apply(total) if effect.up else Value(tensor)
-        self._values[effect.key] = value
-        if value.advice.last and not self._ending:
-            self._end()
-        self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
+        notes = merged_notes([each.notes for each in taken])
+        return Total(effect.key, effect.round, tensor, effect.members, notes, self._priorities[effect.key])
 
     def _made_whole(self, tensor: Tensor, effect: Combine) -> Tensor:
         """Without some members, the others' contributions stand for theirs too: a mean over those who are there."""
@@ -281,6 +280,8 @@ def sum_in_order(tensors: list[Tensor]) -> Tensor:
 
 def merged_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the pushes said, together."""
+    if not any(all_notes):
+        return {}
     notes: dict[str, Any] = {}
     if any(each.get("last") for each in all_notes):
         notes["last"] = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 from torch import Tensor
 
 from testbed.engine.checkpoint import below, under
@@ -15,8 +15,7 @@ from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
 
 
-@dataclass(slots=True)
-class Total:
+class Total(msgspec.Struct):
     """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged,
     ``priority`` theirs."""
 
@@ -24,7 +23,7 @@ class Total:
     round: int
     tensor: Tensor
     members: tuple[str, ...]
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
     priority: int = 0
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import msgspec
+
 
 class Contribution(StrEnum):
     """What a worker pushes at the end of its local work."""
@@ -29,19 +31,17 @@ class Report:
     transfer_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(msgspec.Struct, frozen=True):
     """``member``'s contribution to (key, round) has arrived at ``now_s``. ``reports`` by worker, if any came along."""
 
     member: str
     key: int
     round: int
     now_s: float = 0.0
-    reports: Mapping[str, Report] = field(default_factory=dict)
+    reports: Mapping[str, Report] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Combine:
+class Combine(msgspec.Struct, frozen=True):
     """Sum the contributions of ``members`` to (key, round), in the order given.
 
     ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose answer is the new value; otherwise

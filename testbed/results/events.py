@@ -58,6 +58,16 @@ import msgspec
 HAS_LEFT = "it has left"  # message of an epoch that somebody made in good order
 
 
+def microseconds(t: float) -> float:
+    """``round(t, 6)`` of a time, for a third of its cost where ``t`` is not half-way between two microseconds."""
+    scaled = t * 1e6
+    if 0.0 <= scaled < 1e13:  # where that is exact enough to tell
+        whole = int(scaled + 0.5)
+        if -0.49 < scaled - whole < 0.49:
+            return whole / 1e6
+    return round(t, 6)
+
+
 class EventLog:
     """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe.
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from simpy import Environment, Event
 from simpy.core import EmptySchedule
 
@@ -97,18 +98,16 @@ class Clock(Environment):  # type: ignore[misc]
         return len(self._queue) == self.background and not self.closing
 
 
-class VirtualFuture(Generic[T]):
+class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
     """A value that somebody will set once, as ``testbed.world.Future``; fibers wait for it.
 
     What nobody waits for yet when it is set needs no event: whoever asks later has it at once.
     """
 
-    __slots__ = ("_clock", "_value", "callbacks", "error")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._value = clock, PENDING
-        self.error: BaseException | None = None
-        self.callbacks: list[Callback] = []
+    _clock: Clock
+    _value: Any = PENDING
+    error: BaseException | None = None
+    callbacks: list[Callback] = msgspec.field(default_factory=list)
 
     def set_result(self, value: T, /) -> None:
         assert self._value is PENDING, "a future is set only once"
@@ -158,13 +157,11 @@ def _happen(event: Event | VirtualFuture[Any]) -> None:
 _ONCE = (None,)
 
 
-class Sleep:
+class Sleep(msgspec.Struct, eq=False):
     """To be awaited once, and at once: until a given time."""
 
-    __slots__ = ("_clock", "_until_s")
-
-    def __init__(self, clock: Clock, until_s: float) -> None:
-        self._clock, self._until_s = clock, until_s
+    _clock: Clock
+    _until_s: float
 
     def __await__(self) -> Generator[None, Any, None]:
         clock = self._clock

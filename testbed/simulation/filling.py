@@ -26,7 +26,9 @@ from testbed.simulation.layout import (
     LINK_MARK,
     MARK,
     OPEN,
+    OWN,
     SAME,
+    SHARED,
     TOTAL,
     WEIGHT,
     WEIGHTS,
@@ -50,6 +52,7 @@ def component(n_links: int, width: int, state: State) -> int:
         link = work[i]
         LF[link * LINK_FLOATS + LEFT] = LF[link * LINK_FLOATS + CAPACITY]
         weights, open_ = 0.0, 0
+        known = 1 if LI[link * LINK_INTS + COUNT] > 1 else 0  # of the shared links of those that are here: this one
         slot = LI[link * LINK_INTS + HEAD]
         while slot >= 0:
             c = slot // HOPS
@@ -61,17 +64,17 @@ def component(n_links: int, width: int, state: State) -> int:
                 flows = F[b + FLOWS]
                 F[b + TOTAL] = -1.0
                 limit = F[b + CAP] * flows
-                for hop in range(width):
-                    m = I[c * stride + CLASS_INTS + hop]
-                    if m < 0:
-                        break
-                    if LI[m * LINK_INTS + COUNT] == 1:
-                        if LF[m * LINK_FLOATS + CAPACITY] < limit:
-                            limit = LF[m * LINK_FLOATS + CAPACITY]
-                    elif LI[m * LINK_INTS + LINK_MARK] != stamp:
-                        LI[m * LINK_INTS + LINK_MARK] = stamp
-                        n_links += 1
-                        work[n_links] = m
+                if F[b + OWN] < limit:
+                    limit = F[b + OWN]
+                if I[c * stride + SHARED] > known:
+                    for hop in range(width):
+                        m = I[c * stride + CLASS_INTS + hop]
+                        if m < 0:
+                            break
+                        if LI[m * LINK_INTS + COUNT] > 1 and LI[m * LINK_INTS + LINK_MARK] != stamp:
+                            LI[m * LINK_INTS + LINK_MARK] = stamp
+                            n_links += 1
+                            work[n_links] = m
                 F[b + LIMIT] = keys[n_classes] = limit
                 shares[n_classes] = F[b + WEIGHT] * flows
             weights += F[b + WEIGHT] * F[b + FLOWS]
@@ -108,6 +111,8 @@ def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
     F, I, LF, LI = state.F, state.I, state.LF, state.LI
     stride = CLASS_INTS + 3 * width
     F[c * CLASS_FLOATS + TOTAL] = total
+    if full >= 0 and I[c * stride + SHARED] == 1:
+        return
     weight = F[c * CLASS_FLOATS + WEIGHT] * F[c * CLASS_FLOATS + FLOWS]
     for hop in range(width):
         link = I[c * stride + CLASS_INTS + hop]

@@ -143,10 +143,11 @@ class FlowNetwork:
         if flow_class.idle:
             self._begin(flow_class)
         else:
-            served = self._served(flow_class)
-            F, base = self._store.F, flow_class.base  # noqa: N806
-            F[base + k.SERVED] = served
-            F[base + k.UPDATED] = self._clock.now
+            F, base, now = self._store.F, flow_class.base, self._clock.now  # noqa: N806
+            served = F[base + k.SERVED]
+            if F[base + k.UPDATED] < now:
+                served = F[base + k.SERVED] = self._served(flow_class)
+                F[base + k.UPDATED] = now
         served -= passed_bytes  # as if they had begun so much earlier
         self._sequence += 1
         flow_class.flows += flows
@@ -243,12 +244,22 @@ class FlowNetwork:
     def _flush(self, _: Any) -> None:
         self._flush_pending = False
         self.solves += 1
-        store, dirty = self._store, self._dirty
-        if self._all_rest(dirty):
-            self._arm(store.next_s())
-            dirty.clear()
-            return
-        F, classes = store.F, self._classes  # noqa: N806
+        dirty, classes = self._dirty, self._classes
+        for number in dirty:
+            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
+                next_s = self._solve(dirty)
+                break
+        else:  # nothing has happened but that classes ended which had their links to themselves
+            next_s = self._rest(dirty)
+        dirty.clear()
+        if next_s < self._wake_s:
+            self._wake_s = next_s
+            self._clock.at(next_s, self._wake_callback)
+
+    def _solve(self, dirty: list[int]) -> float:
+        """New rates for what has changed; returns the time of the next completion."""
+        store, classes = self._store, self._classes
+        F = store.F  # noqa: N806
         for number in dirty:
             if number >= 0:
                 touched = classes[number]
@@ -260,29 +271,21 @@ class FlowNetwork:
                     touched.idle, touched.resting = True, False
                     F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
         self._dirty_links.clear()
-        self._arm(store.flush(self._clock.now, dirty))
-        dirty.clear()
+        next_s = store.flush(self._clock.now, dirty)
         if not store.compiled:
             self._compile_after -= self.active
             if self._compile_after < 0:
                 store.compile()
+        return next_s
 
-    def _all_rest(self, dirty: list[int]) -> bool:
-        """Whether nothing has happened but that classes ended which had their links to themselves. They rest, then."""
-        classes = self._classes
-        for number in dirty:
-            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
-                return False
+    def _rest(self, dirty: list[int]) -> float:
+        """These classes rest; returns the time of the next completion."""
+        store, classes = self._store, self._classes
         for number in dirty:
             touched = classes[number]
             touched.idle, touched.resting, touched.dirty = True, True, False
-            self._store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
-        return True
-
-    def _arm(self, next_s: float) -> None:
-        if next_s < self._wake_s:
-            self._wake_s = next_s
-            self._clock.at(next_s, self._wake_callback)
+            store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
+        return store.next_s()
 
     def _wake(self, _: Any) -> None:
         now = self._clock.now

@@ -6,7 +6,7 @@ Sources: progressive filling (Bertsekas & Gallager, Data Networks, §6.5.2); vir
 fair queueing (Parekh & Gallager 1993): all flows of a class have one rate, so one number says how far they are.
 """
 
-# ruff: noqa: N803, N806, E741  (one-letter names of arrays stand in nearly every line; min and max are slow here)
+# ruff: noqa: N803, N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ from testbed.simulation.layout import (
     LINK_INTS,
     LINK_MARK,
     LINKED,
+    OWN,
     RATE,
     SERVED,
+    SHARED,
     SOLVED_CAP,
     SOLVED_FLOWS,
+    SPARE,
     TOP,
     TOTAL,
     UPDATED,
@@ -48,8 +51,25 @@ from testbed.simulation.layout import (
 )
 
 
-def _link(c: int, width: int, I: Array, LI: Array) -> None:
+def _look(c: int, width: int, state: State) -> None:
+    """Say anew of class ``c`` how many of its links it shares, and what the others allow it."""
+    I, LF, LI = state.I, state.LF, state.LI
+    base = c * (CLASS_INTS + 3 * width)
+    shared, own = 0, INFINITE
+    for hop in range(width):
+        link = I[base + CLASS_INTS + hop]
+        if link < 0:
+            break
+        if LI[link * LINK_INTS + COUNT] != 1:
+            shared += 1
+        elif LF[link * LINK_FLOATS + CAPACITY] < own:
+            own = LF[link * LINK_FLOATS + CAPACITY]
+    I[base + SHARED], state.F[c * CLASS_FLOATS + OWN] = shared, own
+
+
+def _link(c: int, width: int, state: State) -> None:
     """Enter class ``c`` into the lists of its links."""
+    I, LI = state.I, state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
     I[base + LINKED] = 1
@@ -66,10 +86,14 @@ def _link(c: int, width: int, I: Array, LI: Array) -> None:
             I[other * stride + CLASS_INTS + 2 * width + head - other * HOPS] = slot
         LI[link * LINK_INTS + HEAD] = slot
         LI[link * LINK_INTS + COUNT] += 1
+        if LI[link * LINK_INTS + COUNT] == 2:
+            _look(head // HOPS, width, state)
+    _look(c, width, state)
 
 
-def unlink(c: int, width: int, I: Array, LI: Array) -> None:
+def unlink(c: int, width: int, state: State) -> None:
     """Take class ``c`` out of the lists of its links."""
+    I, LI = state.I, state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
     I[base + LINKED] = 0
@@ -88,19 +112,31 @@ def unlink(c: int, width: int, I: Array, LI: Array) -> None:
             other = after // HOPS
             I[other * stride + CLASS_INTS + 2 * width + after - other * HOPS] = before
         LI[link * LINK_INTS + COUNT] -= 1
+        if LI[link * LINK_INTS + COUNT] == 1:
+            _look(LI[link * LINK_INTS + HEAD] // HOPS, width, state)
+
+
+def _is_spare(c: int, flows: float, F: Array) -> bool:
+    """Whether nothing has changed about class ``c`` but a cap that did not limit it, and does not now."""
+    b = c * CLASS_FLOATS
+    rate = F[b + RATE] * (1.0 + SPARE)
+    return flows > 0.0 and flows == F[b + SOLVED_FLOWS] and rate < F[b + CAP] and rate < F[b + SOLVED_CAP]
 
 
 def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912, PLR0915
     """Link what became active, unlink what ended, finish lone classes; returns how many links need a solve."""
-    F, I, LF, LI, work = state.F, state.I, state.LF, state.LI, state.work
+    F, I, LI, work = state.F, state.I, state.LI, state.work
     done, ends, places = state.done, state.ends, state.places
     stride = CLASS_INTS + 3 * width
     n_links = 0
     for k in range(n_dirty):  # first the lists, so that the second pass sees them all
         c = dirty[k]
-        if c >= 0 and F[c * CLASS_FLOATS + FLOWS] > 0.0 and I[c * stride + LINKED] == 0:
+        if c < 0:
+            if LI[(-1 - c) * LINK_INTS + COUNT] == 1:
+                _look(LI[(-1 - c) * LINK_INTS + HEAD] // HOPS, width, state)
+        elif F[c * CLASS_FLOATS + FLOWS] > 0.0 and I[c * stride + LINKED] == 0:
             F[c * CLASS_FLOATS + UPDATED] = now
-            _link(c, width, I, LI)
+            _link(c, width, state)
     for k in range(n_dirty):
         c = dirty[k]
         if c < 0:
@@ -118,26 +154,22 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
             advance(now, c, F[b + RATE], F, ends)  # a new flow took the place of one that ended: no rate changes
             settle(done, ends, places, c)
             continue
-        lone = True
-        rate = F[b + CAP]
-        for hop in range(width):
-            link = I[c * stride + CLASS_INTS + hop]
-            if link < 0:
-                break
-            if LI[link * LINK_INTS + COUNT] != 1:
-                lone = False
-            elif flows > 0.0 and LF[link * LINK_FLOATS + CAPACITY] / flows < rate:
-                rate = LF[link * LINK_FLOATS + CAPACITY] / flows
-        F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = flows, F[b + CAP]
-        if flows > 0.0 and lone:
-            advance(now, c, rate, F, ends)
-            settle(done, ends, places, c)
+        shared = I[c * stride + SHARED] > 0
+        if n_dirty == 1 and shared and F[b + UPDATED] != now and ends[c] != INFINITE and _is_spare(c, flows, F):
+            F[b + SOLVED_CAP] = F[b + CAP]
             continue
+        F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = flows, F[b + CAP]
         if flows == 0.0:
-            unlink(c, width, I, LI)
+            unlink(c, width, state)
             drop(done, ends, places, c)
             F[b + RATE], F[b + SERVED], ends[c] = 0.0, 0.0, INFINITE
-        if not lone:
+        elif not shared:
+            rate = F[b + OWN] / flows
+            if F[b + CAP] < rate:
+                rate = F[b + CAP]
+            advance(now, c, rate, F, ends)
+            settle(done, ends, places, c)
+        if shared:
             for hop in range(width):
                 link = I[c * stride + CLASS_INTS + hop]
                 if link < 0:
@@ -252,8 +284,8 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
-    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _link, unlink, _seed,
-    _solve, _unpacked, flush, take_due, play, _break_off,
+    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _look, _link, unlink,
+    _is_spare, _seed, _solve, _unpacked, flush, take_due, play, _break_off,
 )  # fmt: skip
 
 
@@ -276,7 +308,7 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
             return INFINITE
         return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
 
-    def take_due_packed(now: float, floats: Array, ints: Array) -> int:
+    def take_due_packed(floats: Array, ints: Array, now: float) -> int:
         if sources < 0:
             return 0
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))

@@ -50,13 +50,15 @@ class Starts(NamedTuple):
 
 FLOATS = 5  # so many of them are of floats
 
-# Floats of a class. RATE and CAP are per flow; SERVED = integral of RATE since the class was last idle.
+# Floats of a class. RATE and CAP are per flow; SERVED = integral of RATE since the class was last idle; OWN: the least
+# capacity of those links that it has to itself.
 FLOWS, WEIGHT, CAP, RATE, SERVED, UPDATED, TOP = 0, 1, 2, 3, 4, 5, 6
-TOTAL, LIMIT, SOLVED_FLOWS, SOLVED_CAP = 7, 8, 9, 10
-CLASS_FLOATS = 11
-# Integers of a class, before the three groups of ``width``: links of the path, next slot, previous slot.
-MARK, LINKED = 0, 1
-CLASS_INTS = 2
+TOTAL, LIMIT, SOLVED_FLOWS, SOLVED_CAP, OWN = 7, 8, 9, 10, 11
+CLASS_FLOATS = 12
+# Integers of a class, before the three groups of ``width``: links of the path, next slot, previous slot. SHARED: how
+# many of its links others are active on, too.
+MARK, LINKED, SHARED = 0, 1, 2
+CLASS_INTS = 3
 # Floats and integers of a link.
 CAPACITY, LEFT, WEIGHTS = 0, 1, 2
 LINK_FLOATS = 3
@@ -66,3 +68,4 @@ LINK_INTS = 4
 HOPS = 256  # more than any path has; a power of two, by which compiled code divides quickly
 INFINITE = math.inf
 SAME = 1e-12  # relative: two levels of the filling, or two instants, that are one
+SPARE = 1e-9  # relative: a cap that is so much above a rate does not limit it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from testbed.messages import Message
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import VirtualFuture
@@ -20,16 +22,22 @@ class Addressee(Protocol):
     def deliver(self, letter: Letter, copies: int = 1) -> None: ...
 
 
-class Letter:
-    """A message on its way, with its size on the wire."""
+class Letter(msgspec.Struct, eq=False):
+    """A message on its way, with its size on the wire.
 
-    __slots__ = ("arrived", "carried", "header_bytes", "lanes", "message", "payload_bytes", "target", "tier")
+    lanes     that have still to deliver their part of it
+    carried   by the cores of a shared machine
+    arrived   by the network
+    """
 
-    def __init__(self, message: Message, payload_bytes: int, header_bytes: int, target: Addressee, tier: str) -> None:
-        self.message, self.payload_bytes, self.header_bytes = message, payload_bytes, header_bytes
-        self.target, self.tier = target, tier
-        self.lanes = 1  # that have still to deliver their part of it
-        self.carried, self.arrived = True, False  # by the cores of a shared machine; by the network
+    message: Message
+    payload_bytes: int
+    header_bytes: int
+    target: Addressee
+    tier: str
+    lanes: int = 1
+    carried: bool = True
+    arrived: bool = False
 
 
 class Peer:

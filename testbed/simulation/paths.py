@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.plan.routes import routes_of
-from testbed.simulation.acknowledgements import Acknowledgements
-from testbed.simulation.bucket import Bucket
+from testbed.simulation.emulated import EmulatedLink
 
 
 @dataclass(slots=True)
@@ -31,8 +30,7 @@ class WanLink:
     corruption: float  # whose packets a checksum finds: they are lost as well
     up: bool = True
     taken_bps: float = 0.0  # by background datagrams
-    bucket: Bucket | None = None  # of an emulated link
-    acknowledgements: Acknowledgements | None = None  # likewise
+    emulated: EmulatedLink | None = None
 
 
 @dataclass(slots=True)
@@ -80,11 +78,11 @@ class Paths:
     def _emulate(self) -> None:
         """What only matters where an emulation is to be predicted to the per cent."""
         for link in self.links:
-            link.bucket, link.acknowledgements = Bucket(self.goodput), Acknowledgements()
+            link.emulated = EmulatedLink(self.goodput)
         for link in self.links:
             back = self._by_name.get(link_name(link.plan.target, link.plan.source))
-            if back is not None and link.acknowledgements is not None:
-                link.acknowledgements.other = back.acknowledgements
+            if back is not None and back.emulated is not None and link.emulated is not None:
+                link.emulated.face(back.emulated)
 
     def capacities(self) -> list[float]:
         """Capacity of every link in payload bytes per second, as the Plan begins."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.messages import Message
+from testbed.results.events import microseconds
 
 Progress = Callable[[dict[str, Any]], None]
 Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
@@ -49,7 +50,7 @@ class Recorder:
         self._activity += 1
         if kind in self._left_out:
             return
-        self._log.append({"t": round(t, 6), "kind": kind, **fields})
+        self._log.append({"t": microseconds(t), "kind": kind, **fields})
         if kind in _WATCHED:
             self._watched(kind, t, fields)
 
@@ -74,9 +75,9 @@ class Recorder:
             return  # whoever receives best-effort messages writes one event for many
         self._log.append(
             {
-                "t": round(t, 6), "kind": "transfer", "t0": round(message.sent_at_s, 6), "source": message.sender,
-                "target": self.node, "message": message.kind._value_, "key": message.key, "round": message.round,
-                "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
+                "t": microseconds(t), "kind": "transfer", "t0": microseconds(message.sent_at_s),
+                "source": message.sender, "target": self.node, "message": message.kind._value_, "key": message.key,
+                "round": message.round, "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
             }
         )  # fmt: skip
 

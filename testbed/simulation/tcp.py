@@ -41,9 +41,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from testbed.simulation.acknowledgements import Acknowledgements
-from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
+from testbed.simulation.emulated import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import found_again_s
 from testbed.simulation.pacing import Pacing, Pipe
@@ -78,7 +77,7 @@ class Connection:
         "_deliver", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_open", "_pacing",
         "_path", "_plain", "_port", "_queue", "_ready", "_recovering", "_round_base", "_round_end_s", "_round_s",
         "_round_window", "_sending", "_sent_bytes", "_sequence", "_silent_s", "_timer_s", "_when_sent", "_window",
-        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "room_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -108,8 +107,7 @@ class Connection:
         self._idle_since_s = 0.0
         self._timer_s = math.inf
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
-        # of the emulated link before which this message waits
-        self._emulated: tuple[Bucket, Acknowledgements] | None = None
+        self._emulated: EmulatedLink | None = None  # before which this message waits
         self._recovering = False
         self._silent_s = math.inf  # since when it has sent into a path that was down, and does not know better
         self._when_sent = self._on_sent  # made once
@@ -159,6 +157,7 @@ class Connection:
         self.rtt_s = 2 * self._path.delay_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = self._capacity = min(capacity, self._port)
+        self.room_bytes = self._room()
         self._limit = min(self._port, self._model.rate_limit(self.rtt_s, self._path.loss, capacity))
         self._cap(self._limit)
         self._plain = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
@@ -168,6 +167,7 @@ class Connection:
 
     def state_changed(self) -> None:
         """A link of the path went down, or came up."""
+        self.room_bytes = self._room()
         if not self._path.up:
             if self._sending:
                 self._fall_silent(self._clock.now - self._path.delay_s)
@@ -219,17 +219,21 @@ class Connection:
             self._begin(size_bytes, item, on_start)
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
-        if self._idle_since_s < self._clock.now and not self._plain:
-            self._after_idle(self._clock.now - self._idle_since_s)
-        if self._pacing is not None and not self._burst_bytes:
-            self._pacing.begin(self._clock.now)
+        now, path, pacing = self._clock.now, self._path, self._pacing
+        if pacing is None and not self._plain and self._idle_since_s < now:
+            self._after_idle(now - self._idle_since_s)
+        elif pacing is not None and not self._burst_bytes:
+            pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
-        if not self._path.up:
-            self._fall_silent(self._clock.now)
-        at_once_bytes, more_bytes = self._enter(size_bytes)
+        if not path.up:
+            self._fall_silent(now)
+        at_once_bytes = more_bytes = 0.0
+        link = path.narrowest
+        if link is not None and link.emulated is not None:
+            at_once_bytes, more_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
         self._network.start(self.flow, size_bytes + more_bytes, self._when_sent, self._copies, at_once_bytes)
-        if self._pacing is not None and self._open and not self._plain:
-            self._overflow(self._pacing, size_bytes)
+        if pacing is not None and self._open and not self._plain:
+            self._overflow(pacing, size_bytes)
         if on_start is not None:
             on_start()
         if self.on_room is not None:
@@ -249,22 +253,18 @@ class Connection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter(self, size_bytes: float) -> tuple[float, float]:
-        """How much of a message passes an emulated link at once, and what acknowledgements add to it."""
-        link = self._path.narrowest
-        if link is None or link.bucket is None or link.acknowledgements is None:
-            return 0.0, 0.0
-        if not self._plain and not self._open and self._clock.now >= self._round_end_s:
-            self._next_round(self._clock.now)  # so that what passes at once is of this round
-        self._emulated = link.bucket, link.acknowledgements
-        return link.bucket.enter(self._clock.now, size_bytes, link.rate_bps), link.acknowledgements.enter(size_bytes)
+    def _enter(self, link: EmulatedLink, rate_bps: float, size_bytes: float) -> tuple[float, float]:
+        """How much of a message passes an emulated link at once, and how many bytes go with it."""
+        now = self._clock.now
+        if not self._plain and not self._open and now >= self._round_end_s:
+            self._next_round(now, self._delivered_bytes())  # so that what passes at once is of this round
+        self._emulated = link
+        return link.enter(now, size_bytes, rate_bps)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
         if self._emulated is not None:
-            bucket, acknowledgements = self._emulated
-            bucket.leave(self._clock.now)
-            acknowledgements.leave(self._sent_bytes)
+            self._emulated.leave(self._clock.now, self._sent_bytes)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s
@@ -276,7 +276,7 @@ class Connection:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if not self._open:
-                self._grow()
+                self._grow(self._delivered_bytes() - self._round_base)
             if self._pacing is not None and not self._plain:
                 self._pacing.ended(now, self._burst_bytes)
                 self._pacing.filled(self._burst_bytes, self._capacity * self.rtt_s, self._path.queue_bytes)
@@ -288,8 +288,9 @@ class Connection:
     # ---- the window ---------------------------------------------------------------------------------------------
 
     def _after_idle(self, idle_s: float) -> None:
+        """Of a loss-based algorithm: what the burst to come meets, and whether it may begin as the last one ended."""
         model, rtt_s = self._model, self.rtt_s
-        if not model.loss_based or not model.slow_start or rtt_s <= 0 or idle_s < rtt_s:
+        if rtt_s <= 0 or idle_s < rtt_s:
             return
         self._burst_room = self.room_bytes
         if self._burst_room < self._capacity * rtt_s:
@@ -301,72 +302,60 @@ class Connection:
                 self._open = self._window >= self._capacity * rtt_s
                 self._round_base = self._delivered_bytes()  # the last round's growth is forgotten
 
-    @property
-    def room_bytes(self) -> float:
+    def _room(self) -> float:
         """How much of an unpaced burst a byte-limited bottleneck queue takes while it drains."""
         access = self._port if self._port < math.inf else self._network.capacity(self._links[0])
         return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
 
-    def _next_round(self, now: float) -> None:
-        self._grow()
-        self._cruising = self._sent_in_round() < _FULL * self._round_window and self._timer_s == self._round_end_s
-        self._round_s, self._round_end_s = now, now + self.rtt_s
-        self._round_base = self._delivered_bytes()
+    def _next_round(self, now: float, delivered: float) -> None:
+        sent = delivered - self._round_base
+        self._grow(sent)
+        self._cruising = sent < _FULL * self._round_window and self._timer_s == self._round_end_s
+        self._round_s, self._round_end_s, self._round_base = now, now + self.rtt_s, delivered
         self._round_window = min(self._window, self._burst_room)
         self._burst_room = math.inf
 
-    def _sent_in_round(self) -> float:
-        return self._delivered_bytes() - self._round_base
-
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies
-
-    def _left_bytes(self) -> float:
-        """Bytes of the current message and the queue that have not left."""
-        if not self._sending:
-            return self.queued_bytes
-        rest = self._network.left_bytes(self.flow)
-        return self.queued_bytes + rest
 
     def _review(self) -> None:
         """Let the flow run, or cap it for the rest of this round, by what the window has left."""
         now, rtt_s = self._clock.now, self.rtt_s
         if not self._sending or rtt_s <= 0:
             return
+        delivered = self._delivered_bytes()
         if now >= self._round_end_s:
-            self._next_round(now)
+            self._next_round(now, delivered)
         if self._open and self._round_window >= self._window:
             return
         self._open = False
-        left = self._round_window - self._sent_in_round()
-        if self._cruising or self._left_bytes() <= left * (1 + 1e-9):
-            self._cap(min(self._limit, self._pace(now)))
-            return
-        self._cap(min(self._limit, max(left, 0.0) / (self._round_end_s - now)))
-        if self._timer_s != self._round_end_s:
-            self._timer_s = self._round_end_s
-            self._clock.at(self._round_end_s, self._on_round_end)
+        left = self._round_window - (delivered - self._round_base)
+        rate, waiting = math.inf, self.queued_bytes + self._network.left_bytes(self.flow)
+        if self._cruising or waiting <= left * (1 + 1e-9):
+            if self._pacing is not None:
+                rate = self._pacing.rate if self._cruising else self._paced(self._pacing, waiting)
+        else:
+            rate = max(left, 0.0) / (self._round_end_s - now)
+            if self._timer_s != self._round_end_s:
+                self._timer_s = self._round_end_s
+                self._clock.at(self._round_end_s, self._on_round_end)
+        self._cap(min(self._limit, rate))
 
-    def _pace(self, now: float) -> float:
-        """The rate at which what the window allows is sent."""
-        if self._pacing is None:
-            return math.inf
-        if self._cruising:
-            return self._pacing.rate
+    def _paced(self, pacing: Pacing, waiting: float) -> float:
+        """The rate at which these bytes, all that have not left, are sent where the window allows them."""
         burst_bytes = self._burst_bytes + self._sent_bytes + self.queued_bytes
-        left_s = self._pacing.last_leaves_s(burst_bytes) - now
-        return self._left_bytes() / left_s if left_s > 0 else math.inf
+        left_s = pacing.last_leaves_s(burst_bytes) - self._clock.now
+        return waiting / left_s if left_s > 0 else math.inf
 
     def _on_round_end(self, _: Any) -> None:
         if self._clock.now == self._timer_s and not self._open:
             self._review()
 
-    def _grow(self) -> None:
+    def _grow(self, sent: float) -> None:
         """After (a part of) a round: acknowledgements of d bytes grow the window to 2d, if it was smaller."""
         if self._open:
             return
         pipe = self._capacity * self.rtt_s
-        sent = self._sent_in_round()
         if self._pacing is not None:
             self._pacing.saw(sent, self._clock.now - self._round_s, self.rtt_s)
         self._window = self._window + sent if self._cruising else max(self._window, 2 * sent)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from testbed.errors import WaitTimeout
 from testbed.simulation.clock import Clock, VirtualFuture
@@ -28,8 +29,7 @@ class Deadlock(WaitTimeout):
         super(WaitTimeout, self).__init__(f"{since}, and no node can advance:\n  {lines}")
 
 
-@dataclass(slots=True, eq=False)
-class Wait:
+class Wait(msgspec.Struct, eq=False):
     """One named wait of one node."""
 
     node: str

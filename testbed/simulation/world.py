@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Kind, Message, wire_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
+from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.crew import Crew
@@ -31,11 +34,7 @@ QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before
 class Task(VirtualFuture[Any]):
     """The result of a spawned coroutine, which knows whether anybody has asked for it."""
 
-    __slots__ = ("asked_for",)
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.asked_for = False
+    asked_for: bool = False
 
     def __await__(self) -> Any:
         self.asked_for = True
@@ -98,23 +97,23 @@ class SimulatedWorld:
         peer = self._peers.get(to)
         if peer is None:
             peer = self._peers[to] = self._find(self, to)
-        copy = self._copy(message)
-        if copy.channel:
-            return self._send_best_effort(peer, copy)
-        payload_bytes, header_bytes = wire_bytes(copy)
+        message = self._stamped(message)
+        if message.channel:
+            return self._send_best_effort(peer, message)
+        payload_bytes, header_bytes = wire_bytes(message)
         size_bytes = payload_bytes + header_bytes
         everyone = self.copies * peer.world.copies  # records tell of the messages of all who are folded
         self._recorder.sent(peer.tier, payload_bytes * everyone)
-        letter = Letter(copy, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
+        letter = Letter(message, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
         if peer.lanes is not None:
             letter.lanes = peer.lanes.count
             letter.header_bytes += peer.lanes.more_bytes
-            return peer.lanes.send(size_bytes, copy.priority, letter)
+            return peer.lanes.send(size_bytes, message.priority, letter)
         if self.process is not None:
             return self._send_by_process(self.process, peer, size_bytes, letter)
         connection = peer.connection
-        if connection.idle or connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES:
-            connection.send(size_bytes, copy.priority, letter)
+        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
+            connection.send(size_bytes, message.priority, letter)
             return None
         return await self._send_when_accepted(peer, size_bytes, letter)
 
@@ -144,7 +143,7 @@ class SimulatedWorld:
             if not accepted.done():
                 accepted.set_result(None)
 
-        peer.connection.on_room = lambda: self._release(peer)
+        peer.connection.on_room = partial(self._release, peer)
         peer.connection.send(size_bytes, letter.message.priority, letter, started)
         if peer.connection.queued_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
             peer.held.append(accepted)
@@ -152,22 +151,22 @@ class SimulatedWorld:
 
     def _release(self, peer: Peer) -> None:
         if peer.connection.queued_bytes <= QUEUE_LIMIT_BYTES:
+            peer.connection.on_room = None
             for accepted in peer.held:
                 if not accepted.done():
                     accepted.set_result(None)
             peer.held.clear()
 
-    def _copy(self, message: Message) -> Message:
+    def _stamped(self, message: Message) -> Message:
         """What the wire would make of it: the receiver gets bytes of its own, stamped with sender and time."""
-        parts = message.parts
-        for part in parts:
+        if message.sender:  # it was sent before, and belongs to whom it was sent to
+            message = replace(message, meta=dict(message.meta))
+        message.sender, message.sent_at_s, message.copies = self.node, self._clock.now, self.copies
+        for part in message.parts:
             if not part.is_meta:
-                parts = tuple(part if part.is_meta else part.detach().clone() for part in parts)
+                message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
                 break
-        return Message(
-            message.kind, message.key, message.round, dict(message.meta), parts,
-            message.priority, message.channel, self.node, self._clock.now, self.copies,
-        )  # fmt: skip
+        return message
 
     def deliver(self, letter: Letter, copies: int = 1) -> None:
         """The last byte is here; the message is handed over when this node has looked at those before it.
@@ -257,7 +256,7 @@ class SimulatedWorld:
         now = self._clock.now
         idle = deadline_s == math.inf  # whoever waits without a deadline has nothing to do, and holds nothing up
         if now > wait.since_s and not idle and self._tells_waits:
-            self._recorder.write("wait", now, {"t0": round(wait.since_s, 6), "waiting_for": waiting_for})
+            self._recorder.write("wait", now, {"t0": microseconds(wait.since_s), "waiting_for": waiting_for})
         result: T = future.result()
         return result
 
@@ -326,7 +325,7 @@ class SimulatedWorld:
             await self._awake()
         if self._tells_compute:
             fields = {
-                "t0": round(start_s, 6), "work": work.kind, "round": work.round,
+                "t0": microseconds(start_s), "work": work.kind, "round": work.round,
                 "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
             }  # fmt: skip
             self._recorder.write("compute", self._clock.now, fields)

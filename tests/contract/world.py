@@ -92,6 +92,22 @@ class WorldContract(ServeContract):
         stamped_s, received_s = results[REMOTE]
         assert results[WORKER] <= stamped_s <= received_s
 
+    def test_a_message_may_be_sent_to_several(self, run_worlds: RunWorlds) -> None:
+        """What the first of them has got is not changed by what is said to the second."""
+
+        async def sender(world: World) -> None:
+            message = Message(Kind.PUSH, key=4, meta={"note": "to all"}, parts=(torch.arange(3.0),))
+            await world.send(REMOTE, message)
+            await world.sleep(0.05)
+            await world.send(NEIGHBOUR, message)
+
+        got = run_worlds({WORKER: sender, REMOTE: receiving(1), NEIGHBOUR: receiving(1)})
+        (first,), (second,) = got[REMOTE], got[NEIGHBOUR]
+        assert second.sent_at_s - first.sent_at_s >= 0.05 - TICK_S
+        for each in (first, second):
+            assert (each.key, each.sender, each.meta) == (4, WORKER, {"note": "to all"})
+            assert each.parts[0].tolist() == [0.0, 1.0, 2.0]
+
     def test_messages_of_one_priority_keep_their_order(self, run_worlds: RunWorlds) -> None:
         messages = [Message(Kind.PUSH, key=index, parts=(torch.ones(index * 50),)) for index in range(100)]
         got = run_worlds({WORKER: sending(REMOTE, *messages), REMOTE: receiving(100)})[REMOTE]

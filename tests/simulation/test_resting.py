@@ -14,8 +14,8 @@ from tests.simulation.test_flows import SOLVERS
 class Restless(FlowNetwork):
     """Tells the solver at once of whoever ends."""
 
-    def _all_rest(self, dirty: list[int]) -> bool:
-        return False
+    def _rest(self, dirty: list[int]) -> float:
+        return self._solve(dirty)
 
 
 class Counting(FlowNetwork):
@@ -23,10 +23,9 @@ class Counting(FlowNetwork):
 
     rests = 0
 
-    def _all_rest(self, dirty: list[int]) -> bool:
-        rest = super()._all_rest(dirty)
-        self.rests += rest
-        return rest
+    def _rest(self, dirty: list[int]) -> float:
+        self.rests += 1
+        return super()._rest(dirty)
 
 
 def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, float, float]]:

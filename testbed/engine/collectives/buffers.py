@@ -20,8 +20,8 @@ class Buffer(Protocol):
     def skips(self, transfer: Transfer) -> bool:
         """Whether there is nothing to move: all ranks agree on that."""
 
-    def read(self, transfer: Transfer) -> Parts:
-        """Payload of a send; not changed by anything that happens later."""
+    def read(self, transfer: Transfer) -> Parts | None:
+        """Payload of a send, not changed by anything that happens later; None when there is nothing to move."""
 
     def write(self, transfer: Transfer, parts: Parts) -> None:
         """Take a received payload: add it, or replace what is there."""
@@ -46,7 +46,9 @@ class Flat:
     def skips(self, transfer: Transfer) -> bool:
         return self._bounds[transfer.start] == self._bounds[transfer.stop]
 
-    def read(self, transfer: Transfer) -> Parts:
+    def read(self, transfer: Transfer) -> Parts | None:
+        if self.skips(transfer):
+            return None
         mine = self._range(transfer)
         if self._codec is None:
             return (mine if self._empty else mine.clone(),)

@@ -144,7 +144,8 @@ class Collectives:
 
     async def receive(self, source: int) -> Tensor:
         """Point to point: what rank ``source`` sent to this one, in its order."""
-        message = await self._mail.receive(self.ranks[source], Tag(self._name, POINT_TO_POINT, 0))
+        name, tag = self.ranks[source], Tag(self._name, POINT_TO_POINT, 0)
+        message = self._mail.take(name, tag) or await self._mail.receive(name, tag)
         return message.parts[0]
 
     def _next(self, flag: bool = False) -> Operation:

@@ -47,16 +47,13 @@ class CollectiveMail:
             del self._here[way]
         return message
 
-    async def receive(self, source: str, tag: Tag) -> Message:
-        """The next message of this tag from ``source``; one at a time may wait for it."""
-        message = self.take(source, tag)
-        if message is not None:
-            return message
+    def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
+        """Wait for the next message of this tag from ``source``, which is not here yet; one at a time may."""
         way = (*tag, source)
         assert way not in self._awaited, f"two wait for {source} in {tag}"
         future = self._awaited[way] = self._world.future()
         what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"
-        return await self._world.wait(future, what)
+        return self._world.wait(future, what)
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.engine.collectives.buffers import Buffer
+from testbed.engine.collectives.buffers import Buffer, Parts
 from testbed.engine.collectives.mail import CollectiveMail, Tag
 from testbed.messages import Kind, Message
 from testbed.policy.collective.schedule import Schedule, Steps, Transfer
@@ -44,7 +44,11 @@ class Operation:
         tag = Tag(self._label.group, self._label.number, number)
         for step in steps:
             # read all before anything is received; a full queue to one peer must not hold up the others
-            sending = [self._send(tag, send, buffer) for send in step.sends if not buffer.skips(send)]
+            sending = []
+            for send in step.sends:
+                parts = buffer.read(send)
+                if parts is not None:
+                    sending.append(self._send(tag, self._ranks[send.peer], parts))
             tasks = [self._world.spawn(one, "a send") for one in sending[1:]] if len(sending) > 1 else ()
             if sending:
                 await sending[0]
@@ -54,16 +58,16 @@ class Operation:
             for task in tasks:
                 await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
 
-    def _send(self, tag: Tag, send: Transfer, buffer: Buffer) -> Coroutine[Any, Any, None]:
-        label = self._label
+    def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
-        message = Message(Kind.COLLECTIVE, -1, label.round, meta, buffer.read(send), label.priority)
-        return self._mail.send(self._ranks[send.peer], tag, message)
+        message = Message(Kind.COLLECTIVE, -1, self._label.round, meta, parts, self._label.priority)
+        return self._mail.send(to, tag, message)
 
     async def _receive(self, tag: Tag, receive: Transfer, buffer: Buffer) -> None:
         source = self._ranks[receive.peer]
         message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
-        self.flag = self.flag or message.meta.get("flag", False)
+        if "flag" in message.meta:
+            self.flag = True
         size_bytes = buffer.work_bytes(receive)
         if size_bytes:
             work = Work("sum", self._label.round, size_bytes=size_bytes)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from testbed.engine.dgt_receiver import BlockReceiver
 from testbed.engine.dgt_sender import BlockSender
