@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import identity
+from analysis import identity, numbers
 from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.load import Run
@@ -69,9 +69,9 @@ def _verdict(figure: SubFigure, run: Run) -> None:
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    mean_ms = (result["iteration_time_s"] or 0.0) * 1000
-    numbers = f"{result['iterations']} rounds of {mean_ms:.3g} ms" + (f", commit {commit}" if commit else "")
-    figure.text(0.988, 0.36, numbers, fontsize=9, color=panels.MUTED, ha="right", va="top")
+    rounds = f"{result['iterations']} rounds of {numbers.seconds(result['iteration_time_s'])}"
+    about = f"{rounds}, commit {commit}" if commit else rounds
+    figure.text(0.988, 0.36, about, fontsize=9, color=panels.MUTED, ha="right", va="top")
 
 
 def _accuracy(axes: Axes, run: Run) -> None:
@@ -94,8 +94,10 @@ def _accuracy(axes: Axes, run: Run) -> None:
 def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
     """Where the target was reached."""
     axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
-    left = time_s > axes.get_xlim()[1] / 2
-    axes.annotate(f"{time_s:.3g} s", (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
+    end_s = axes.get_xlim()[1]
+    (unit, unit_s), left = panels.time_unit(end_s), time_s > end_s / 2
+    told = f"{numbers.short(time_s / unit_s)} {unit}"
+    axes.annotate(told, (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
                   ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
 
 
@@ -127,7 +129,7 @@ def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
         axes.tick_params(labelbottom=place + grid.shape[1] >= len(links))
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 2.5, 5, 10)))
     grid[0, 0].set_ylim(bottom=0)
-    figure.supxlabel("training time (s)" if end_s <= 600 else "training time (min)", fontsize=8.5, color="#333333")
+    figure.supxlabel(f"training time ({panels.time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     handles = [Line2D([], [], color=_CONFIGURED, label="configured"), Patch(color=_ACHIEVED, label="achieved")]
     figure.legend(handles=handles, loc="upper right", ncols=2, bbox_to_anchor=(0.99, 1.0), borderaxespad=0.1)

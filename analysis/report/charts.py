@@ -118,7 +118,7 @@ def links(figure: Figure, run: Run) -> None:
         panels.time_axis(axes, end_s)
         axes.set_xlabel("")
     grid[0].set_ylim(bottom=0)
-    grid[-1].set_xlabel(f"training time ({'min' if end_s > 600 else 's'})")
+    grid[-1].set_xlabel(f"training time ({panels.time_unit(end_s)[0]})")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     handles = [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
     figure.legend(handles=handles, loc="outside upper left", ncols=2)

@@ -13,8 +13,9 @@ from analysis.figures.compare import iteration_split
 from analysis.identity import Identity
 from analysis.load import Run
 from analysis.measures import throughput
+from analysis.numbers import seconds, share, short, size
 from analysis.report import charts, pictures
-from analysis.report.html import badge, card, facts, seconds, share, size, table
+from analysis.report.html import badge, card, facts, table
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
 
@@ -81,23 +82,25 @@ def _headline(run: Run) -> str:
         (seconds(result["iteration_time_s"]), "per round"),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
-        (f"{throughput(run) or 0:.3g}/s", "training samples"),
+        (f"{short(throughput(run) or 0.0)}/s", "training samples"),
     ]
     return facts(rows)
 
 
 def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
-    from analysis.compare import comparison
+    from analysis.compare import STARRED, comparison, starred
 
     head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
+    compared = comparison(list(runs))
     rows = []
-    for row, look in zip(comparison(list(runs)), looks, strict=True):
-        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×"
+    for row, look in zip(compared, looks, strict=True):
+        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×{'*' if starred(row) else ''}"
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
                      seconds(row["iteration_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
                      share(row["waiting_share"]), badge(row["fidelity"])))  # fmt: skip
-    return f"<section class='card'>{table(head, rows)}<p class='note'>Speed-up against the first run.</p></section>"
+    note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
+    return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 
 def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
@@ -144,7 +147,12 @@ def _waited(run: Run, label: str) -> Iterator[str]:
     largest_s = float(between.to_numpy().max()) / rounds
     factor, unit = (1e-3, "ms") if largest_s < 2 else (1.0, "s")
     draw = partial(charts.matrix, table=between, per=rounds * factor, unit=unit)
-    note = "At the global server: what had arrived lay there until the last data centre’s part did."
+    served = any(node["parents"] for node in run.plan["nodes"])
+    note = (
+        "At the global server: what had arrived lay there until the last data centre’s part did."
+        if served
+        else "Without servers: from the end of a worker’s own step until the last of the others was ready."
+    )
     height = charts.rows_in(len(sites), 0.5, 1.2)
     yield card("Who waited for whom", note, pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Waits"))
 

@@ -36,7 +36,7 @@ def seconds(value: float | None) -> str:
     """Three significant digits, in the unit that reads best."""
     if value is None:
         return NONE
-    if value and abs(value) < 1:
+    if value and abs(value) < 0.9995:
         return f"{value * 1000:.3g} ms"
     return f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
 

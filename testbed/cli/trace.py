@@ -82,14 +82,15 @@ def _list(as_json: bool) -> int:
 def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
     from topologies.library import LIBRARY, library_path
     from topologies.shipped import RECIPES
-    from topologies.traces import Reading, read_trace
+    from topologies.traces import MAX_POINTS, Reading, read_trace
+    from topologies.traces.model import MAX_READ
 
     name = arguments.trace
     shipped = name in LIBRARY and not Path(name).exists()
     reading = Reading(
         what=arguments.what or (RECIPES[name].what if shipped else "rate"), format=arguments.format,
         unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
-        source=arguments.source, target=arguments.target,
+        source=arguments.source, target=arguments.target, most_steps=MAX_READ if arguments.resample else MAX_POINTS,
     )  # fmt: skip
     return Path(name).name, read_trace(library_path(name) if shipped else Path(name), reading)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from testbed.cli import live, state
+from testbed.cli import live, look, state
 from tests.results.fake_run import make_plan
 
 
@@ -126,3 +126,9 @@ def test_the_live_table_runs_on_a_terminal() -> None:
     assert "a link is slow [sic]" in text
     assert "tokyo" in text
     assert "8/8" in text
+
+
+def test_no_duration_is_a_power_of_ten() -> None:
+    assert [look.seconds(value) for value in (0.25, 0.9997, 1.48, 99.97, 1234.5)] == [
+        "250 ms", "1 s", "1.48 s", "100 s", "1234 s",
+    ]  # fmt: skip
