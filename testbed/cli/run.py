@@ -95,9 +95,13 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
     if plan.back_end != "emulate":
         return {}
     from emulation.probe import probe
+    from testbed.errors import CapabilityError
 
     found = probe()
-    return {"delay_method": found.delay_method(), **found.to_dict()}
+    try:
+        return {"delay_method": found.delay_method(), **found.to_dict()}
+    except CapabilityError as error:
+        raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
 
 
 def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outcome:
