@@ -10,6 +10,7 @@ import pytest
 
 from analysis import compare, identity, metrics
 from analysis.load import Run, frame, load, load_run
+from testbed.cli import main as command
 from testbed.errors import ScenarioError, TestbedError
 from tests.results.fake_run import PAYLOAD, make_plan, make_run
 
@@ -141,3 +142,14 @@ def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:
     looks = identity.of_runs([plan, plan, plan])
     assert len({look.color for look in looks}) == 3
     assert looks[0].label == "FSA, emulated, 1"
+
+
+def test_a_speed_up_of_rounds_is_not_taken_for_one_in_time_to_the_target(runs: list[Run], tmp_path: Path) -> None:
+    """The short run never reached 90 %: what is left to compare is the length of a round, and that is marked."""
+    rows = compare.comparison([runs[0], runs[2]])
+    assert [compare.starred(row) for row in rows] == [False, True]
+    (line,) = [line for line in compare.as_latex(rows).splitlines() if line.startswith("HFA")]
+    assert "1.00$^*$" in line and "% * speed-up of the time of a round" in compare.as_latex(rows)
+    assert not any(compare.starred(row) for row in compare.comparison([runs[0], runs[1]]))
+    folder = runs[0].path.parent
+    assert command.main(["compare", *(str(folder / name) for name in ("emulated", "hfa")), "--out", str(tmp_path)]) == 0
