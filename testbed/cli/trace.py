@@ -140,7 +140,7 @@ def _print(name: str, trace: Trace) -> None:
     loops = f"starts again after {look.seconds(trace.period_s)}" if told.loops else "the last value stays"
     shown = look.table(f"{name}: {trace.what}", "", "")
     for row in (
-        ("steps", f"{told.steps}, {look.seconds(told.step_s)} each (median)"),
+        ("steps", f"{told.steps}, {look.seconds(told.step_s)} each (median), at most {look.seconds(told.longest_s)}"),
         ("length", f"{look.seconds(told.length_s)}; {loops}"),
         ("mean", f"{value(told.mean)}, standard deviation {value(told.deviation)}"),
         ("least, most", f"{value(told.least)}, {value(told.most)}"),

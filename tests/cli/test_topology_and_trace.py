@@ -122,3 +122,9 @@ def test_a_trace_that_is_too_long_is_resampled_as_the_message_says(
     out(capsys, *shlex.split(cure))
     told = json.loads(out(capsys, "trace", "SHORT.csv", "--json"))
     assert len(told["values"]) == (MAX_POINTS + 10) / 10 and set(told["values"]) == {5.5e6}
+
+
+def test_a_gap_in_a_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over a gap the last value stays; what was lost there nobody knows, but its length is told."""
+    (tmp_path / "gap.csv").write_text("time_s,rate_mbit_s\n0,5\n1,6\n2,5\n602,6\n603,5\n")
+    assert "5, 1 s each (median), at most 600 s" in out(capsys, "trace", str(tmp_path / "gap.csv"))
