@@ -153,3 +153,21 @@ def test_a_speed_up_of_rounds_is_not_taken_for_one_in_time_to_the_target(runs: l
     assert not any(compare.starred(row) for row in compare.comparison([runs[0], runs[1]]))
     folder = runs[0].path.parent
     assert command.main(["compare", *(str(folder / name) for name in ("emulated", "hfa")), "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ({"sync_tier2": "hfa"}, {"sync_tier2": "hfa", "codec_tier2": "fp16"}),  # a combination looks like its first one
+    ({"paradigm": "gloo"}, {"paradigm": "mpi"}),
+    ({"overlay_tier2": "tree"}, {"overlay_tier2": "netstorm"}),
+])  # fmt: skip
+def test_runs_of_different_techniques_never_look_alike(first: dict[str, str], second: dict[str, str]) -> None:
+    from testbed.plan.model import to_json
+
+    plans = []
+    for kinds in (first, second):
+        plan = json.loads(to_json(make_plan()))
+        plan["technique"] |= {axis: {"kind": kind} for axis, kind in kinds.items()}
+        plans.append(plan)
+    looks = identity.of_runs(plans)
+    assert len({(look.color, look.marker) for look in looks}) == 2
+    assert len({look.label for look in looks}) == 2 and not any(look.label.endswith(("1", "2")) for look in looks)
