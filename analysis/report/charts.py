@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ROUNDS_SHOWN = 3
 NODES_SHOWN = 20
 LINKS_SHOWN = 10
+SITES_SHOWN = 12  # in the matrix of waits
+VERTICES_DRAWN = 40
 CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
@@ -128,6 +130,16 @@ def busiest(samples: pd.DataFrame) -> list[str]:
     """Links that carried anything, most first."""
     carried = samples.groupby("link")["bytes"].max().sort_values(ascending=False)
     return [str(name) for name in carried[carried > 0].index[:LINKS_SHOWN]]
+
+
+def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
+    """The data centres that waited or were waited for most, in their order, as far as a picture has room."""
+    if len(table) <= SITES_SHOWN:
+        return table
+    sums = table.sum(axis=0) + table.sum(axis=1)
+    chosen = set(sums.nlargest(SITES_SHOWN).index)
+    names = [name for name in table.index if name in chosen]
+    return table.loc[names, names]
 
 
 def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:

@@ -114,10 +114,7 @@ def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
 def _of_run(run: Run, several: bool) -> Iterator[str]:
     label = f"{run.name}: " if several else ""
     yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
-    if len(run.tables["links"]):
-        note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
-        yield card("Topology and link load", note, pictures.svg(
-            partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+    yield from _topology(run, label)
     yield from _waited(run, label)
     nodes = charts.nodes_of(run)
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
@@ -137,23 +134,39 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     yield _trust(run, label)
 
 
+def _topology(run: Run, label: str) -> Iterator[str]:
+    network = run.plan["network"]
+    vertices = len(network["sites"]) + len(network["routers"])
+    if not len(run.tables["links"]):
+        return
+    if vertices > charts.VERTICES_DRAWN:
+        told = f"<p class='muted'>{vertices} data centres and routers are too many for a picture.</p>"
+        yield card("Topology and link load", "", told)
+        return
+    note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
+    yield card("Topology and link load", note, pictures.svg(
+        partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+
+
 def _waited(run: Run, label: str) -> Iterator[str]:
     sites = [site["name"] for site in run.plan["network"]["sites"]]
-    waits = pairs(run.tables, run.plan)
-    between = matrix(waits, sites)
+    between = matrix(pairs(run.tables, run.plan), sites)
     rounds = max(1, int(run.result["iterations"]) if run.result else 1)
     if len(sites) < 2 or not between.to_numpy().any():
         return
-    largest_s = float(between.to_numpy().max()) / rounds
+    shown = charts.most_waiting(between)
+    largest_s = float(shown.to_numpy().max()) / rounds
     factor, unit = (1e-3, "ms") if largest_s < 2 else (1.0, "s")
-    draw = partial(charts.matrix, table=between, per=rounds * factor, unit=unit)
+    draw = partial(charts.matrix, table=shown, per=rounds * factor, unit=unit)
     served = any(node["parents"] for node in run.plan["nodes"])
     note = (
         "At the global server: what had arrived lay there until the last data centre’s part did."
         if served
         else "Without servers: from the end of a worker’s own step until the last of the others was ready."
     )
-    height = charts.rows_in(len(sites), 0.5, 1.2)
+    if len(shown) < len(sites):
+        note += f" The {len(shown)} of {len(sites)} data centres that waited or were waited for most."
+    height = charts.rows_in(len(shown), 0.5, 1.2)
     yield card("Who waited for whom", note, pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Waits"))
 
 
