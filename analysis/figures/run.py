@@ -35,7 +35,7 @@ def draw(run: Run) -> Figure:
         links = _busiest(run.tables["links"])
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
         split = _nodes(run)
-        top = max(_TOP_IN, 0.9 + 0.2 * len(split))
+        top = max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
         parts: Any = figure.subfigures(3, 1, height_ratios=heights)
@@ -102,14 +102,16 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
 
 
 def _time(axes: Axes, split: pd.DataFrame) -> None:
-    axes.set_title("Time of a round")
-    panels.stacked_time(axes, split["node"].tolist(), split)
+    shown = split.head(NODES_SHOWN)
+    axes.set_title("Time of a round" + _some("nodes", len(shown), len(split)))
+    panels.stacked_time(axes, shown["node"].tolist(), shown)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
                 borderaxespad=0.2)  # fmt: skip
 
 
 def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
-    figure.suptitle("WAN links: configured and achieved rate", x=0.012, ha="left", fontsize=9.5, fontweight="bold")
+    told = "WAN links: configured and achieved rate" + _some("links", len(links), run.tables["links"]["link"].nunique())
+    figure.suptitle(told, x=0.012, ha="left", fontsize=9.5, fontweight="bold")
     if not links:
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
@@ -168,8 +170,13 @@ def _no_links(run: Run) -> str:
 
 
 def _nodes(run: Run) -> pd.DataFrame:
-    """The time split of the first nodes, in the Plan's order."""
-    return in_plan_order(per_node(run.tables), run.plan).head(NODES_SHOWN)
+    """The time split of all nodes, in the Plan's order."""
+    return in_plan_order(per_node(run.tables), run.plan)
+
+
+def _some(what: str, shown: int, of: int) -> str:
+    """Said where there is no room for all."""
+    return f", {shown} of {of} {what}" if shown < of else ""
 
 
 def _end_s(run: Run) -> float:

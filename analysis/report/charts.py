@@ -57,8 +57,8 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
 
 
 def nodes_of(run: Run) -> pd.DataFrame:
-    """The rows of ``time_split`` for the first nodes of a run."""
-    return in_plan_order(per_node(run.tables), run.plan).head(NODES_SHOWN)
+    """The rows of ``time_split`` for the nodes of a run; pictures have room for the first ``NODES_SHOWN``."""
+    return in_plan_order(per_node(run.tables), run.plan)
 
 
 def timeline(figure: Figure, run: Run) -> None:
@@ -68,7 +68,7 @@ def timeline(figure: Figure, run: Run) -> None:
     middle = numbers[max(0, len(numbers) // 2 - 1) :][:ROUNDS_SHOWN]
     shown = rounds[rounds["round"].isin(middle)]
     begin, end = float(shown["t0_s"].min()), float(shown["t_s"].max())
-    nodes = nodes_of(run)["node"].tolist()
+    nodes = nodes_of(run)["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
     for place, node in enumerate(nodes):

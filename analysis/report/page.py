@@ -116,10 +116,12 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
     yield from _topology(run, label)
     yield from _waited(run, label)
-    nodes = charts.nodes_of(run)
+    every = charts.nodes_of(run)
+    nodes = every.head(charts.NODES_SHOWN)
+    few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
     height = charts.rows_in(len(nodes), 0.2, 0.95)
-    yield card("Time of a round, by node", "Every instant of a worker’s round counts once.",
+    yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
                pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
     names = charts.busiest(run.tables["links"]) if len(run.tables["links"]) else []
     if names:

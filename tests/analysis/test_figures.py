@@ -161,3 +161,12 @@ def test_a_mean_of_some_seeds_says_of_how_many() -> None:
     axes = Figure().subplots()
     drawing.bars(axes, rows.head(3), "y", {"a": look})
     assert [text.get_text() for text in axes.texts] == ["3.5", "2/3 seeds"]
+
+
+def test_what_there_is_no_room_for_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_figure, "NODES_SHOWN", 4)
+    monkeypatch.setattr(run_figure, "LINKS_SHOWN", 2)
+    figure = run_figure.draw(run)
+    assert len(titled(figure, "Time of a round, 4 of 10 nodes").get_yticklabels()) == 4
+    words = [part._suptitle.get_text() for part in figure.subfigs if part._suptitle]
+    assert words == ["WAN links: configured and achieved rate, 2 of 4 links"]
