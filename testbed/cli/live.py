@@ -171,7 +171,7 @@ def one_line(known: state.RunState, elapsed_s: float) -> str:
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"virtual time {look.seconds(known.t)}, {known.simulated_rate:.3g} times real time")
+        parts.append(f"virtual time {look.seconds(known.t)}, {look.three(known.simulated_rate)} times real time")
     left = state.remaining_s(known, elapsed_s)
     return "  ".join(parts if left is None else [*parts, f"at most {look.seconds(left)} to go"])
 

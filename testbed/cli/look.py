@@ -51,6 +51,11 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def three(value: float) -> str:
+    """Three significant digits; all digits before the point."""
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
 def share(value: float | None, digits: int = 1) -> str:
     """Per cent."""
     return NONE if value is None else f"{value * 100:.{digits}f} %"

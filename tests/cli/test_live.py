@@ -160,3 +160,9 @@ def test_a_summary_of_many_data_centres_has_an_end(
     assert run.result is not None
     up = sum(moved["up"] for site, moved in run.result["wan_payload_bytes"].items() if site != "virginia")
     assert look.size(up) in traffic
+
+
+def test_a_quick_simulation_is_told_in_plain_digits() -> None:
+    known = state.initial(make_plan())
+    known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
+    assert "12346 times real time" in live.one_line(known, 1.0)
