@@ -351,3 +351,8 @@ def test_who_cannot_emulate_is_told_what_works_meanwhile(
     said = capsys.readouterr().err
     assert "namespaces: run as root" in said and "--on simulate" in said and "--on local" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_clean_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["clean", str(tmp_path / "rnus")]) == 2
+    assert "rnus: no such folder" in capsys.readouterr().err
