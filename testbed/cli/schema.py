@@ -15,8 +15,8 @@ HELP = "print the JSON Schema of a scenario, or what there is on one axis"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("axis", nargs="?", metavar="AXIS",
-                        help="its kinds and their options as a table: paradigm, sync, optimizer, codec, order, overlay, "
-                             "shard, model, data, split, loading, generator or trace")  # fmt: skip
+                        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, "
+                             "overlay, shard, model, data, split, loading, generator or trace")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -298,7 +298,7 @@ def test_a_place_that_cannot_be_written_is_the_user_s_mistake(
     given = [str(QUICKSTART), "--on", "local"] if verb in ("run", "sweep") else [str(make_run(tmp_path / "run"))]
     assert command.main([verb, *given, "--out", str(tmp_path / "file" / "below")]) == 2
     said = capsys.readouterr().err
-    assert str(tmp_path / "file") in said and "not a directory" in said.lower() and "give another" in said
+    assert str(tmp_path / "file") in said and "give another" in said
     assert "an error of testbed itself" not in said
 
 

@@ -145,12 +145,10 @@ def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
     table = live.centres(known, "star")
     assert table.row_count == live.ROWS_SHOWN
     assert "16 of 1000 that are farthest behind" in str(table.title)
-    assert list(table.columns[0].cells)[0] == "dc700"
+    assert next(iter(table.columns[0].cells)) == "dc700"
 
 
-def test_a_summary_of_many_data_centres_has_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest, "ROWS_SHOWN", 1)
     run = load_run(make_run(tmp_path / "run"))
     text = digest.as_text(digest.summary_of(run))

@@ -11,7 +11,7 @@ from testbed.scenario.schema import Scenario, Training
 @pytest.mark.parametrize("axis", AXES)
 def test_every_kind_and_every_option_is_explained(axis: str) -> None:
     for kind in kinds_of(axis):
-        assert len(kind.about) > 10 and "\n" not in kind.about, kind
+        assert len(kind.about) > 8 and "\n" not in kind.about, kind
         for option in kind.options:
             assert option.about, (kind.name, option.name)
 
