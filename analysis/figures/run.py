@@ -103,8 +103,9 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
 
 def _time(axes: Axes, split: pd.DataFrame) -> None:
     shown = split.head(NODES_SHOWN)
-    axes.set_title("Time of a round" + _some("nodes", len(shown), len(split)))
+    axes.set_title("Time of a round")
     panels.stacked_time(axes, shown["node"].tolist(), shown)
+    axes.set_xlabel(axes.get_xlabel() + _some("nodes", len(shown), len(split)))
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
                 borderaxespad=0.2)  # fmt: skip
 

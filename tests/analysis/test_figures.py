@@ -167,6 +167,7 @@ def test_what_there_is_no_room_for_is_counted(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_figure, "NODES_SHOWN", 4)
     monkeypatch.setattr(run_figure, "LINKS_SHOWN", 2)
     figure = run_figure.draw(run)
-    assert len(titled(figure, "Time of a round, 4 of 10 nodes").get_yticklabels()) == 4
+    axes = titled(figure, "Time of a round")
+    assert len(axes.get_yticklabels()) == 4 and axes.get_xlabel() == "mean time per round (ms), 4 of 10 nodes"
     words = [part._suptitle.get_text() for part in figure.subfigs if part._suptitle]
     assert words == ["WAN links: configured and achieved rate, 2 of 4 links"]
