@@ -48,6 +48,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
+    _check_data(plan)
     _check_resume(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
@@ -74,6 +75,20 @@ def _check_resume(arguments: argparse.Namespace) -> None:
     resume.find(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() == arguments.resume.resolve():
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
+
+
+def _check_data(plan: Plan) -> None:
+    """Before anything is made: the data set is there. Its own loader says what is missing, and where to get it."""
+    from dataclasses import fields
+
+    from testbed.training.options import DATASETS
+
+    data = plan.training.data
+    named = [field.name for field in fields(DATASETS[data.kind]) if "path" in field.metadata]
+    if any(not Path(data.options[name]).expanduser().exists() for name in named):
+        from testbed.training.datasets import load_dataset
+
+        load_dataset(data.kind, data.options, plan.seed)
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:

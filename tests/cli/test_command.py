@@ -356,3 +356,13 @@ def test_who_cannot_emulate_is_told_what_works_meanwhile(
 def test_clean_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["clean", str(tmp_path / "rnus")]) == 2
     assert "rnus: no such folder" in capsys.readouterr().err
+
+
+def test_a_data_set_that_is_not_there_is_said_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = f"training.data={{kind: mnist, folder: {tmp_path / 'gone'}}}"
+    assert run_quickstart(tmp_path / "run", "--set", setting) == 2
+    said = capsys.readouterr().err
+    assert "does not exist" in said and "train-images-idx3-ubyte" in said and "https://" in said
+    assert not (tmp_path / "run").exists()
