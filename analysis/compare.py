@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import identity
-from analysis.breakdown import per_node
 from analysis.figures.compare import draw
 from analysis.load import Run
-from analysis.metrics import speed_up, time_to_accuracy, waiting_share
+from analysis.measures import waiting
+from analysis.metrics import speed_up, time_to_accuracy
 from testbed.errors import ScenarioError
 from testbed.results import atomic
 
@@ -41,6 +41,14 @@ _COLUMNS = (  # of the LaTeX table: heading, field, factor, form
 _LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "+": r"$+$", "<": r"$<$"})
 
 
+STARRED = "of the time of a round, as one of the two runs never reached the target"
+
+
+def starred(row: dict[str, Any]) -> bool:
+    """Whether the speed-up is not the one in time to the target, although there is a target."""
+    return row["target"] is not None and row["speed_up_of"] == "iteration_time_s"
+
+
 def latex_text(text: str) -> str:
     """With what LaTeX would take for a command written out."""
     return text.translate(_LATEX)
@@ -50,14 +58,17 @@ def as_latex(rows: list[dict[str, Any]]) -> str:
     """The rows as a ``tabular`` for the package booktabs; what is not known is a dash."""
     head = " & ".join(["", *(heading for heading, *_ in _COLUMNS)])
     body = [" & ".join([latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows]
+    note = [f"% * speed-up {STARRED}"] if any(map(starred, rows)) else []
     lines = [r"\begin{tabular}{l" + "r" * len(_COLUMNS) + "}", r"\toprule", head + r" \\", r"\midrule",
-             *(line + r" \\" for line in body), r"\bottomrule", r"\end{tabular}"]  # fmt: skip
+             *(line + r" \\" for line in body), r"\bottomrule", *note, r"\end{tabular}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def _cell(row: dict[str, Any], heading: str, name: str, factor: float, form: str) -> str:
     del heading
-    return "--" if row[name] is None else format(row[name] * factor, form)
+    if row[name] is None:
+        return "--"
+    return format(row[name] * factor, form) + (r"$^*$" if name == "speed_up" and starred(row) else "")
 
 
 def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
@@ -95,8 +106,6 @@ def _refuse_unfinished(runs: list[Run]) -> None:
 def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
     result = run.result
     assert result is not None
-    nodes = per_node(run.tables)
-    waiting = waiting_share(nodes[nodes["role"] == "worker"])
     return {
         "run": run.name,
         "label": label,
@@ -110,7 +119,7 @@ def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
-        "waiting_share": float(waiting.mean()),
+        "waiting_share": waiting(run),
         "fidelity": result["fidelity"]["status"],
     }
 

@@ -46,6 +46,9 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "topk": Identity("Top-k", "#0072B2", "v", "--"),
     "mstopk": Identity("MSTopK", "#56B4E9", "D", ":"),
     "randomk": Identity("Random-k", "#666666", "x", ":"),
+    "netstorm": Identity("NetStorm", "#D55E00", "o", ":"),
+    "gloo": Identity("Gloo", "#455A64", "X", "--"),
+    "mpi": Identity("MPI", "#455A64", "D", ":"),
     "none": Identity("dense", "#20242C", "o"),
 }
 
@@ -105,16 +108,19 @@ def series(number: int) -> Identity:
 
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
-    """One identity per run: colour by technique while all differ, line by back end; otherwise by place."""
+    """One identity per run: colour by technique, line by back end, while no two look alike; otherwise by place."""
     looks = [(technique_of(plan), str(plan["back_end"])) for plan in plans]
-    if len(set(looks)) == len(looks):
-        return [_of_pair(name, back_end) for name, back_end in looks]
-    return [_numbered(_of_pair(*look), number) for number, look in enumerate(looks)]
+    found = [_of_pair(name, back_end) for name, back_end in looks]
+    if len({(look.color, look.marker, look.line) for look in found}) == len(found):
+        return found
+    same_names = len(set(looks)) < len(looks)
+    return [_numbered(look, number, same_names) for number, look in enumerate(found)]
 
 
-def _numbered(look: Identity, number: int) -> Identity:
+def _numbered(look: Identity, number: int, in_label: bool) -> Identity:
     place = series(number)
-    return replace(look, label=f"{look.label}, {number + 1}", color=place.color, marker=place.marker)
+    label = f"{look.label}, {number + 1}" if in_label else look.label
+    return replace(look, label=label, color=place.color, marker=place.marker)
 
 
 def _of_pair(name: str, back_end: str) -> Identity:

@@ -38,11 +38,17 @@ def throughput(run: Run) -> Value:
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
     the slow ones then do alone must not count as the speed of all.
     """
-    rates = []
-    for _, rounds in run.tables["rounds"].groupby("node"):
+    copies, rates = stands_for(run), []
+    for node, rounds in run.tables["rounds"].groupby("node"):
         covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total()
-        rates.append(float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
+        rates.append(copies.get(str(node), 1) * float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
     return sum(rates) if rates else None
+
+
+def stands_for(run: Run) -> dict[str, int]:
+    """How many like nodes each one speaks for: more than itself where a simulation has folded workers."""
+    nodes = run.tables["nodes"]
+    return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
 
 
 def wan_rate(run: Run) -> Value:
@@ -76,13 +82,18 @@ def busiest_link(run: Run) -> Value:
 def compute_share(run: Run) -> Value:
     """Share of the training workers' round time in which they compute: the utilisation of what is expensive."""
     rounds = per_round(run.tables)
-    spans = float((rounds["t_s"] - rounds["t0_s"]).sum())
-    return float(rounds["compute_s"].sum()) / spans if spans else None
+    copies = rounds["node"].map(stands_for(run))
+    spans = float(((rounds["t_s"] - rounds["t0_s"]) * copies).sum())
+    return float((rounds["compute_s"] * copies).sum()) / spans if spans else None
 
 
 def waiting(run: Run) -> Value:
-    nodes = per_node(run.tables) if len(run.tables["rounds"]) else None
-    return None if nodes is None else float(waiting_share(nodes[nodes["role"] == "worker"]).mean())
+    if not len(run.tables["rounds"]):
+        return None
+    nodes = per_node(run.tables)
+    shares = waiting_share(nodes[nodes["role"] == "worker"])
+    copies = shares.index.map(stands_for(run)).to_numpy()
+    return float((shares.to_numpy() * copies).sum() / copies.sum())
 
 
 def staleness(run: Run) -> Value:

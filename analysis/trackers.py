@@ -1,12 +1,13 @@
 """Runs for experiment trackers: TensorBoard, Weights & Biases, MLflow. All of them write files; none sends anything.
 
-Each package is an extra of this project (``pip install 'testbed[wandb]'``). A tracker gets the same scalars, the
+Each package is an extra of this project (`pip install -e ".[wandb]"` in a clone). A tracker gets the same scalars, the
 scenario's techniques as parameters and the result's figures as a summary.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,4 +121,5 @@ def _needed(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise CapabilityError(f"the package '{package}' is missing: pip install 'testbed[{package}]'") from error
+        cure = f"{sys.executable} -m pip install {package}"
+        raise CapabilityError(f"the package '{package}' is missing: {cure}") from error

@@ -4,8 +4,8 @@
 
 Three data centres of two workers, the demo's CNN on real digits. At 15 s all links of one are down, for 60 s: nobody is
 declared dead (FSA, MixedSync, HFA, gossip). "FSA, continue": its processes are killed instead, the others go on and
-stand for it, and it comes back after the same minute. Simulated, a link that is down is a pause; real TCP tries again
-when its timeout, doubled each time, is over: up to as long again after the minute. Finished runs are kept. Writes
+stand for it, and it comes back after the same minute. TCP finds a link that is up again when its next retransmission
+is due, at doubled intervals: up to as long again after the minute, in both worlds. Finished runs are kept. Writes
 ``data-center-lost.csv`` (accuracy before, at the end of the minute, and in the end) and ``data-center-lost.png``: lines
 are simulated, marks emulated.
 """

@@ -1,6 +1,6 @@
 """What TLS and the frame codes cost: bytes a second over one loopback connection, and a round of the quickstart.
 
-    python -m analysis.experiments.tls_cost OUT [--messages 200] [--rounds 30]
+    python -m analysis.experiments.tls_cost OUT [--messages 200] [--rounds 60]
 
 Each of ``transport.tls`` on and off with each ``transport.mac``. One process sends messages of 4 MB to another as fast
 as it can; the rate is that of their arrival, the processor time that of both ends. The round is the mean of a local run

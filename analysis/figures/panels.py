@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.style
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
+from analysis import numbers
 from analysis.identity import PARTS, Identity
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def accuracy_axis(axes: Axes, target: float | None) -> None:
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:.0f}"))
     if target is not None:
-        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=f"target {target:.0%}")
+        label = f"target {numbers.target(target)}"
+        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
 
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) -> None:
@@ -59,7 +61,7 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     for part, look in PARTS.items():
         widths = (split[f"{part}_s"] * factor).tolist()
         bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
-        texts = [_short(width) if width > _LABELLED_SHARE * widest else "" for width in widths]
+        texts = [numbers.short(width) if width > _LABELLED_SHARE * widest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=7, color="black" if part != "wan" else "white")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(places, names)
@@ -71,17 +73,22 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
 def time_axis(axes: Axes, end_s: float) -> None:
-    """Training time in seconds, or in minutes for long runs."""
-    if end_s > 600:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 60:.0f}"))
-    axes.set_xlabel(f"training time ({'min' if end_s > 600 else 's'})")
+    """Training time in seconds, or in minutes for long runs. A tick stands where its label says."""
+    unit, unit_s = time_unit(end_s)
+    axes.set_xlabel(f"training time ({unit})")
     axes.set_xlim(0, end_s)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
+    if unit_s == 1:
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        return
+    ticks = [float(tick) * unit_s for tick in MaxNLocator(6).tick_values(0, end_s / unit_s)]
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if tick <= end_s]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit_s:g}"))
+
+
+def time_unit(end_s: float) -> tuple[str, float]:
+    """The unit of an axis of training time, and its seconds."""
+    return ("min", 60.0) if end_s > 600 else ("s", 1.0)
 
 
 def _time_unit(longest_s: float) -> tuple[float, str]:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import identity
+from analysis import identity, numbers
 from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.load import Run
@@ -35,7 +35,7 @@ def draw(run: Run) -> Figure:
         links = _busiest(run.tables["links"])
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
         split = _nodes(run)
-        top = max(_TOP_IN, 0.9 + 0.2 * len(split))
+        top = max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
         parts: Any = figure.subfigures(3, 1, height_ratios=heights)
@@ -69,9 +69,9 @@ def _verdict(figure: SubFigure, run: Run) -> None:
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    mean_ms = (result["iteration_time_s"] or 0.0) * 1000
-    numbers = f"{result['iterations']} rounds of {mean_ms:.3g} ms" + (f", commit {commit}" if commit else "")
-    figure.text(0.988, 0.36, numbers, fontsize=9, color=panels.MUTED, ha="right", va="top")
+    rounds = f"{result['iterations']} rounds of {numbers.seconds(result['iteration_time_s'])}"
+    about = f"{rounds}, commit {commit}" if commit else rounds
+    figure.text(0.988, 0.36, about, fontsize=9, color=panels.MUTED, ha="right", va="top")
 
 
 def _accuracy(axes: Axes, run: Run) -> None:
@@ -94,20 +94,25 @@ def _accuracy(axes: Axes, run: Run) -> None:
 def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
     """Where the target was reached."""
     axes.plot([time_s, time_s], [0, accuracy], color=panels.MUTED, linewidth=0.9, linestyle=":")
-    left = time_s > axes.get_xlim()[1] / 2
-    axes.annotate(f"{time_s:.3g} s", (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
+    end_s = axes.get_xlim()[1]
+    (unit, unit_s), left = panels.time_unit(end_s), time_s > end_s / 2
+    told = f"{numbers.short(time_s / unit_s)} {unit}"
+    axes.annotate(told, (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
                   ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
 
 
 def _time(axes: Axes, split: pd.DataFrame) -> None:
+    shown = split.head(NODES_SHOWN)
     axes.set_title("Time of a round")
-    panels.stacked_time(axes, split["node"].tolist(), split)
+    panels.stacked_time(axes, shown["node"].tolist(), shown)
+    axes.set_xlabel(axes.get_xlabel() + _some("nodes", len(shown), len(split)))
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
                 borderaxespad=0.2)  # fmt: skip
 
 
 def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
-    figure.suptitle("WAN links: configured and achieved rate", x=0.012, ha="left", fontsize=9.5, fontweight="bold")
+    told = "WAN links: configured and achieved rate" + _some("links", len(links), run.tables["links"]["link"].nunique())
+    figure.suptitle(told, x=0.012, ha="left", fontsize=9.5, fontweight="bold")
     if not links:
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
@@ -127,7 +132,7 @@ def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
         axes.tick_params(labelbottom=place + grid.shape[1] >= len(links))
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 2.5, 5, 10)))
     grid[0, 0].set_ylim(bottom=0)
-    figure.supxlabel("training time (s)" if end_s <= 600 else "training time (min)", fontsize=8.5, color="#333333")
+    figure.supxlabel(f"training time ({panels.time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     handles = [Line2D([], [], color=_CONFIGURED, label="configured"), Patch(color=_ACHIEVED, label="achieved")]
     figure.legend(handles=handles, loc="upper right", ncols=2, bbox_to_anchor=(0.99, 1.0), borderaxespad=0.1)
@@ -166,8 +171,13 @@ def _no_links(run: Run) -> str:
 
 
 def _nodes(run: Run) -> pd.DataFrame:
-    """The time split of the first nodes, in the Plan's order."""
-    return in_plan_order(per_node(run.tables), run.plan).head(NODES_SHOWN)
+    """The time split of all nodes, in the Plan's order."""
+    return in_plan_order(per_node(run.tables), run.plan)
+
+
+def _some(what: str, shown: int, of: int) -> str:
+    """Said where there is no room for all."""
+    return f", {shown} of {of} {what}" if shown < of else ""
 
 
 def _end_s(run: Run) -> float:

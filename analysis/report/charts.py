@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ROUNDS_SHOWN = 3
 NODES_SHOWN = 20
 LINKS_SHOWN = 10
+SITES_SHOWN = 12  # in the matrix of waits
+VERTICES_DRAWN = 40
 CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
@@ -55,8 +57,8 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
 
 
 def nodes_of(run: Run) -> pd.DataFrame:
-    """The rows of ``time_split`` for the first nodes of a run."""
-    return in_plan_order(per_node(run.tables), run.plan).head(NODES_SHOWN)
+    """The rows of ``time_split`` for the nodes of a run; pictures have room for the first ``NODES_SHOWN``."""
+    return in_plan_order(per_node(run.tables), run.plan)
 
 
 def timeline(figure: Figure, run: Run) -> None:
@@ -66,7 +68,7 @@ def timeline(figure: Figure, run: Run) -> None:
     middle = numbers[max(0, len(numbers) // 2 - 1) :][:ROUNDS_SHOWN]
     shown = rounds[rounds["round"].isin(middle)]
     begin, end = float(shown["t0_s"].min()), float(shown["t_s"].max())
-    nodes = nodes_of(run)["node"].tolist()
+    nodes = nodes_of(run)["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
     for place, node in enumerate(nodes):
@@ -118,7 +120,7 @@ def links(figure: Figure, run: Run) -> None:
         panels.time_axis(axes, end_s)
         axes.set_xlabel("")
     grid[0].set_ylim(bottom=0)
-    grid[-1].set_xlabel(f"training time ({'min' if end_s > 600 else 's'})")
+    grid[-1].set_xlabel(f"training time ({panels.time_unit(end_s)[0]})")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     handles = [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
     figure.legend(handles=handles, loc="outside upper left", ncols=2)
@@ -128,6 +130,16 @@ def busiest(samples: pd.DataFrame) -> list[str]:
     """Links that carried anything, most first."""
     carried = samples.groupby("link")["bytes"].max().sort_values(ascending=False)
     return [str(name) for name in carried[carried > 0].index[:LINKS_SHOWN]]
+
+
+def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
+    """The data centres that waited or were waited for most, in their order, as far as a picture has room."""
+    if len(table) <= SITES_SHOWN:
+        return table
+    sums = table.sum(axis=0) + table.sum(axis=1)
+    chosen = set(sums.nlargest(SITES_SHOWN).index)
+    names = [name for name in table.index if name in chosen]
+    return table.loc[names, names]
 
 
 def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:

@@ -29,22 +29,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def badge(state: str) -> str:
     return f"<span class='badge {escape(state)}'>{escape(state)}</span>"
-
-
-def seconds(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if value < 1000 else f"{value / 60:.3g} min"
-
-
-def size(value: float | None) -> str:
-    if value is None:
-        return "–"
-    for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g} {prefix}B" if value < 1e12 else f"{value / factor:.0f} {prefix}B"
-    return f"{value:.0f} B"
-
-
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{value * 100:.3g} %"

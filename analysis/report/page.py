@@ -13,8 +13,9 @@ from analysis.figures.compare import iteration_split
 from analysis.identity import Identity
 from analysis.load import Run
 from analysis.measures import throughput
+from analysis.numbers import seconds, share, short, size
 from analysis.report import charts, pictures
-from analysis.report.html import badge, card, facts, seconds, share, size, table
+from analysis.report.html import badge, card, facts, table
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
 
@@ -81,23 +82,25 @@ def _headline(run: Run) -> str:
         (seconds(result["iteration_time_s"]), "per round"),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
-        (f"{throughput(run) or 0:.3g}/s", "training samples"),
+        (f"{short(throughput(run) or 0.0)}/s", "training samples"),
     ]
     return facts(rows)
 
 
 def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
-    from analysis.compare import comparison
+    from analysis.compare import STARRED, comparison, starred
 
     head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
+    compared = comparison(list(runs))
     rows = []
-    for row, look in zip(comparison(list(runs)), looks, strict=True):
-        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×"
+    for row, look in zip(compared, looks, strict=True):
+        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×{'*' if starred(row) else ''}"
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
                      seconds(row["iteration_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
                      share(row["waiting_share"]), badge(row["fidelity"])))  # fmt: skip
-    return f"<section class='card'>{table(head, rows)}<p class='note'>Speed-up against the first run.</p></section>"
+    note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
+    return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 
 def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
@@ -111,15 +114,14 @@ def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
 def _of_run(run: Run, several: bool) -> Iterator[str]:
     label = f"{run.name}: " if several else ""
     yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
-    if len(run.tables["links"]):
-        note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
-        yield card("Topology and link load", note, pictures.svg(
-            partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+    yield from _topology(run, label)
     yield from _waited(run, label)
-    nodes = charts.nodes_of(run)
+    every = charts.nodes_of(run)
+    nodes = every.head(charts.NODES_SHOWN)
+    few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
     height = charts.rows_in(len(nodes), 0.2, 0.95)
-    yield card("Time of a round, by node", "Every instant of a worker’s round counts once.",
+    yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
                pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
     names = charts.busiest(run.tables["links"]) if len(run.tables["links"]) else []
     if names:
@@ -134,18 +136,39 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     yield _trust(run, label)
 
 
+def _topology(run: Run, label: str) -> Iterator[str]:
+    network = run.plan["network"]
+    vertices = len(network["sites"]) + len(network["routers"])
+    if not len(run.tables["links"]):
+        return
+    if vertices > charts.VERTICES_DRAWN:
+        told = f"<p class='muted'>{vertices} data centres and routers are too many for a picture.</p>"
+        yield card("Topology and link load", "", told)
+        return
+    note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
+    yield card("Topology and link load", note, pictures.svg(
+        partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+
+
 def _waited(run: Run, label: str) -> Iterator[str]:
     sites = [site["name"] for site in run.plan["network"]["sites"]]
-    waits = pairs(run.tables, run.plan)
-    between = matrix(waits, sites)
+    between = matrix(pairs(run.tables, run.plan), sites)
     rounds = max(1, int(run.result["iterations"]) if run.result else 1)
     if len(sites) < 2 or not between.to_numpy().any():
         return
-    largest_s = float(between.to_numpy().max()) / rounds
+    shown = charts.most_waiting(between)
+    largest_s = float(shown.to_numpy().max()) / rounds
     factor, unit = (1e-3, "ms") if largest_s < 2 else (1.0, "s")
-    draw = partial(charts.matrix, table=between, per=rounds * factor, unit=unit)
-    note = "At the global server: what had arrived lay there until the last data centre’s part did."
-    height = charts.rows_in(len(sites), 0.5, 1.2)
+    draw = partial(charts.matrix, table=shown, per=rounds * factor, unit=unit)
+    served = any(node["parents"] for node in run.plan["nodes"])
+    note = (
+        "At the global server: what had arrived lay there until the last data centre’s part did."
+        if served
+        else "Without servers: from the end of a worker’s own step until the last of the others was ready."
+    )
+    if len(shown) < len(sites):
+        note += f" The {len(shown)} of {len(sites)} data centres that waited or were waited for most."
+    height = charts.rows_in(len(shown), 0.5, 1.2)
     yield card("Who waited for whom", note, pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Waits"))
 
 

@@ -21,11 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from emulation.journal import clean, leftovers
+    from testbed.errors import ScenarioError
     from testbed.results import atomic, rundir
 
     if arguments.dry_run:
         return _list([str(leftover) for leftover in leftovers()], arguments.json)
     root: Path = arguments.runs
+    if not root.exists() and root != Path("runs"):
+        raise ScenarioError(f"{root}: no such folder")
     runs = [rundir.RunDirectory(root)] if rundir.is_run(root) else rundir.find_runs(root)
     buried = {str(run.path): state for run in runs if (state := rundir.bury(run))}
     files = [str(path) for run in runs for path in atomic.sweep(run.path)]

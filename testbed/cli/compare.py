@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="where comparison.csv, .tex, .png and .pdf go; default: comparison/")  # fmt: skip
     parser.add_argument("--columns", type=int, choices=(1, 2), default=2,
                         help="columns of a paper that the figure fills; default: 2")  # fmt: skip
-    parser.add_argument("--target", type=float, metavar="ACCURACY",
-                        help="for the time to accuracy; default: the first run's target")  # fmt: skip
+    parser.add_argument("--target", metavar="ACCURACY",
+                        help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -28,8 +28,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from analysis.load import load
     from analysis.metrics import simulation_errors
 
+    target = _accuracy(arguments.target)
     runs = load(arguments.runs)
-    rows, errors = comparison(runs, arguments.target), simulation_errors(runs)
+    rows, errors = comparison(runs, target), simulation_errors(runs)
     files = write(runs, rows, arguments.out, arguments.columns)
     if arguments.json:
         paths = [str(path) for path in files]
@@ -39,11 +40,29 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _accuracy(text: str | None) -> float | None:
+    from testbed.errors import ScenarioError
+    from testbed.units import UnitError, parse_share
+
+    if text is None:
+        return None
+    try:
+        wanted = parse_share(text)
+    except UnitError as error:
+        raise ScenarioError(f"--target: {error}") from error
+    if not 0 < wanted <= 1:
+        raise ScenarioError(f"--target: {text} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
+    return wanted
+
+
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
+    from analysis.compare import STARRED, starred
     from testbed.cli import look
 
     console = look.console()
     console.print(_table(rows))
+    if any(map(starred, rows)):
+        console.print(f"* {STARRED}", markup=False)
     for error in errors:
         console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
                       f"per iteration: {error['error']:+.1%}")  # fmt: skip
@@ -51,15 +70,18 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
+    from analysis import numbers
+    from analysis.compare import starred
     from testbed.cli import look
 
-    target = look.share(rows[0]["target"], 0) if rows[0]["target"] else "target"
+    target = numbers.target(rows[0]["target"]) if rows[0]["target"] else "target"
     shown = look.table("", "run", ">accuracy", ">iteration", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
+        factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
         shown.add_row(
             f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["iteration_time_s"]),
-            look.seconds(row["time_to_target_s"]), look.number(row["speed_up"], ".2f"), look.size(row["wan_bytes"]),
+            look.seconds(row["time_to_target_s"]), factor, look.size(row["wan_bytes"]),
             look.share(row["waiting_share"]),
         )  # fmt: skip
     return shown

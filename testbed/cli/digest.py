@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WARNINGS_SHOWN = 8
 FAULTS_SHOWN = 12
+ROWS_SHOWN = 40  # of data centres, and of nodes
 
 
 def summary_of(run: Run) -> list[RenderableType]:
@@ -55,9 +56,15 @@ def traffic(run: Run) -> Table:
     assert run.result is not None
     shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down")
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
-    for site, moved in payload.items():
-        head = headers[site]
-        shown.add_row(site, *(look.size(count) for count in (moved["up"], moved["down"], head["up"], head["down"])))
+    rows = [
+        (site, moved["up"], moved["down"], headers[site]["up"], headers[site]["down"])
+        for site, moved in payload.items()
+    ]
+    for site, *counts in rows[:ROWS_SHOWN]:
+        shown.add_row(site, *map(look.size, counts))
+    if left := rows[ROWS_SHOWN:]:
+        sums = (sum(row[column] for row in left) for column in range(1, 5))
+        shown.add_row(f"and {len(left)} more, together", *map(look.size, sums))
     return shown
 
 
@@ -93,9 +100,11 @@ def time_split(run: Run) -> Table:
 
     shown = look.table("time per round", "node", *(f">{NAMES[part].label}" for part in PARTS))
     split = in_plan_order(per_node(run.tables), run.plan)
-    columns = [split[name].tolist() for name in ("node", *(f"{part}_s" for part in PARTS))]
+    columns = [split[name].head(ROWS_SHOWN).tolist() for name in ("node", *(f"{part}_s" for part in PARTS))]
     for node, *parts in zip(*columns, strict=True):
         shown.add_row(node, *(look.seconds(value) for value in parts))
+    if len(split) > ROWS_SHOWN:
+        shown.add_row(f"and {len(split) - ROWS_SHOWN} more nodes")
     return shown
 
 

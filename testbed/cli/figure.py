@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS
+from testbed.cli.options import BACK_ENDS, check_jobs
 
 if TYPE_CHECKING:
     from analysis.figures.papers.base import PaperFigure, Sample, Study
@@ -41,6 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     figure = {**TABLE, **OWN}[arguments.name]
     _refuse_missing(arguments.name, figure)
+    check_jobs(arguments.jobs)
     out = arguments.out or Path("figures") / (arguments.name + ("-quick" if arguments.quick else ""))
     assert figure.studies is not None
     samples: list[Sample] = []

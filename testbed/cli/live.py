@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 Clock = Callable[[], float]
 LINE_EVERY_S = 2.0
+ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
 _ALWAYS = ("stage", "train", "warning", "error")
 
 
@@ -170,18 +171,22 @@ def one_line(known: state.RunState, elapsed_s: float) -> str:
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"virtual time {look.seconds(known.t)}, {known.simulated_rate:.3g} times real time")
+        parts.append(f"virtual time {look.seconds(known.t)}, {look.three(known.simulated_rate)} times real time")
     left = state.remaining_s(known, elapsed_s)
     return "  ".join(parts if left is None else [*parts, f"at most {look.seconds(left)} to go"])
 
 
 def centres(known: state.RunState, title: str) -> Table:
-    """One row per data centre."""
+    """One row per data centre; of very many, those that are farthest behind."""
     clock = f", virtual time {look.seconds(known.t)}" if known.simulated_rate else ""
+    rows = list(known.rows.items())
+    if len(rows) > ROWS_SHOWN:
+        clock += f"; the {ROWS_SHOWN} of {len(rows)} that are farthest behind"
+        rows = sorted(rows, key=lambda row: row[1].completed)[:ROWS_SHOWN]
     shown = look.table(
         title + clock, "data centre", ">round", ">loss", ">accuracy", ">WAN up", ">WAN down", "waits for"
     )
-    for name, row in known.rows.items():
+    for name, row in rows:
         shown.add_row(
             name, f"{row.completed}", look.number(row.loss), look.number(known.accuracy),
             look.size(sum(row.up_bytes.values())), look.size(sum(row.down_bytes.values())), row.waits,

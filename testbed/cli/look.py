@@ -36,7 +36,7 @@ def seconds(value: float | None) -> str:
     """Three significant digits, in the unit that reads best."""
     if value is None:
         return NONE
-    if value and abs(value) < 1:
+    if value and abs(value) < 0.9995:
         return f"{value * 1000:.3g} ms"
     return f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
 
@@ -49,6 +49,11 @@ def size(value: float | None) -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3g} {prefix}B" if value / factor < 100 else f"{value / factor:.0f} {prefix}B"
     return f"{value:.0f} B"
+
+
+def three(value: float) -> str:
+    """Three significant digits; all digits before the point."""
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 
 
 def share(value: float | None, digits: int = 1) -> str:

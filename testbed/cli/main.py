@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from testbed import __version__
 from testbed.cli import (
@@ -38,6 +40,8 @@ VERBS = (
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
+_WRONG_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 EXIT_CODES = """\
 exit codes:
     0  done
@@ -67,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
         return 0
     except Exception as error:
-        text = f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)"
-        return _report(arguments, text, 1, error)
+        return _report(arguments, *_unforeseen(error), error)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -90,6 +93,16 @@ def build_parser() -> argparse.ArgumentParser:
         verb.add_arguments(described)
         described.set_defaults(execute=verb.execute)
     return parser
+
+
+def _unforeseen(error: Exception) -> tuple[str, int]:
+    """What to say of an error that nobody has foreseen, and the exit code: a place for files, or a mistake of ours."""
+    if not isinstance(error, OSError) or error.errno not in (*_WRONG_PLACE, *_FULL):
+        return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
+    path = Path(str(error.filename or "output"))
+    place = path.parent if path.name.startswith(".") and path.suffix == ".tmp" else path  # see results.atomic
+    problem = f"{place}: {(error.strerror or str(error)).lower()}"
+    return (f"{problem}; make room", 3) if error.errno in _FULL else (f"{problem}; give another place", 2)
 
 
 def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseException) -> int:

@@ -36,3 +36,11 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
 
     scenario = read_scenario(arguments)
     return scenario, build_plan(scenario, arguments.on)
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Of ``--jobs``. Raises ``ScenarioError``."""
+    from testbed.errors import ScenarioError
+
+    if jobs is not None and jobs < 1:
+        raise ScenarioError(f"--jobs {jobs}: at least 1")

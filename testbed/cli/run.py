@@ -48,6 +48,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
+    _check_data(plan)
     _check_resume(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
@@ -76,6 +77,20 @@ def _check_resume(arguments: argparse.Namespace) -> None:
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 
 
+def _check_data(plan: Plan) -> None:
+    """Before anything is made: the data set is there. Its own loader says what is missing, and where to get it."""
+    from dataclasses import fields
+
+    from testbed.training.options import DATASETS
+
+    data = plan.training.data
+    named = [field.name for field in fields(DATASETS[data.kind]) if "path" in field.metadata]
+    if any(not Path(data.options[name]).expanduser().exists() for name in named):
+        from testbed.training.datasets import load_dataset
+
+        load_dataset(data.kind, data.options, plan.seed)
+
+
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
     from testbed.cli.finish import prepare, run_path
     from testbed.scenario.write import resolved_yaml
@@ -95,9 +110,13 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
     if plan.back_end != "emulate":
         return {}
     from emulation.probe import probe
+    from testbed.errors import CapabilityError
 
     found = probe()
-    return {"delay_method": found.delay_method(), **found.to_dict()}
+    try:
+        return {"delay_method": found.delay_method(), **found.to_dict()}
+    except CapabilityError as error:
+        raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
 
 
 def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outcome:

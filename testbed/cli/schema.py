@@ -1,20 +1,47 @@
-"""Print the JSON Schema of a scenario, for completion and hover texts in an editor."""
+"""Print the JSON Schema of a scenario, for completion and hover texts in an editor; or what there is on one axis.
+
+In VS Code (YAML extension): `testbed schema > schema.json`, and as a scenario's first line
+`# yaml-language-server: $schema=schema.json`. For people: `testbed schema codec`, or any other axis.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 
-HELP = "print the JSON Schema of a scenario, for editors"
+HELP = "print the JSON Schema of a scenario, or what there is on one axis"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # none beside the common ones
+    parser.add_argument("axis", nargs="?", metavar="AXIS",
+                        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, "
+                             "overlay, shard, model, data, split, loading, generator or trace")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    if arguments.axis is not None:
+        return _axis(arguments.axis, arguments.json)
     from testbed.scenario.load import json_schema
 
-    del arguments
     print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _axis(axis: str, as_json: bool) -> int:
+    from rich.markup import escape
+
+    from testbed.cli import look
+    from testbed.scenario.kinds import kinds_of
+
+    kinds = kinds_of(axis)
+    if as_json:
+        print(json.dumps({"kind": "axis", "axis": axis, "kinds": [asdict(kind) for kind in kinds]}))
+        return 0
+    shown = look.table(axis, "kind, options", "default", "what it is")
+    for kind in kinds:
+        shown.add_row(kind.name, "", escape(kind.about), style="bold")
+        for option in kind.options:
+            shown.add_row(f"  {option.name}", option.default or "(required)", escape(option.about))
+    look.console().print(shown)
     return 0

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS
+from testbed.cli.options import BACK_ENDS, check_jobs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,7 +53,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> Job:
-    from testbed.errors import ScenarioError
     from testbed.run import sweep
     from testbed.run.sweep_points import points_of
     from testbed.scenario.sweep import from_options, joined, read_sweep
@@ -61,8 +60,7 @@ def _job(arguments: argparse.Namespace) -> Job:
     scenario, written = read_sweep(arguments.scenario)
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
     points = points_of(scenario, wanted, arguments.on)
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise ScenarioError(f"--jobs {arguments.jobs}: at least 1")
+    check_jobs(arguments.jobs)
     return sweep.Job(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
         scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),

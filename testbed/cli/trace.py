@@ -82,14 +82,15 @@ def _list(as_json: bool) -> int:
 def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
     from topologies.library import LIBRARY, library_path
     from topologies.shipped import RECIPES
-    from topologies.traces import Reading, read_trace
+    from topologies.traces import MAX_POINTS, Reading, read_trace
+    from topologies.traces.model import MAX_READ
 
     name = arguments.trace
     shipped = name in LIBRARY and not Path(name).exists()
     reading = Reading(
         what=arguments.what or (RECIPES[name].what if shipped else "rate"), format=arguments.format,
         unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
-        source=arguments.source, target=arguments.target,
+        source=arguments.source, target=arguments.target, most_steps=MAX_READ if arguments.resample else MAX_POINTS,
     )  # fmt: skip
     return Path(name).name, read_trace(library_path(name) if shipped else Path(name), reading)
 
@@ -139,7 +140,7 @@ def _print(name: str, trace: Trace) -> None:
     loops = f"starts again after {look.seconds(trace.period_s)}" if told.loops else "the last value stays"
     shown = look.table(f"{name}: {trace.what}", "", "")
     for row in (
-        ("steps", f"{told.steps}, {look.seconds(told.step_s)} each (median)"),
+        ("steps", f"{told.steps}, {look.seconds(told.step_s)} each (median), at most {look.seconds(told.longest_s)}"),
         ("length", f"{look.seconds(told.length_s)}; {loops}"),
         ("mean", f"{value(told.mean)}, standard deviation {value(told.deviation)}"),
         ("least, most", f"{value(told.least)}, {value(told.most)}"),

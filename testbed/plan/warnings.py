@@ -71,7 +71,8 @@ def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
             if link.loss_burst_packets > 1 or link.burst_trace:
                 yield f"link {link.name}: loss_burst has no effect on 'simulate', where losses are a mean"
             if link.state_trace:
-                yield f"link {link.name}: down is simulated as a pause, without losses and TCP's back-off after them"
+                told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
+                yield f"link {link.name}: down is simulated as {told}"
 
 
 def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:

@@ -18,7 +18,8 @@ time_to_target_s       s           start of training to the first snapshot that 
 wan_payload_bytes      B           {data centre: {up, down}}: tensors of all training rounds over the WAN
 wan_header_bytes       B           likewise, all that is not tensors
 wan_setup_bytes        B           likewise, both together, of everything outside training rounds
-faults                             {happened: […], restarts, lost: [nodes that were gone at the end]}
+faults                             {happened: […], restarts, lost: [nodes that were gone at the end], left: [who said
+                                   goodbye]}
 fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
 duration_s             s           of the whole command, on the wall clock
 volatile                           what differs from run to run without meaning; outside the hash

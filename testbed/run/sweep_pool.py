@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.results.rundir import AlreadyDone, RunDirectory
+from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.run import session
 from testbed.run.record import Texts, add_capabilities, conclude, prepare
 from testbed.run.session import Outcome
@@ -106,11 +106,18 @@ class Pool:
             return self._execute(point)
         except AlreadyDone:
             return 0
-        except ScenarioError:
-            return TAKEN  # the directory was free to claim a moment ago
+        except ScenarioError as error:
+            return self._refused(point, error)
         except BaseException:
             traceback.print_exc()
             return OURS
+
+    def _refused(self, point: Point, error: ScenarioError) -> int:
+        """The directory could not be claimed: another process has it, or nobody can have it, however often it asks."""
+        if is_run(self.directory(point)):
+            return TAKEN
+        sys.stderr.write(f"{error}\n")
+        return OURS
 
     def _execute(self, point: Point) -> int:
         begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")

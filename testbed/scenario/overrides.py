@@ -40,7 +40,20 @@ def _apply(root: Node, override: str, sections: dict[str, tuple[str, ...]]) -> N
     for position, step in enumerate(steps[:-1]):
         targets = [child for target in targets for child in _children(target, step, steps[position + 1], source)]
     if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
-        raise ScenarioError(f"{source}: '{path}' matches nothing")
+        raise ScenarioError(f"{source}: '{path}' matches nothing{_why_nothing(root, steps)}")
+
+
+_CURES = {
+    "generator": "write topology.generator.rate=… and the like",
+    "use": "write topology.scale=…, or topology.links=[{between: [a, b], rate: …}]",
+}
+
+
+def _why_nothing(root: Node, steps: list[str]) -> str:
+    """The cure, where links and data centres are not written out in the scenario."""
+    topology = root.entries.get("topology") if isinstance(root, Mapping) and steps[0] == "topology" else None
+    made = [key for key in _CURES if isinstance(topology, Mapping) and key in topology.entries]
+    return f" (the network comes from '{made[0]}': {_CURES[made[0]]})" if made else ""
 
 
 def _complete(steps: list[str], sections: dict[str, tuple[str, ...]]) -> list[str]:

@@ -142,8 +142,8 @@ def _checked(sweep: Sweep) -> Sweep:
         raise ScenarioError(f"{twice[0]}: is swept twice; keep one")
     if "seed" in paths:
         raise ScenarioError("seed: is swept by 'seeds' (--seeds), not by a list of values")
-    if sweep.seeds == 0:
-        raise ScenarioError("seeds: 0 is outside [1, …]")
+    if isinstance(sweep.seeds, int) and sweep.seeds < 1:
+        raise ScenarioError(f"seeds: {sweep.seeds} is outside [1, …]")
     count = sum(1 for _ in zip(sweep.settings(), range(MAX_POINTS + 1), strict=False))
     if count > MAX_POINTS:
         raise ScenarioError(f"the sweep has more than {MAX_POINTS} points")

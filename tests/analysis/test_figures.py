@@ -1,8 +1,10 @@
 """What the figures show: axes with units, the series with their values, legible text; not only that a file exists."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -11,7 +13,9 @@ from matplotlib.figure import Figure
 
 from analysis import identity
 from analysis.figures import compare as compare_figure
+from analysis.figures import panels
 from analysis.figures import run as run_figure
+from analysis.figures.papers import drawing
 from analysis.load import Run, load_run
 from analysis.metrics import accuracy_curve
 from tests.results.fake_run import make_run
@@ -120,3 +124,50 @@ def test_comparison_has_a_series_and_a_bar_per_run(run: Run, tmp_path: Path) -> 
     assert over_bytes.lines[0].get_xdata()[-1] == pytest.approx(8 * 4 * 0.104)
     assert [label.get_text() for label in time.get_yticklabels()] == ["FSA, emulated", "FSA, simulated"]
     assert [bars.get_label() for bars in time.containers] == ["compute", "LAN", "WAN", "waiting"]
+
+
+def test_long_rounds_and_runs_are_told_in_units_that_read(run: Run) -> None:
+    assert run.result is not None
+    slow = replace(run, result={**run.result, "iteration_time_s": 1.48})
+    words = " | ".join(text.get_text() for text in run_figure.draw(slow).subfigs[0].texts)
+    assert "8 rounds of 1.48 s" in words
+
+
+@pytest.mark.parametrize("end_s", [601.0, 1300.0, 5000.0, 36_000.0])
+def test_minutes_stand_where_their_labels_say(end_s: float) -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    panels.time_axis(axes, end_s)
+    FigureCanvasAgg(figure).draw()
+    assert axes.get_xlabel() == "training time (min)"
+    labels = [float(label.get_text()) for label in axes.get_xticklabels()]
+    assert len(labels) > 3
+    assert labels == pytest.approx([place / 60 for place in axes.get_xticks()])
+
+
+def test_a_target_is_told_as_it_was_written() -> None:
+    axes = Figure().subplots()
+    panels.accuracy_axis(axes, 0.975)
+    assert [line.get_label() for line in axes.lines] == ["target 97.5%"]
+
+
+def test_a_mean_of_some_seeds_says_of_how_many() -> None:
+    """A time to a target that one seed never reached: the others' mean, marked as such."""
+    axes = Figure().subplots()
+    look = identity.look_of("fsa")
+    rows = pd.DataFrame({"x": [1, 1, 1, 2, 2, 2], "y": [3.0, 4.0, None, 5.0, 6.0, 7.0], "variant": "a"})
+    drawing.line(axes, rows, "x", "y", look)
+    assert [text.get_text() for text in axes.texts] == ["2/3 seeds"]
+    axes = Figure().subplots()
+    drawing.bars(axes, rows.head(3), "y", {"a": look})
+    assert [text.get_text() for text in axes.texts] == ["3.5", "2/3 seeds"]
+
+
+def test_what_there_is_no_room_for_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_figure, "NODES_SHOWN", 4)
+    monkeypatch.setattr(run_figure, "LINKS_SHOWN", 2)
+    figure = run_figure.draw(run)
+    axes = titled(figure, "Time of a round")
+    assert len(axes.get_yticklabels()) == 4 and axes.get_xlabel() == "mean time per round (ms), 4 of 10 nodes"
+    words = [part._suptitle.get_text() for part in figure.subfigs if part._suptitle]
+    assert words == ["WAN links: configured and achieved rate, 2 of 4 links"]

@@ -1,5 +1,8 @@
 """Measures against runs with a known course: by hand, with their units, over seeds."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,3 +103,29 @@ def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[Run]) -> 
     notice = transfers.iloc[[0]].assign(tier="wan", key=-1, round=0, payload_bytes=128)
     assert len(wan_of_training(pd.concat([transfers, notice]))) == len(wan_of_training(transfers))
     assert MEASURES["wan_bytes"].of(runs[0]) == sum(site["up"] for site in runs[0].result["wan_payload_bytes"].values())
+
+
+def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[Run]) -> None:
+    own = MEASURES["throughput"].of(alone(runs[0], "tokyo/worker0"))
+    assert throughput(folded(runs[0], 15)) == pytest.approx((throughput(runs[0]) or 0.0) + 14 * (own or 0.0))
+    for name in ("compute_share", "waiting_share"):  # of many like one, the means are that one's
+        measure = MEASURES[name].of
+        assert measure(folded(runs[0], 10**9)) == pytest.approx(measure(alone(runs[0], "tokyo/worker0")), abs=1e-6)
+        assert measure(folded(runs[0], 1)) == measure(runs[0])
+
+
+def folded(run: Run, count: int) -> Run:
+    """As if tokyo's first worker stood for so many."""
+    nodes = run.tables["nodes"]
+    counts = nodes["stands_for"].mask(nodes["node"] == "tokyo/worker0", count)
+    return with_table(run, "nodes", nodes.assign(stands_for=counts))
+
+
+def alone(run: Run, node: str) -> Run:
+    rounds = run.tables["rounds"]
+    return with_table(run, "rounds", rounds[rounds["node"] == node])
+
+
+def with_table(run: Run, name: str, table: pd.DataFrame) -> Run:
+    tables: Any = {**run.tables, name: table}
+    return replace(run, tables=tables)

@@ -10,6 +10,7 @@ import pytest
 
 from analysis import compare, identity, metrics
 from analysis.load import Run, frame, load, load_run
+from testbed.cli import main as command
 from testbed.errors import ScenarioError, TestbedError
 from tests.results.fake_run import PAYLOAD, make_plan, make_run
 
@@ -141,3 +142,32 @@ def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:
     looks = identity.of_runs([plan, plan, plan])
     assert len({look.color for look in looks}) == 3
     assert looks[0].label == "FSA, emulated, 1"
+
+
+def test_a_speed_up_of_rounds_is_not_taken_for_one_in_time_to_the_target(runs: list[Run], tmp_path: Path) -> None:
+    """The short run never reached 90 %: what is left to compare is the length of a round, and that is marked."""
+    rows = compare.comparison([runs[0], runs[2]])
+    assert [compare.starred(row) for row in rows] == [False, True]
+    (line,) = [line for line in compare.as_latex(rows).splitlines() if line.startswith("HFA")]
+    assert "1.00$^*$" in line and "% * speed-up of the time of a round" in compare.as_latex(rows)
+    assert not any(compare.starred(row) for row in compare.comparison([runs[0], runs[1]]))
+    folder = runs[0].path.parent
+    assert command.main(["compare", *(str(folder / name) for name in ("emulated", "hfa")), "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ({"sync_tier2": "hfa"}, {"sync_tier2": "hfa", "codec_tier2": "fp16"}),  # a combination looks like its first one
+    ({"paradigm": "gloo"}, {"paradigm": "mpi"}),
+    ({"overlay_tier2": "tree"}, {"overlay_tier2": "netstorm"}),
+])  # fmt: skip
+def test_runs_of_different_techniques_never_look_alike(first: dict[str, str], second: dict[str, str]) -> None:
+    from testbed.plan.model import to_json
+
+    plans = []
+    for kinds in (first, second):
+        plan = json.loads(to_json(make_plan()))
+        plan["technique"] |= {axis: {"kind": kind} for axis, kind in kinds.items()}
+        plans.append(plan)
+    looks = identity.of_runs(plans)
+    assert len({(look.color, look.marker) for look in looks}) == 2
+    assert len({look.label for look in looks}) == 2 and not any(look.label.endswith(("1", "2")) for look in looks)

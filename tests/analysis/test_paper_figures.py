@@ -51,6 +51,7 @@ def test_orders() -> None:
     assert ordered("", dict(reversed(apart.items()))).verdict == FAIL
     assert ordered("", {"a": [3.0, 1.0, 2.0], "b": [2.0, 1.1, 2.2]}).verdict == UNRESOLVED
     assert ordered("", {**apart, "c": []}).verdict == UNRESOLVED
+    assert ordered("", {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1]}).verdict == UNRESOLVED, "the missing seed never arrived"
 
 
 def test_orders_of_what_is_the_same_for_every_seed() -> None:

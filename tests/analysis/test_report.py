@@ -1,13 +1,17 @@
 """The report is one file that loads nothing, is well-formed, and says what the runs say."""
 
+import copy
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from analysis.load import Run, load_run
+from analysis.report import charts
 from analysis.report.page import page
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
@@ -116,3 +120,20 @@ def test_the_verb_writes_it_into_the_run(run: Run, capsys: pytest.CaptureFixture
     assert command.main(["report", str(run.path)]) == 0
     assert capsys.readouterr().out.strip() == str(run.path / "report.html")
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_many_data_centres_leave_room_for_what_matters() -> None:
+    """A matrix of a hundred names is as tall as a house: those with most to wait are shown."""
+    names = [f"dc{number}" for number in range(100)]
+    table = pd.DataFrame(0.0, index=names, columns=names)
+    table.loc[names[5:40], "dc99"] = [float(number) for number in range(5, 40)]
+    shown = charts.most_waiting(table)
+    assert list(shown.index) == [f"dc{number}" for number in range(29, 40)] + ["dc99"]
+    assert charts.most_waiting(table.iloc[:12, :12]).shape == (12, 12)
+
+
+def test_a_network_too_large_for_a_picture_says_so(run: Run) -> None:
+    plan: dict[str, Any] = copy.deepcopy(run.plan)
+    plan["network"]["routers"] = [f"hub{number}" for number in range(40)]
+    words = read(page([replace(run, plan=plan)])).words
+    assert "43 data centres and routers are too many for a picture." in words

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ def test_a_missing_package_is_named_with_its_extra(
         raise ImportError(module)
 
     monkeypatch.setattr("importlib.import_module", absent)
-    with pytest.raises(CapabilityError, match=rf"pip install 'testbed\[{name}\]'"):
+    with pytest.raises(CapabilityError, match=f"{re.escape(sys.executable)} -m pip install {name}"):
         FORMATS[name]([run], tmp_path)
 
 

@@ -1,6 +1,7 @@
 """The command as users and scripts meet it: help, errors, exit codes, JSON, every verb."""
 
 import ast
+import errno
 import json
 import os
 import subprocess
@@ -283,3 +284,85 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert RunDirectory(tmp_path / "finished").status().state == "done"
     assert command.main(["clean", str(tmp_path)]) == 0
     assert "nothing to clean" in capsys.readouterr().out
+
+
+# ---- where nothing can be written, and settings that mean nothing -------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["compare", "export", "report", "sweep", "run"])
+def test_a_place_that_cannot_be_written_is_the_user_s_mistake(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.run.sweep.execute", lambda job, told: job.directory.mkdir(parents=True))
+    (tmp_path / "file").write_text("")
+    given = [str(QUICKSTART), "--on", "local"] if verb in ("run", "sweep") else [str(make_run(tmp_path / "run"))]
+    assert command.main([verb, *given, "--out", str(tmp_path / "file" / "below")]) == 2
+    said = capsys.readouterr().err
+    assert str(tmp_path / "file") in said and "give another" in said
+    assert "an error of testbed itself" not in said
+
+
+def test_a_full_disk_is_the_machine_s_fault(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/.result.json.12-34.tmp")
+
+    monkeypatch.setattr("testbed.cli.schema.execute", full)
+    assert command.main(["schema"]) == 3
+    assert capsys.readouterr().err == "testbed: /data: no space left on device; make room\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("95", "95 is no accuracy"), ("0", "0 is no accuracy"), ("high", "expected a share")],
+)
+def test_a_target_that_nobody_can_reach_is_refused(
+    target: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["compare", str(tmp_path), "--target", target]) == 2
+    assert f"--target: {said}" in capsys.readouterr().err
+
+
+def test_a_target_in_per_cent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_run(tmp_path / "run")
+    assert command.main(["compare", str(path), "--target", "92.5 %", "--out", str(tmp_path / "out")]) == 0
+    assert "to 92.5%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1"])
+@pytest.mark.parametrize("argv", [["figure", "stale"], ["sweep", str(QUICKSTART), "--on", "local"]])
+def test_fewer_than_one_run_at_once_never_ends(argv: list[str], jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([*argv, "--jobs", jobs]) == 2
+    assert f"--jobs {jobs}: at least 1" in capsys.readouterr().err
+
+
+def test_who_cannot_emulate_is_told_what_works_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> Any:
+        def delay_method() -> str:
+            raise CapabilityError("namespaces: run as root")
+
+        return SimpleNamespace(delay_method=delay_method, to_dict=dict)
+
+    monkeypatch.setattr("emulation.probe.probe", lacking)
+    assert command.main(["run", str(QUICKSTART), "--out", str(tmp_path / "run")]) == 3
+    said = capsys.readouterr().err
+    assert "namespaces: run as root" in said and "--on simulate" in said and "--on local" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_clean_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["clean", str(tmp_path / "rnus")]) == 2
+    assert "rnus: no such folder" in capsys.readouterr().err
+
+
+def test_a_data_set_that_is_not_there_is_said_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = f"training.data={{kind: mnist, folder: {tmp_path / 'gone'}}}"
+    assert run_quickstart(tmp_path / "run", "--set", setting) == 2
+    said = capsys.readouterr().err
+    assert "does not exist" in said and "train-images-idx3-ubyte" in said and "https://" in said
+    assert not (tmp_path / "run").exists()

@@ -2,12 +2,15 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from testbed.cli import live, state
-from tests.results.fake_run import make_plan
+from analysis.load import load_run
+from testbed.cli import digest, live, look, state
+from tests.results.fake_run import make_plan, make_run
 
 
 class Clock:
@@ -126,3 +129,38 @@ def test_the_live_table_runs_on_a_terminal() -> None:
     assert "a link is slow [sic]" in text
     assert "tokyo" in text
     assert "8/8" in text
+
+
+def test_no_duration_is_a_power_of_ten() -> None:
+    assert [look.seconds(value) for value in (0.25, 0.9997, 1.48, 99.97, 1234.5)] == [
+        "250 ms", "1 s", "1.48 s", "100 s", "1234 s",
+    ]  # fmt: skip
+
+
+def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
+    known = state.RunState(8, {f"dc{number}": state.Row() for number in range(1000)})
+    for number in range(1000):
+        node = f"dc{number}/worker0"
+        known.take({"kind": "round", "node": node, "round": 1 if number == 700 else 4, "loss": 0.5})
+    table = live.centres(known, "star")
+    assert table.row_count == live.ROWS_SHOWN
+    assert "16 of 1000 that are farthest behind" in str(table.title)
+    assert next(iter(table.columns[0].cells)) == "dc700"
+
+
+def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest, "ROWS_SHOWN", 1)
+    run = load_run(make_run(tmp_path / "run"))
+    text = digest.as_text(digest.summary_of(run))
+    assert "and 2 more, together" in text and "and 9 more nodes" in text
+    assert text.count("virginia") == 2 and "tokyo" not in text
+    traffic = next(line for line in text.splitlines() if "together" in line)
+    assert run.result is not None
+    up = sum(moved["up"] for site, moved in run.result["wan_payload_bytes"].items() if site != "virginia")
+    assert look.size(up) in traffic
+
+
+def test_a_quick_simulation_is_told_in_plain_digits() -> None:
+    known = state.initial(make_plan())
+    known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
+    assert "12346 times real time" in live.one_line(known, 1.0)

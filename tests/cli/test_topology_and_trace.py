@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from testbed.cli.main import main
 from tests.topologies.zoo import GML
 from topologies.library import BUILT_IN, LIBRARY
-from topologies.traces import FORMATS
+from topologies.traces import FORMATS, MAX_POINTS
 
 
 def out(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
@@ -108,3 +109,22 @@ def test_mistakes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in out(capsys, *argv, code=2)
+
+
+def test_a_trace_that_is_too_long_is_resampled_as_the_message_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{number / 10:.1f},{5 + number % 2}\n" for number in range(MAX_POINTS + 10))
+    Path("long.csv").write_text("time_s,rate_mbit_s\n" + rows)
+    said = out(capsys, "trace", "long.csv", code=2)
+    cure = said.partition("resample it: testbed ")[2].partition(")")[0]
+    out(capsys, *shlex.split(cure))
+    told = json.loads(out(capsys, "trace", "SHORT.csv", "--json"))
+    assert len(told["values"]) == (MAX_POINTS + 10) / 10 and set(told["values"]) == {5.5e6}
+
+
+def test_a_gap_in_a_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over a gap the last value stays; what was lost there nobody knows, but its length is told."""
+    (tmp_path / "gap.csv").write_text("time_s,rate_mbit_s\n0,5\n1,6\n2,5\n602,6\n603,5\n")
+    assert "5, 1 s each (median), at most 600 s" in out(capsys, "trace", str(tmp_path / "gap.csv"))

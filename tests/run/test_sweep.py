@@ -155,3 +155,18 @@ def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, who
     row = (whole / "sweep.csv").read_text().splitlines()[1]
     assert single["parameters_sha256"] in row
     assert str(single["iteration_time_s"]) in row
+
+
+def test_a_directory_that_nobody_can_claim_does_not_hold_the_sweep_up(
+    scenario: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Somebody's files stand where a run should: that run fails, the others are made, and the sweep ends."""
+    out = tmp_path / "taken"
+    point = sorted(path.name for path in (whole / "runs").iterdir())[0]
+    (out / "runs" / point).mkdir(parents=True)
+    (out / "runs" / point / "notes.txt").write_text("precious")
+    done = sweep(scenario, out)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "is not empty and not a run directory" in done.stderr
+    assert len(stamps(out)) == 11
+    assert (out / "runs" / point / "notes.txt").read_text() == "precious"

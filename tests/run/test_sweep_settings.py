@@ -91,6 +91,7 @@ def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> N
         (["seed=1,2"], [], None, "--seeds"),
         ([], ["a=1,2", "b=1"], None, "differ in length: a has 2, b has 1"),
         ([], [], 0, "outside"),
+        ([], [], -3, "outside"),
         ([f"a{number}=1,2,3,4,5,6,7,8,9,10" for number in range(6)], [], None, "more than"),
     ],
 )

@@ -94,7 +94,7 @@ def test_bursts_come_from_the_seed_and_have_their_means() -> None:
         ("emulate", "transport.parallel_streams=4", "training has one connection for each pair"),
         ("simulate", "links[0].duplication=1 %", "duplication has no effect on 'simulate'"),
         ("simulate", "links[0].loss_burst=3", "loss_burst has no effect on 'simulate'"),
-        ("simulate", "links[0].down=[{at: 1 s, until: 2 s}]", "simulated as a pause"),
+        ("simulate", "links[0].down=[{at: 1 s, until: 2 s}]", "as a pause until TCP's next retransmission"),
         ("local", "transport.initial_window=20", "transport.initial_window: has no effect on 'local'"),
         ("local", f"background=[{TCP}]", "background: has no effect on 'local'"),
     ],

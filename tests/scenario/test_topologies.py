@@ -301,3 +301,18 @@ def test_examples_load() -> None:
     for path in examples:
         plan: Any = build_plan(load(path))
         assert plan.network.links
+
+
+@pytest.mark.parametrize(
+    ("network", "cure"),
+    [
+        ("use: hmc4, workers: 2", "(the network comes from 'use': write topology.scale=…"),
+        ("generator: {kind: star}", "(the network comes from 'generator': write topology.generator.rate"),
+    ],
+)
+def test_links_that_are_not_written_out_cannot_be_overridden_and_the_cure_is_said(network: str, cure: str) -> None:
+    head, _, tail = GOOD.partition("topology:")
+    text = f"{head}topology: {{{network}}}\ntraining:{tail.partition('training:')[2]}"
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, overrides=("links[*].rate=5 Mbit/s",))
+    assert "'links[*].rate' matches nothing" in str(caught.value) and cure in str(caught.value)

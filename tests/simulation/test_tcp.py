@@ -8,8 +8,8 @@ import math
 import pytest
 
 from testbed.plan.model import LinkPlan, TransportPlan
-from testbed.simulation.bucket import Bucket
 from testbed.simulation.clock import Clock
+from testbed.simulation.emulated import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import Connection
@@ -154,7 +154,7 @@ def bucket_before(wire: Wire) -> None:
     """Gives the wire's path the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
     plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
     wire.path.narrowest = WanLink(0, plan, 20e6, 0.03, 0.0, 0.0)
-    wire.path.narrowest.bucket = Bucket(1.0)
+    wire.path.narrowest.emulated = EmulatedLink(1.0)
 
 
 def test_the_window_holds_for_what_passes_the_bucket_too() -> None:

@@ -105,6 +105,12 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
      "give 'unit'"),
     ("skyplane: no latency", SKYPLANE + "a,P,b,P,5e9,True\n", PAIR | {"what": "delay"},
      ":1: has no column for a delay", "avg_rtt"),
+    ("csv: a unit beside the header's", "time_s,rate_mbit_s\n0,1\n", {"unit": "kbit/s"},
+     ": 'unit' has no effect on the format csv", "rename the column"),
+    ("csv: a pair where there is one link", "time_s,rate_mbit_s\n0,1\n", PAIR, ":1: has no columns 'src' and 'dst'",
+     "remove 'from'"),
+    ("mahimahi: a unit", "1\n2\n", {"unit": "kbit/s"}, ": 'unit' has no effect on the format mahimahi", "remove it"),
+    ("iperf3: a step", report(INTERVAL), {"step_s": 1.0}, ": 'step' has no effect on the format iperf3", "remove it"),
     ("too many steps", "time_s,rate_mbit_s\n" + "".join(f"{i},1\n" for i in range(MAX_POINTS + 1)), {},
      f": has {MAX_POINTS + 1} steps, allowed {MAX_POINTS}", "resample"),
 ]  # fmt: skip

@@ -86,7 +86,8 @@ class Summary:
     steps: int
     length_s: float
     loops: bool
-    step_s: float
+    step_s: float  # the median
+    longest_s: float  # far above the median: a gap, over which the value before it stays
     mean: float
     deviation: float
     least: float
@@ -109,7 +110,10 @@ def summary(trace: Trace) -> Summary:
     loops, middle = math.isfinite(trace.period_s), sorted(duration for duration, _ in steps)[len(steps) // 2]
     p5, half, p95 = (_quantile(ordered, total, share) for share in (0.05, 0.5, 0.95))
     least, most, deviation = ordered[0][1], ordered[-1][1], math.sqrt(square)
-    return Summary(len(steps), trace.length_s, loops, middle, mean, deviation, least, p5, half, p95, most, changes)
+    longest = max(duration for duration, _ in steps)
+    return Summary(
+        len(steps), trace.length_s, loops, middle, longest, mean, deviation, least, p5, half, p95, most, changes
+    )
 
 
 def _quantile(ordered: list[tuple[float, float]], total: float, share: float) -> float:

@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from testbed.errors import ScenarioError
 
-MAX_POINTS = 50_000
+MAX_POINTS = 50_000  # of a trace that a link follows
+MAX_READ = 1_000_000  # of one that is read to be resampled
 MAX_FILE_BYTES = 64 << 20
 MIN_RATE_BPS = 1000.0  # an outage: a link of rate 0 would hold a packet for ever
 WHAT = ("rate", "delay", "loss")
@@ -52,6 +53,7 @@ class Reading:
     unit       of the values, such as ``kbit/s``; time_unit of the times
     step_s     width of the bins into which Mahimahi's packets are counted
     source     the pair to pick from a file of many, with ``target``
+    most_steps  a longer trace is refused
     """
 
     what: str = "rate"
@@ -61,6 +63,7 @@ class Reading:
     step_s: float | None = None
     source: str | None = None
     target: str | None = None
+    most_steps: int = MAX_POINTS
 
     def scale(self, default: str) -> float:
         """What one unit of the file's values is in SI; ``default`` is the format's own unit."""
@@ -141,8 +144,9 @@ def finish(
 
     ``lines`` say where each value stands.
     """
-    if len(values) > MAX_POINTS:
-        file.refuse(None, f"has {len(values)} steps, allowed {MAX_POINTS}", "resample it: testbed trace FILE --step 1s")
+    if len(values) > reading.most_steps:
+        cure = f"resample it: testbed trace {file.name} --resample '1 s' --out SHORT.csv"
+        file.refuse(None, f"has {len(values)} steps, allowed {reading.most_steps}", cure)
     low, high, unit = LIMITS[reading.what]
     if reading.what == "rate":
         outages = sum(0 <= value < low for value in values)
@@ -151,7 +155,8 @@ def finish(
             values = [max(low, value) if value >= 0 else value for value in values]
     for line, value in zip(lines, values, strict=True):
         if not low <= value <= high:
-            file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", "give another 'unit', or mend it")
+            cure = "mend it, or say its unit: in a csv by the column's name, elsewhere by 'unit'"
+            file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", cure)
     return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, "", notes)
 
 

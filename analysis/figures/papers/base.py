@@ -128,11 +128,18 @@ def exactly(claim: str, value: float, low: float, high: float, unit: str = "") -
 
 
 def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Assertion:
-    """Whether means fall in the order given. Neighbours whose intervals overlap are not resolved."""
+    """Whether means fall in the order given. Neighbours whose intervals overlap are not resolved.
+
+    Nor is anything where a series has fewer values than another: a mean of those seeds that reached a target says
+    nothing about those that did not.
+    """
     means = {name: mean_of(values) for name, values in groups.items() if len(values)}
     told = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
     if len(means) < len(groups):
         return Assertion(claim, told, UNRESOLVED, "some series have no value")
+    if len({mean.count for mean in means.values()}) > 1:
+        counts = ", ".join(f"{name} {mean.count}" for name, mean in means.items())
+        return Assertion(claim, told, UNRESOLVED, f"not every seed has a value in every series: {counts}")
     worst = PASS
     pairs = list(means.items())
     for (_, above), (_, below) in pairwise(pairs):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
+from analysis import numbers
 from analysis.figures import panels
 from analysis.figures.papers.base import Published
 from analysis.identity import Identity
@@ -18,39 +19,46 @@ if TYPE_CHECKING:
 
 
 def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity) -> None:
-    """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds."""
+    """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds.
+
+    Where some of the seeds have no value (they never reached a target), the mean is of the others, and that is said.
+    """
     groups: Any = rows.groupby(x)
-    means: list[tuple[Any, Any]] = [
-        (float(at), mean_of(group[y].dropna().tolist())) for at, group in groups if group[y].notna().any()
-    ]
-    if not means:
+    known = [(float(at), group[y].dropna().tolist(), len(group)) for at, group in groups if group[y].notna().any()]
+    if not known:
         return
-    xs, ys = [at for at, _ in means], [mean.value for _, mean in means]
-    axes.plot(xs, ys, color=look.color, marker=look.marker, linestyle=look.line, label=look.label,
-              markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
-    if all(mean.count > 1 for _, mean in means):
-        low = [mean.value - mean.half_width for _, mean in means]
-        high = [mean.value + mean.half_width for _, mean in means]
+    xs, means = [at for at, _, _ in known], [mean_of(values) for _, values, _ in known]
+    axes.plot(xs, [mean.value for mean in means], color=look.color, marker=look.marker, linestyle=look.line,
+              label=look.label, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+    if all(mean.count > 1 for mean in means):
+        low, high = ([mean.value + side * mean.half_width for mean in means] for side in (-1, 1))
         axes.fill_between(xs, low, high, color=look.color, alpha=0.13, linewidth=0)
+    for (at, values, seeds), mean in zip(known, means, strict=True):
+        _some_only(axes, (at, mean.value), len(values), seeds, look.color)
+
+
+def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: str = panels.MUTED) -> None:
+    """How many seeds a mean is of, where it is not all."""
+    if count < of:
+        axes.annotate(f"{count}/{of} seeds", at, (0, 11), textcoords="offset points", ha="center", fontsize=6.8,
+                      color=color)  # fmt: skip
 
 
 def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: dict[str, Identity]) -> None:
-    """One bar per variant: mean and interval over seeds."""
+    """One bar per variant: mean and interval over seeds, of those that have a value."""
     for place, (variant, look) in enumerate(looks.items()):
-        values = rows.loc[rows["variant"] == variant, y].dropna().tolist()
+        of_variant = rows.loc[rows["variant"] == variant, y]
+        values = of_variant.dropna().tolist()
         if not values:
             continue
         mean = mean_of(values)
         error = mean.half_width if mean.count > 1 else None
         axes.bar(place, mean.value, width=0.68, color=look.color, yerr=error, ecolor="#20242C", capsize=2.5)
         at = (place, mean.value + (error or 0.0))
-        axes.annotate(_short(mean.value), at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
+        axes.annotate(numbers.short(mean.value), at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
+        _some_only(axes, at, mean.count, len(of_variant))
     axes.set_xticks(range(len(looks)), [look.label for look in looks.values()])
     axes.grid(axis="x", visible=False)
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def note(axes: Axes, shown: Sequence[Published], text: str) -> None:

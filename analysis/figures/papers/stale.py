@@ -171,6 +171,8 @@ def _interior(bounded: pd.DataFrame) -> Assertion:
             claim, told or "no run reached the target", "not resolved", "too few bounds reached the target"
         )
     means = {bound: mean_of(values) for bound, values in times.items()}
+    if len({mean.count for mean in means.values()}) > 1:
+        return Assertion(claim, told, "not resolved", "not every seed reached the target at every bound")
     best = min(means, key=lambda bound: means[bound].value)
     ends = [means[min(means)], means[max(means)]]
     apart = all(

@@ -16,24 +16,32 @@ _NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one format is read. ``loops``: the tools that it comes from start it again at its end."""
+    """How one format is read. ``loops``: the tools that it comes from start it again at its end.
+
+    ``takes``: which settings of a ``Reading`` mean something to it, by their names in a scenario.
+    """
 
     about: str
     parse: Callable[[TextFile, Reading], Trace]
+    takes: tuple[str, ...] = ()
     loops: bool = False
 
 
+_PAIR = ("from", "to")
 FORMATS: dict[str, Format] = {
-    "csv": Format("header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse),
-    "mahimahi": Format("one integer a line: a millisecond at which one packet may pass", mahimahi.parse, loops=True),
-    "pensieve": Format("two columns: seconds, Mbit/s until then", columns.parse_pensieve, loops=True),
-    "fcc": Format("one number a line: bytes/s for 5 s", columns.parse_fcc, loops=True),
+    "csv": Format("header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse,
+                  _PAIR),
+    "mahimahi": Format("one integer a line: a millisecond at which one packet may pass", mahimahi.parse, ("step",),
+                       loops=True),
+    "pensieve": Format("two columns: seconds, Mbit/s until then", columns.parse_pensieve, ("unit", "time_unit"),
+                       loops=True),
+    "fcc": Format("one number a line: bytes/s for 5 s", columns.parse_fcc, ("unit", "step"), loops=True),
     "fcc-raw": Format("FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
-                      columns.parse_fcc_raw, loops=True),
+                      columns.parse_fcc_raw, ("unit", "step", *_PAIR), loops=True),
     "hsdpa": Format("six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
                     columns.parse_hsdpa, loops=True),
     "iperf3": Format("JSON of iperf3 -J", iperf3.parse),
-    "skyplane": Format("Skyplane's throughput or latency grid; give the pair", skyplane.parse),
+    "skyplane": Format("Skyplane's throughput or latency grid; give the pair", skyplane.parse, ("unit", *_PAIR)),
 }  # fmt: skip
 
 
@@ -54,6 +62,7 @@ def _parse(file: TextFile, reading: Reading) -> Trace:
     kind = reading.format or detect(file)
     if kind not in FORMATS:
         file.refuse(None, f"'{kind}' is not a trace format", f"one of {', '.join(FORMATS)}")
+    _check_settings(file, reading, kind)
     chosen = FORMATS[kind]
     trace = chosen.parse(file, reading)
     how = "given" if reading.format else "detected"
@@ -69,6 +78,16 @@ def _check_units(file: TextFile, reading: Reading) -> None:
     ):
         if value is not None and value not in known:
             file.refuse(None, f"{key} '{value}' does not fit a {reading.what}", f"one of {', '.join(known)}")
+
+
+def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
+    """What is said, and means nothing in this format, was meant for something: it is refused, not swallowed."""
+    given = {"unit": reading.unit, "time_unit": reading.time_unit, "step": reading.step_s, "from": reading.source,
+             "to": reading.target}  # fmt: skip
+    for key, value in given.items():
+        if value is not None and key not in FORMATS[kind].takes:
+            cure = "its header says it: rename the column" if kind == "csv" and "unit" in key else "remove it"
+            file.refuse(None, f"'{key}' has no effect on the format {kind}", cure)
 
 
 def detect(file: TextFile) -> str:

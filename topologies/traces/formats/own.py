@@ -112,6 +112,8 @@ def rows(file: TextFile, table: Table) -> list[Row]:
 
 def _of_pair(file: TextFile, table: Table, found: list[Row], reading: Reading) -> list[Row]:
     if "src" not in table.names or "dst" not in table.names:
+        if reading.source is not None or reading.target is not None:
+            file.refuse(file.rows[0][0], "has no columns 'src' and 'dst' to choose from", "remove 'from' and 'to'")
         return found
     src, dst = table.names.index("src"), table.names.index("dst")
     pairs = dict.fromkeys((row.cells[src], row.cells[dst]) for row in found)

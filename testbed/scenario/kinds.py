@@ -1,0 +1,83 @@
+"""What may stand on each axis of a scenario, in words: the kinds, what they are, their options with defaults.
+
+All of it is taken from the options dataclasses of their owners, as the schema itself is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testbed import units
+from testbed.codec.options import CODECS
+from testbed.errors import ScenarioError
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.suggest import suggestion
+from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
+from topologies.generators import GENERATORS
+from topologies.traces.synthetic import SYNTHETIC
+
+AXES: Mapping[str, Mapping[str, type[Any]]] = {
+    "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
+    "overlay": OVERLAYS, "shard": SHARDS, "model": MODELS, "data": DATASETS, "split": SPLITS, "loading": LOADINGS,
+    "generator": GENERATORS, "trace": SYNTHETIC,
+}  # fmt: skip
+_WRITTEN: Mapping[str, Callable[[Any], str]] = {
+    "bit/s": units.format_rate, "s": units.format_duration, "bytes": units.format_size, "share": units.format_share,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``default`` as a scenario would write it; empty: it must be given."""
+
+    name: str
+    default: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One value of an axis."""
+
+    name: str
+    about: str
+    options: tuple[Option, ...]
+
+
+def kinds_of(axis: str) -> tuple[Kind, ...]:
+    """All kinds of an axis, in the order of its table. Raises ``ScenarioError``."""
+    if axis not in AXES:
+        hint = suggestion(axis, AXES) or f"one of {', '.join(AXES)}"
+        raise ScenarioError(f"'{axis}' is no axis of a scenario ({hint})")
+    return tuple(_kind(name, entry) for name, entry in AXES[axis].items())
+
+
+def _kind(name: str, entry: type[Any]) -> Kind:
+    options = getattr(entry, "Options", entry)
+    about = (entry.__doc__ or "").strip().partition("\n\n")[0]
+    return Kind(name, " ".join(about.split()), tuple(map(_option, dataclasses.fields(options))))
+
+
+def _option(field: dataclasses.Field[Any]) -> Option:
+    about = str(field.metadata.get("help", ""))
+    if "choices" in field.metadata:
+        about = f"{about} ({', '.join(field.metadata['choices'])})"
+    return Option(field.name, _default(field), about)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    value = field.default
+    if value is dataclasses.MISSING:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if "unit" in field.metadata:
+        return _WRITTEN[field.metadata["unit"]](value)
+    return "''" if value == "" else str(value)

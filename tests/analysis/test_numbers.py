@@ -1,0 +1,29 @@
+"""Numbers as words: never a power of ten, and no rounding over the edge of a unit."""
+
+import pytest
+
+from analysis import numbers
+
+
+@pytest.mark.parametrize(
+    ("value_s", "told"),
+    [(None, "–"), (0.0, "0 ms"), (0.2573, "257 ms"), (0.99949, "999 ms"), (0.9996, "1 s"), (1.48, "1.48 s"),
+     (123.4, "123 s"), (999.6, "16.7 min"), (72_000, "20 h"), (4e6, "1111 h")],
+)  # fmt: skip
+def test_durations(value_s: float | None, told: str) -> None:
+    assert numbers.seconds(value_s) == told
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "told"),
+    [(None, "–"), (12, "12 B"), (999.7e3, "1 MB"), (123.4e3, "123 kB"), (1.5e9, "1.5 GB"), (4.2e12, "4200 GB")],
+)
+def test_sizes(value_bytes: float | None, told: str) -> None:
+    assert numbers.size(value_bytes) == told
+
+
+def test_three_digits_and_targets() -> None:
+    assert [numbers.short(value) for value in (0.1234, 12.34, 99.96, 1234.6, -1234.6)] == [
+        "0.123", "12.3", "100", "1235", "-1235",
+    ]  # fmt: skip
+    assert [numbers.target(value) for value in (0.9, 0.93, 0.975)] == ["90%", "93%", "97.5%"]
