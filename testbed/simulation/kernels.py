@@ -308,7 +308,7 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
             return INFINITE
         return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
 
-    def take_due_packed(floats: Array, ints: Array, now: float) -> int:
+    def take_due_packed(now: float, floats: Array, ints: Array) -> int:
         if sources < 0:
             return 0
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from testbed.simulation import kernels
@@ -39,7 +37,6 @@ class Store:
         self.F: Any = []
         self.LF: Any = []
         self.due: Any = []
-        self.take_due: Callable[[float], int]  # see ``completions.take_due``; which, is in ``due``
         self._arrays: dict[str, Any] = {name: [] for name in (*_NAMES, *_MORE)}
         self._arrays |= {"LF": [0.0] * (links * k.LINK_FLOATS), "LI": [-1, 0, 0, 0] * links}
         for name, first in (("done", 1), ("work", links + 1), ("keys", links + 1), ("shares", links + 1),
@@ -91,6 +88,13 @@ class Store:
         state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
         state.ends[c] = math.inf
 
+    def take_due(self, now: float) -> int:
+        """See ``completions.take_due``; which, is in ``due``."""
+        if not self.compiled:
+            return take_due(now, self.due, self._state)
+        count: int = self._take_due(now, self._floats, self._ints)
+        return count
+
     def play(self, starts: k.Starts, until_s: float) -> tuple[k.Starts, int]:
         """See ``kernels.play``; ``starts`` are lists, and so are those returned."""
         if not self.compiled:
@@ -135,10 +139,6 @@ class Store:
         self._arrays = self._packed(arrays) if self.compiled else arrays
         self.F, self.LF, self.due, self._dirty_view = (self._arrays[name] for name in ("F", "LF", "due", "dirty"))
         self._state = k.State(*(self._arrays[name] for name in _NAMES))
-        if self.compiled:
-            self.take_due = partial(self._take_due, self._floats, self._ints)
-        else:
-            self.take_due = partial(take_due, due=self.due, state=self._state)
 
     def _packed(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """Views of two arrays into which all are copied; where each begins stands before the integers."""
