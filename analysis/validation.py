@@ -18,6 +18,7 @@ from matplotlib.image import AxesImage
 
 from testbed.errors import ScenarioError
 
+_DARK = 0.28  # of an error, whose colour lets no black be read
 LONG_FLOW = 16  # bandwidth-delay products that a transfer must have for sharing to be fluid
 
 
@@ -28,6 +29,7 @@ class Point:
     ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
     ``repeats_s``: of each emulation, where there were several; ``emulated_s`` is their mean.
+    ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
     """
 
     technique: str
@@ -38,6 +40,7 @@ class Point:
     products: float = math.inf
     caveat: str = ""
     repeats_s: tuple[float, ...] = ()
+    doubt: str = ""
 
     @property
     def error(self) -> float:
@@ -47,13 +50,13 @@ class Point:
     @property
     def valid(self) -> bool:
         """Whether the model claims anything here (``testbed.simulation.tcp``), of an emulation that vouches for it."""
-        return self.products >= LONG_FLOW and not self.caveat
+        return self.products >= LONG_FLOW and not self.caveat and not self.doubt
 
     @property
     def why(self) -> str:
         """Why the error counts for less; empty where it counts."""
         short = f"{self.products:.1f} BDP a round: outside the model's claim" if self.products < LONG_FLOW else ""
-        return "; ".join(part for part in (short, self.caveat) if part)
+        return "; ".join(part for part in (short, self.doubt, self.caveat) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,8 @@ def _panel(axis: Axes, points: Sequence[Point], rates: list[float], delays: list
         place = delays.index(point.delay_s), rates.index(point.rate_bps)
         values[place] = 100 * point.error
         text = f"{100 * point.error:+.1f}"
-        axis.text(place[1], place[0], text if point.valid else f"({text})", ha="center", va="center", fontsize=8)
+        axis.text(place[1], place[0], text if point.valid else f"({text})", ha="center", va="center", fontsize=8,
+                  color="white" if abs(point.error) > _DARK else "black")  # fmt: skip
     image = axis.imshow(values, cmap="RdBu", vmin=-40, vmax=40, aspect="auto")
     axis.set_xticks(range(len(rates)), [f"{rate / 1e6:g}" for rate in rates])
     axis.set_yticks(range(len(delays)), [f"{delay * 1e3:g}" for delay in delays])

@@ -137,9 +137,12 @@ def _point(place: _Place, repeats: Sequence[Result | None], simulated: Result) -
     times = tuple(result["iteration_time_s"] for result in emulated)
     said = [warning for result in emulated if result["fidelity"]["status"] != "ok"
             for warning in result["fidelity"]["warnings"]]  # fmt: skip
+    shared = emulated[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
+    doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
     return Point(
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["iteration_time_s"],
         products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(said)), times if len(times) > 1 else (),
+        "; ".join(doubts),
     )  # fmt: skip
 
 

@@ -68,6 +68,12 @@ def test_an_emulation_that_does_not_vouch_for_its_times_is_no_measure() -> None:
     assert Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0).why == ""
 
 
+def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
+    short = Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, doubt="bursts of 322 kB overflow a queue")
+    assert not short.valid
+    assert short.why == short.doubt
+
+
 def test_table_and_map_are_written(tmp_path: Path) -> None:
     both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
     write_table(both, tmp_path / "errors.csv")
