@@ -21,6 +21,7 @@ from testbed.plan.model import (
 )
 
 STEP_TIME_S = 0.05
+TICK_S = 0.002  # the real clock and the real timers may disagree by this much
 WAN_RATE_BPS = 100e6
 WAN_DELAY_S = 0.005
 
