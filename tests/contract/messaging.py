@@ -7,7 +7,7 @@ import torch
 
 from testbed.messages import Kind, Message
 from testbed.world import World
-from tests.contract.programs import RunWorlds, receiving, sending
+from tests.contract.programs import Program, RunWorlds, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, TICK_S, WORKER
 
 
