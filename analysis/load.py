@@ -49,7 +49,7 @@ class Run:
     manifest: dict[str, Any]
     result: dict[str, Any] | None
     fidelity: dict[str, Any] | None
-    status: rundir.Status
+    status: rundir.RunStatus
     tables: Tables = field(repr=False)
 
     @property

@@ -23,7 +23,7 @@ LONG_FLOW = 16  # bandwidth-delay products that a transfer must have for sharing
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ValidationPoint:
     """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
 
     ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
@@ -70,7 +70,7 @@ class Verdict:
     points: int
 
 
-def verdict(points: Sequence[Point]) -> Verdict:
+def verdict(points: Sequence[ValidationPoint]) -> Verdict:
     """All points together. ``ScenarioError`` without any."""
     if not points:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
@@ -80,7 +80,7 @@ def verdict(points: Sequence[Point]) -> Verdict:
     )
 
 
-def reproduced(points: Sequence[Point]) -> Verdict | None:
+def reproduced(points: Sequence[ValidationPoint]) -> Verdict | None:
     """The emulation held against itself: the second run of each point as if it were the prediction of the first. No
     prediction can be held to more. ``None`` where nothing was emulated twice."""
     twice = [replace(point, emulated_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
@@ -88,11 +88,11 @@ def reproduced(points: Sequence[Point]) -> Verdict | None:
     return verdict(twice) if twice else None
 
 
-def ranking(points: Sequence[Point]) -> float | None:
+def ranking(points: Sequence[ValidationPoint]) -> float | None:
     """Kendall's tau-b between the techniques' emulated and simulated times; ``None`` with less than two techniques."""
     from scipy.stats import kendalltau
 
-    places: dict[tuple[float, float], list[Point]] = {}
+    places: dict[tuple[float, float], list[ValidationPoint]] = {}
     for point in points:
         places.setdefault((point.rate_bps, point.delay_s), []).append(point)
     taus = [
@@ -112,7 +112,7 @@ def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -
     return float(busiest) / max(1, rounds) * 8 / max(1e-9, rate_bps * 2 * delay_s)
 
 
-def write_table(points: Sequence[Point], path: Path) -> None:
+def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
     """One row a point."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid, "why": point.why} for point in points]
@@ -121,12 +121,12 @@ def write_table(points: Sequence[Point], path: Path) -> None:
         writer.writerows(rows)
 
 
-def error_map(points: Sequence[Point], path: Path) -> None:
+def error_map(points: Sequence[ValidationPoint], path: Path) -> None:
     """Draws ``error_figure`` into a file."""
     error_figure(points).savefig(path, dpi=150)
 
 
-def error_figure(points: Sequence[Point]) -> Figure:
+def error_figure(points: Sequence[ValidationPoint]) -> Figure:
     """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
     techniques = list(dict.fromkeys(point.technique for point in points))
     columns = min(3, len(techniques))
@@ -143,7 +143,7 @@ def error_figure(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _panel(axis: Axes, points: Sequence[Point], rates: list[float], delays: list[float]) -> AxesImage:
+def _panel(axis: Axes, points: Sequence[ValidationPoint], rates: list[float], delays: list[float]) -> AxesImage:
     values = np.full((len(delays), len(rates)), np.nan)
     for point in points:
         place = delays.index(point.delay_s), rates.index(point.rate_bps)

@@ -18,7 +18,7 @@ GOODPUT_SHARE = 1448 / 1514
 
 
 @dataclass(slots=True)
-class Transfer:
+class BulkTransfer:
     """From a node to a node. ``received`` holds (time, bytes so far) samples of the receiver."""
 
     name: str
@@ -48,7 +48,7 @@ class Transfer:
         return before[1]
 
 
-def transfer(transfers: Sequence[Transfer], duration_s: float) -> None:
+def transfer(transfers: Sequence[BulkTransfer], duration_s: float) -> None:
     """Send as much as goes over all of ``transfers`` for ``duration_s``."""
     senders, receivers = zip(*(_connect(each) for each in transfers), strict=True)
     totals = [0] * len(transfers)
@@ -75,7 +75,7 @@ def transfer(transfers: Sequence[Transfer], duration_s: float) -> None:
             link.close()
 
 
-def _connect(each: Transfer) -> tuple[socket.socket, socket.socket]:
+def _connect(each: BulkTransfer) -> tuple[socket.socket, socket.socket]:
     with inside(each.target_namespace):
         listener = socket.socket()
     with inside(each.source_namespace):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from emulation.layout import Cable, Layout, Port, Route
+from emulation.layout import Cable, Layout, Route, SwitchPort
 from emulation.shaping.install import queue_number
 
 _FIRST_TABLE = 100
@@ -47,7 +47,7 @@ def address_lines(layout: Layout, vertex: str, route_options: str) -> list[str]:
     return lines
 
 
-def _port_lines(port: Port, suffix: str) -> list[str]:
+def _port_lines(port: SwitchPort, suffix: str) -> list[str]:
     if port.address is None:
         return [f"link set dev {port.interface} up"]
     subnet = ipaddress.ip_interface(port.address).network

@@ -27,7 +27,7 @@ START_DEADLINE_S = 60.0
 
 
 @dataclass(slots=True)
-class Report:
+class EnduranceReport:
     """``leftovers`` names what stayed; it must be empty."""
 
     starts: int = 0
@@ -50,9 +50,9 @@ class Report:
         )
 
 
-def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> Report:
+def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> EnduranceReport:
     """Start and stop ``starts`` networks; ``kills`` of them, at random moments, by SIGKILL of their launcher."""
-    random, report = Random(seed), Report()
+    random, report = Random(seed), EnduranceReport()
     doomed = set(random.sample(range(starts), kills))
     report.descriptors = (_descriptors(), 0)
     report.namespaces = (_namespaces(), 0)
@@ -96,7 +96,7 @@ def _one(token: str, sites: int, workers: int, kill_after_s: float | None) -> fl
                 pipe.close()
 
 
-def _let_go(token: str, report: Report) -> float:
+def _let_go(token: str, report: EnduranceReport) -> float:
     """Wait until no process of the network is left; seconds that it took."""
     begin = time.monotonic()
     while left := _processes(token):

@@ -66,7 +66,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class TrackingScore:
     """Over all windows of some links. ``error``: mean of |delivered - planned| over the mean planned."""
 
     correlation: float
@@ -74,14 +74,14 @@ class Score:
     windows: int
 
 
-def score(pairs: Sequence[tuple[float, float]]) -> Score:
+def score(pairs: Sequence[tuple[float, float]]) -> TrackingScore:
     """Pearson's correlation and mean error of (planned, delivered)."""
     count = len(pairs)
     mean_p, mean_d = sum(p for p, _ in pairs) / count, sum(d for _, d in pairs) / count
     covariance = sum((p - mean_p) * (d - mean_d) for p, d in pairs)
     spread = math.sqrt(sum((p - mean_p) ** 2 for p, _ in pairs) * sum((d - mean_d) ** 2 for _, d in pairs))
     error = sum(abs(d - p) for p, d in pairs) / count / mean_p
-    return Score(covariance / spread if spread else 1.0, error, count)
+    return TrackingScore(covariance / spread if spread else 1.0, error, count)
 
 
 def follow(network: Emulation, seconds: float) -> list[Followed]:

@@ -25,7 +25,7 @@ Bridge = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class SwitchPort:
     """An interface of a namespace (``vertex``); ``address`` is in CIDR form, None on a switch."""
 
     vertex: str
@@ -42,8 +42,8 @@ class Port:
 class Cable:
     """A veth pair."""
 
-    a: Port
-    b: Port
+    a: SwitchPort
+    b: SwitchPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,20 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class WanLink:
+class EmulatedWanLink:
     """One direction: rate and queue at ``egress``; the delay line at ``ingress``, or netem at ``wire``."""
 
     plan: LinkPlan
-    egress: Port
-    ingress: Port
-    wire: Port | None
+    egress: SwitchPort
+    ingress: SwitchPort
+    wire: SwitchPort | None
 
 
 @dataclass(frozen=True, slots=True)
 class LanPort:
     """A switch port that is shaped to the LAN's rate."""
 
-    port: Port
+    port: SwitchPort
     rate_bps: float
     queue_bytes: int
 
@@ -79,8 +79,8 @@ class LanPort:
 class LanDelay:
     """What arrives at ``port``, a node's or gateway's, from its LAN is delayed: there, or by netem at ``wire``."""
 
-    port: Port
-    wire: Port | None
+    port: SwitchPort
+    wire: SwitchPort | None
     delay_s: float
 
 
@@ -88,14 +88,14 @@ class LanDelay:
 class Layout:
     """Everything that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
-    hosts: dict[str, Port]
-    gateways: dict[str, Port]
+    hosts: dict[str, SwitchPort]
+    gateways: dict[str, SwitchPort]
     routers: tuple[str, ...]
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
     bridges: tuple[Bridge, ...]
     routes: tuple[Route, ...]
-    wan: tuple[WanLink, ...]
+    wan: tuple[EmulatedWanLink, ...]
     lan: tuple[LanPort, ...]
     lan_delays: tuple[LanDelay, ...]
     subnets: dict[str, str]
@@ -104,7 +104,7 @@ class Layout:
     def vertices(self) -> tuple[str, ...]:
         return (*self.hosts, *self.gateways, *self.routers, *self.switches)
 
-    def ports_of(self, vertex: str) -> list[Port]:
+    def ports_of(self, vertex: str) -> list[SwitchPort]:
         """The vertex' ends of cables, in creation order."""
         return [end for cable in self.cables for end in (cable.a, cable.b) if end.vertex == vertex]
 
@@ -116,8 +116,8 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
     """
     network = plan.network
     subnets = {site.name: _subnet(plan, site) for site in network.sites}
-    hosts: dict[str, Port] = {}
-    gateways: dict[str, Port] = {}
+    hosts: dict[str, SwitchPort] = {}
+    gateways: dict[str, SwitchPort] = {}
     lan_cables: list[Cable] = []
     lan_ports: list[LanPort] = []
     lan_delays: list[LanDelay] = []
@@ -158,7 +158,7 @@ def _subnet(plan: Plan, site: SitePlan) -> str:
     return f"10.{site.index // 250}.{site.index % 250}.0/24"
 
 
-def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port], list[Cable]]:
+def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[SwitchPort, dict[str, SwitchPort], list[Cable]]:
     """Gateway's port, the nodes' ports, and their cables to the switch (port ``p0`` leads to the gateway)."""
     network = ipaddress.ip_network(subnet)
     nodes = [node for node in plan.nodes if node.data_center == site.name]
@@ -171,11 +171,11 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[Port, dict[str, Port]
     extra = [f"{site.name}/background"] if _has_background(plan, site) else []
     if len(free) < 1 + len(extra):
         raise ScenarioError(f"{site.name}: its nodes leave no free address in {subnet} for the gateway")
-    gateway = Port(site.name, "lan", f"{free[0]}/{network.prefixlen}")
+    gateway = SwitchPort(site.name, "lan", f"{free[0]}/{network.prefixlen}")
     addresses = {node.name: node.address for node in nodes} | dict(zip(extra, free[1:], strict=False))
-    hosts = {name: Port(name, "eth0", f"{address}/{network.prefixlen}") for name, address in addresses.items()}
+    hosts = {name: SwitchPort(name, "eth0", f"{address}/{network.prefixlen}") for name, address in addresses.items()}
     ends = [gateway, *hosts.values()]
-    return gateway, hosts, [Cable(end, Port(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
+    return gateway, hosts, [Cable(end, SwitchPort(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
 
 
 def _has_background(plan: Plan, site: SitePlan) -> bool:
@@ -193,7 +193,7 @@ def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[La
     """A delay before the cable's first end, and the cable, with a wire in it for netem to sit on."""
     if not wires:
         return LanDelay(cable.a, None, delay_s), [cable]
-    near, far = Port(WIRES, f"near{number}"), Port(WIRES, f"far{number}")
+    near, far = SwitchPort(WIRES, f"near{number}"), SwitchPort(WIRES, f"far{number}")
     return LanDelay(cable.a, near, delay_s), [Cable(cable.a, near), Cable(far, cable.b)]
 
 
@@ -208,7 +208,7 @@ class _Wan:
     """Makes the cables of a network's WAN links, with addresses in the order of the Plan's links."""
 
     def __init__(self, network: NetworkPlan, wires: bool) -> None:
-        self.links: list[WanLink] = []
+        self.links: list[EmulatedWanLink] = []
         self.cables: list[Cable] = []
         self.bridges: list[Bridge] = []
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
@@ -224,25 +224,25 @@ class _Wan:
     def _connect(self, forward: LinkPlan, backward: LinkPlan, wires: bool) -> None:
         block = next(self._blocks)
         a, b = (
-            Port(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/30")
+            SwitchPort(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/30")
             for vertex, address in ((forward.source, block[1]), (forward.target, block[2]))
         )
         left = right = None
         if wires:
             number = len(self.bridges)
-            left, right = Port(WIRES, f"l{number}"), Port(WIRES, f"r{number}")
+            left, right = SwitchPort(WIRES, f"l{number}"), SwitchPort(WIRES, f"r{number}")
             self.bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
             self.cables += [Cable(a, left), Cable(b, right)]
         else:
             self.cables.append(Cable(a, b))
-        self.links += [WanLink(forward, a, b, right), WanLink(backward, b, a, left)]
+        self.links += [EmulatedWanLink(forward, a, b, right), EmulatedWanLink(backward, b, a, left)]
 
 
-def _host_routes(hosts: dict[str, Port], gateways: dict[str, Port]) -> list[Route]:
+def _host_routes(hosts: dict[str, SwitchPort], gateways: dict[str, SwitchPort]) -> list[Route]:
     return [Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts]
 
 
-def _wan_routes(network: NetworkPlan, wan: list[WanLink], subnets: dict[str, str]) -> list[Route]:
+def _wan_routes(network: NetworkPlan, wan: list[EmulatedWanLink], subnets: dict[str, str]) -> list[Route]:
     """For each vertex and destination one route; where paths of different sources part, one for each source."""
     links = {link.plan.name: link for link in wan}
     hops: defaultdict[tuple[str, str], defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

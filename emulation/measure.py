@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.flood import Flood, flood
-from emulation.layout import Port
+from emulation.layout import SwitchPort
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
 from testbed.plan.model import LinkPlan
@@ -160,7 +160,7 @@ def _path_plans(net: Emulation) -> list[tuple[str, float]]:
 
 
 def _path_pairs(net: Emulation) -> list[Pair]:
-    first: dict[str, tuple[str, Port]] = {}
+    first: dict[str, tuple[str, SwitchPort]] = {}
     for node, port in net.layout.hosts.items():
         first.setdefault(node.split("/")[0], (node, port))
     pairs = []

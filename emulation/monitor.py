@@ -16,7 +16,7 @@ from pathlib import Path
 
 from emulation.children import prepare_child
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
-from emulation.shaping.table import Column, Table
+from emulation.shaping.table import DelayField, DelayTable
 from testbed.results.events import EventLog
 
 SAMPLE_S = 0.5
@@ -80,16 +80,16 @@ class BusyTime:
 class Monitor:
     """Turns samples into events. Counters count from its making, so that the measuring before is left out."""
 
-    def __init__(self, shaper: Shaper, table: Table, log: EventLog, epoch_s: float) -> None:
+    def __init__(self, shaper: Shaper, table: DelayTable, log: EventLog, epoch_s: float) -> None:
         self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
         self._base = shaper.counters()
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._cpu, self._busy, self._warned = CpuTimes.now(), 0, set[str]()
-        self._overflows = self._column(Column.OVERFLOWS)
+        self._overflows = self._column(DelayField.OVERFLOWS)
         self._busy_time = BusyTime()
         for spec in shaper.specs.values():
-            table.set(spec.row, Column.LATE_MAX_NS, 0)
-            table.set(spec.row, Column.LATE_COUNT, 0)
+            table.set(spec.row, DelayField.LATE_MAX_NS, 0)
+            table.set(spec.row, DelayField.LATE_COUNT, 0)
 
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
@@ -124,8 +124,8 @@ class Monitor:
         """Last sample and summary."""
         self.links()
         for spec in self._shaper.specs.values():
-            late = self._table.get(spec.row, Column.LATE_COUNT)
-            packets = max(1, self._table.get(spec.row, Column.PACKETS))
+            late = self._table.get(spec.row, DelayField.LATE_COUNT)
+            packets = max(1, self._table.get(spec.row, DelayField.PACKETS))
             if late > 0.01 * packets:
                 message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
@@ -142,13 +142,13 @@ class Monitor:
             self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
 
     def _check_line(self, spec: LinkSpec, now: float) -> None:
-        late_s = self._table.get(spec.row, Column.LATE_MAX_NS) / 1e9
+        late_s = self._table.get(spec.row, DelayField.LATE_MAX_NS) / 1e9
         if late_s > LATE_WARNING_S:
             self._warn(spec.name, now, f"{spec.name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
-        if self._table.get(spec.row, Column.OVERFLOWS) > self._overflows[spec.name]:
+        if self._table.get(spec.row, DelayField.OVERFLOWS) > self._overflows[spec.name]:
             self._warn(f"{spec.name} lost", now, f"{spec.name}: the delay line could not take all packets")
 
-    def _column(self, column: Column) -> dict[str, int]:
+    def _column(self, column: DelayField) -> dict[str, int]:
         return {spec.name: self._table.get(spec.row, column) for spec in self._shaper.specs.values()}
 
     def _warn(self, about: str, now: float, message: str) -> None:
@@ -170,7 +170,7 @@ def main() -> None:
     """Sample until SIGTERM."""
     given = json.loads(sys.stdin.readline())
     prepare_child()
-    table = Table(given["table"], given["rows"])
+    table = DelayTable(given["table"], given["rows"])
     shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)
     log = EventLog(Path(given["events"]), "network-monitor")
     monitor = Monitor(shaper, table, log, float(given["epoch_s"]))

@@ -18,7 +18,7 @@ from typing import Any, Self
 from emulation import namespaces
 from emulation.children import Child
 from emulation.commands import address_lines, cable_lines, delay_rules
-from emulation.layout import Layout, Port, lay_out
+from emulation.layout import Layout, SwitchPort, lay_out
 from emulation.measure import Measurement, first_contact, measure
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
@@ -36,7 +36,7 @@ from emulation.shaping.install import (
     rate_lines,
     refuse_unsupported,
 )
-from emulation.shaping.table import Column, Table
+from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
 from testbed.errors import CapabilityError, RunFailed
 from testbed.plan.model import Plan
@@ -67,7 +67,7 @@ class Emulation:
         self._timed: list[Child] = []  # those that wait for the start of training: replay and background traffic
         self._mininet: Any = None
         self._pids: dict[str, int] = {}
-        self._table: Table | None = None
+        self._table: DelayTable | None = None
         self.links: tuple[LinkSpec, ...] = ()
         self.shaper: Shaper | None = None
 
@@ -109,9 +109,9 @@ class Emulation:
         nodes = [*self._mininet.hosts, *self._mininet.switches]
         self._pids = {node.name: node.pid for node in nodes}
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
-        self._table = Table.create(len(self.links) + len(self.layout.lan_delays))
+        self._table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
-            self._table.set(row, Column.DELAY_NS, round(lan.delay_s * 1e9))
+            self._table.set(row, DelayField.DELAY_NS, round(lan.delay_s * 1e9))
         batch("ip", cable_lines(self.layout, self._pids))
         self._start_helpers()
         for vertex in self.layout.vertices:
@@ -158,7 +158,7 @@ class Emulation:
             if rules:
                 namespaces.run([self.capabilities.iptables_restore(), "--noflush"], rules)
 
-    def _keeps_offloads(self, port: Port) -> bool:
+    def _keeps_offloads(self, port: SwitchPort) -> bool:
         """Hosts and their switch ports keep large packets on a fast LAN; the gateway's cable cuts them up."""
         site = port.vertex.split("/")[0]
         if "/" not in port.vertex or port.interface == "p0":

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulation.children import prepare_child
 from emulation.shaping.base import LinkSpec, Shaper
-from emulation.shaping.table import Table
+from emulation.shaping.table import DelayTable
 from testbed.results.events import EventLog
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Replay:
             self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))
 
 
-class Recorder:
+class ReplayRecorder:
     """Writes ``replay`` events, and a warning for the first late change of a link and the sum at the end."""
 
     def __init__(self, log: EventLog, epoch_s: float) -> None:
@@ -183,7 +183,7 @@ def main() -> None:
     """
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
-    shaper = Shaper([LinkSpec(**link) for link in given["links"]], Table(given["table"], given["rows"]))
+    shaper = Shaper([LinkSpec(**link) for link in given["links"]], DelayTable(given["table"], given["rows"]))
     timelines = [Timeline(**timeline) for timeline in given["timelines"]]
     log = EventLog(Path(given["events"]), "network-replay")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -194,7 +194,7 @@ def main() -> None:
 
 
 def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, epoch_s: float, start_s: float) -> None:
-    recorder = Recorder(log, epoch_s)
+    recorder = ReplayRecorder(log, epoch_s)
     replay = Replay(timelines, shaper, max(0.0, time.monotonic() - start_s))
     try:
         while (due_s := replay.due_s) is not None:

@@ -45,7 +45,7 @@ class Ends:
     port: int
 
 
-class Datagrams:
+class DatagramTraffic:
     """``constant`` and ``on_off``."""
 
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
@@ -152,10 +152,10 @@ def main() -> None:
     """See the module's docstring."""
     given = json.loads(sys.stdin.readline())
     prepare_child()
-    flows: list[Datagrams | Streams] = []
+    flows: list[DatagramTraffic | Streams] = []
     for each in given["flows"]:
         traffic = BackgroundPlan(**each["traffic"])
-        flows.append((Streams if traffic.kind == "tcp" else Datagrams)(traffic, Ends(**each["ends"])))
+        flows.append((Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"])))
     log = EventLog(Path(given["events"]), "network-background")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
@@ -170,7 +170,7 @@ def main() -> None:
             log.close()
 
 
-def _run(flows: Sequence[Datagrams | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
+def _run(flows: Sequence[DatagramTraffic | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
     sampled_s = 0.0
     while True:
         now_s = time.monotonic()
@@ -187,7 +187,7 @@ def _run(flows: Sequence[Datagrams | Streams], log: EventLog, epoch_s: float, st
         time.sleep(max(0.0, now_s + _TICK_S - time.monotonic()))
 
 
-def _record(flows: Sequence[Datagrams | Streams], log: EventLog, at_s: float) -> None:
+def _record(flows: Sequence[DatagramTraffic | Streams], log: EventLog, at_s: float) -> None:
     for number, flow in enumerate(flows):
         counts = {"sent_bytes": flow.sent_bytes, "received_bytes": flow.received_bytes}
         log.write("background", at_s, number=number, **counts)

@@ -31,7 +31,7 @@ _DTYPES = {
 _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """Kinds of message."""
 
     REGISTER = "register"  # node → scheduler: I am here
@@ -74,7 +74,7 @@ class Message(msgspec.Struct):
     copies    how many messages of as many senders this one stands for (folded workers of a simulation); not on the wire
     """
 
-    kind: Kind
+    kind: MessageKind
     key: int = -1
     round: int = 0
     meta: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -173,7 +173,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
     try:
         header = _decoder.decode(data)
         message = Message(
-            Kind(header.kind), header.key, header.round, header.meta, (),
+            MessageKind(header.kind), header.key, header.round, header.meta, (),
             header.priority, header.channel, header.sender, header.sent_at_s,
         )  # fmt: skip
         sizes = [_part_bytes(code, shape) for code, shape in header.parts]

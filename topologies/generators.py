@@ -35,7 +35,7 @@ class Options(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class StarTopology:
     """Every data centre has one link to the central one, ``dc0``."""
 
     data_centers: int = field(default=3, metadata=_SITES)
@@ -99,7 +99,7 @@ class FatTree:
             yield "ports", f"{self.ports} is odd", f"half of a switch's ports go up; write {self.ports + 1}"
 
 
-def star(options: Star) -> Graph[str]:
+def star(options: StarTopology) -> Graph[str]:
     """``dc0`` in the middle, ``dc1`` … around it."""
     names = _names(options.data_centers)
     graph = _regular(options, [(names[0], name) for name in names[1:]])
@@ -157,7 +157,7 @@ def _names(count: int) -> list[str]:
     return [f"dc{number}" for number in range(count)]
 
 
-def _regular(options: Star | Ring | Mesh, edges: list[tuple[str, str]]) -> Graph[str]:
+def _regular(options: StarTopology | Ring | Mesh, edges: list[tuple[str, str]]) -> Graph[str]:
     graph = new_graph("dc0")
     graph.add_nodes_from(_names(options.data_centers), workers=options.workers)
     for a, b in edges:
@@ -177,7 +177,7 @@ def _on_circle(number: int, count: int) -> tuple[float, float]:
 
 
 GENERATORS: dict[str, type[Any]] = {
-    "star": Star,
+    "star": StarTopology,
     "uneven_star": UnevenStar,
     "ring": Ring,
     "mesh": Mesh,

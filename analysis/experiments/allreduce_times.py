@@ -35,18 +35,18 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.cost import (
-    Link,
+    LinkCost,
     butterfly_s,
     crossover_bytes,
     recursive_doubling_s,
     ring_s,
 )
 from testbed.policy.collective.predict import finish_times_s
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import Group
+from testbed.run.distributed.group import ProcessGroup
 from testbed.run.distributed.role import GROUPS
 from testbed.scenario.load import loads
 
@@ -92,9 +92,9 @@ class Settings:
     libraries: tuple[str, ...]
 
     @property
-    def link(self) -> Link:
+    def link(self) -> LinkCost:
         """Between two ranks; sums cost nothing that could be seen."""
-        return Link(self.delay_ms / 1e3 + 2 * LAN_DELAY_S, 8 / (self.rate_mbps * 1e6 * GOODPUT))
+        return LinkCost(self.delay_ms / 1e3 + 2 * LAN_DELAY_S, 8 / (self.rate_mbps * 1e6 * GOODPUT))
 
 
 def plan_of(settings: Settings) -> Plan:
@@ -128,10 +128,10 @@ def bench(plan: Plan, node: NodePlan, settings: Settings) -> AnyRole:
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         names = [worker.name for worker in plan.with_role("worker")]
-        peers = Collectives(world, mail, names, shape=Shape(len(names), segments=settings.segments))
+        peers = Collectives(world, mail, names, shape=GroupShape(len(names), segments=settings.segments))
         groups = {name: await GROUPS[name](world, plan, peers) for name in settings.libraries}
 
-        def theirs(name: str, group: Group) -> Call:
+        def theirs(name: str, group: ProcessGroup) -> Call:
             return lambda tensor: world.wait(group.start(tensor.clone()), name)
 
         def ours(name: str) -> Call:
@@ -201,7 +201,7 @@ def _predicted(settings: Settings, size: int, name: str) -> float | None:
     if name in FORMS and settings.segments == 1 and not settings.ranks & (settings.ranks - 1):
         return FORMS[name](settings.ranks, size, settings.link)
     schedules = [
-        ALL_REDUCE[name](Shape(settings.ranks, segments=settings.segments), rank) for rank in range(settings.ranks)
+        ALL_REDUCE[name](GroupShape(settings.ranks, segments=settings.segments), rank) for rank in range(settings.ranks)
     ]
     return max(finish_times_s(schedules, size, lambda a, b: settings.link, settings.link.beta_s))
 

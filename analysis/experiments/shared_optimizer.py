@@ -19,7 +19,7 @@ from pathlib import Path
 
 from analysis.experiments.virtual import run
 from analysis.identity import series
-from testbed.policy.collective.cost import Link
+from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.shares import saved_s
 from testbed.simulation.compute import ComputeModel
 from testbed.training.models.measuring import shape_of_model
@@ -86,7 +86,7 @@ def rows() -> list[Row]:
         sizes = [key for segment in shape.segments for key in segment.sizes]
         for rate, delay in LANS:
             alone_s = step_s(model, "everybody", rate, delay)
-            link = Link(delay / 1e3, max(8 / (rate * 1e9), 1 / ComputeModel().message_bytes_per_s))
+            link = LinkCost(delay / 1e3, max(8 / (rate * 1e9), 1 / ComputeModel().message_bytes_per_s))
             for work in KINDS:
                 predicted = saved_s(sizes, WORKERS, work, link, ComputeModel().memory_bytes_per_s, norms=True)
                 found.append(Row(model, work, rate, delay, predicted, alone_s - step_s(model, work, rate, delay)))

@@ -21,7 +21,7 @@ import torch
 
 from analysis.experiments.command import run
 from analysis.experiments.stragglers import write
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.fleet import Fleet, Launch
@@ -78,7 +78,7 @@ def _sender(messages: int) -> AnyRole:
         world.record("start", role="worker", data_center="here")
         tensor = torch.randn(MESSAGE_ELEMENTS)
         for number in range(messages):
-            await world.send("here/global0", Message(Kind.PUSH, 0, number, parts=(tensor,)))
+            await world.send("here/global0", Message(MessageKind.PUSH, 0, number, parts=(tensor,)))
         await world.receive("the last to be there")
         world.record("final", role="worker")
 
@@ -92,7 +92,7 @@ def _receiver(messages: int, node: NodePlan) -> AnyRole:
         world.record("start", role=node.role, data_center="here")
         for _ in range(messages):
             await world.receive("a message")
-        await world.send("here/worker0", Message(Kind.DONE))
+        await world.send("here/worker0", Message(MessageKind.DONE))
         world.record("final", role=node.role)
 
     return role

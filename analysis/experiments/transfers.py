@@ -33,7 +33,7 @@ import torch
 from testbed.engine.inbox import Inbox
 from testbed.engine.membership import Membership
 from testbed.engine.roles import make_role
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.fleet import Fleet, Launch
@@ -123,7 +123,7 @@ def role_of(plan: Plan, node: NodePlan, settings: Settings) -> Role:
             before, arrived[0] = arrived[0], world.future()
             before.set_result(None)
 
-        inbox.on(Kind.COLLECTIVE, on_message)
+        inbox.on(MessageKind.COLLECTIVE, on_message)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         for size in range(len(settings.sizes_mb)):
@@ -131,10 +131,10 @@ def role_of(plan: Plan, node: NodePlan, settings: Settings) -> Role:
                 if sends:
                     await world.sleep(GAP_S)
                     tensor = torch.zeros(int(settings.sizes_mb[size] * 1e6 / 4))
-                    await world.send(other, Message(Kind.COLLECTIVE, size, repeat, parts=(tensor,)))
+                    await world.send(other, Message(MessageKind.COLLECTIVE, size, repeat, parts=(tensor,)))
                 await world.wait(arrived[0], f"size {size}, repeat {repeat}", DEADLINE_S)
                 if not sends:
-                    await world.send(other, Message(Kind.COLLECTIVE, size, repeat, parts=(torch.zeros(1),)))
+                    await world.send(other, Message(MessageKind.COLLECTIVE, size, repeat, parts=(torch.zeros(1),)))
         await membership.finish()
         await reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Effect
+from testbed.policy.events import Aggregate, Effect, Reply
 from testbed.policy.sync.fsa import Fsa
 
 
@@ -16,5 +16,5 @@ class OneByOne(Fsa):
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
         there = self._rounds.present(members)  # all, unless faults have taken some
-        steps: list[Effect] = [Combine(key, round_, (member,)) for member in members]
-        return [*steps, Answer(key, (round_,) * len(there), there, by=by)]
+        steps: list[Effect] = [Aggregate(key, round_, (member,)) for member in members]
+        return [*steps, Reply(key, (round_,) * len(there), there, by=by)]

@@ -22,13 +22,13 @@ print(FILE.read_text())
 # No network is needed to test a decision.
 
 # %%
-from testbed.policy.events import Combine, Push
+from testbed.policy.events import Aggregate, Push
 
 policy = OneByOne(("a", "b"), OneByOne.Options())
 assert policy.on_push(Push("a", key=0, round=1)) == []
 assert policy.waiting_for(0, 1) == ("b",)
 effects = policy.on_push(Push("b", key=0, round=1))
-assert effects[:2] == [Combine(0, 1, ("a",)), Combine(0, 1, ("b",))]
+assert effects[:2] == [Aggregate(0, 1, ("a",)), Aggregate(0, 1, ("b",))]
 
 # %% [markdown]
 # ## Put it into the project

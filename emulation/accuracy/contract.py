@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from emulation.bulk import GOODPUT_SHARE, Transfer, transfer
+from emulation.bulk import GOODPUT_SHARE, BulkTransfer, transfer
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
@@ -30,7 +30,7 @@ LAST_TOTAL_BPS = 400e6  # of all links together; what two cores carry is found b
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccuracyRow:
     """One line of the table. ``error`` is relative for rates and losses, in milliseconds for round trips."""
 
     what: str
@@ -62,7 +62,7 @@ def star(count: int, transport: TransportPlan | None = None, **link: Any) -> Pla
     return plan(pairs, sites=2 * count, routes=routes, transport=transport or TransportPlan())
 
 
-def rate_rows(found: Capabilities, rate_bps: float, control: str, links: int, seconds: float) -> Iterator[Row]:
+def rate_rows(found: Capabilities, rate_bps: float, control: str, links: int, seconds: float) -> Iterator[AccuracyRow]:
     """Goodput of one TCP flow a link, 20 ms round trip, a queue of one bandwidth-delay product and 20 ms more."""
     queue = max(65_536, int(rate_bps * 0.04 / 8))
     settings = star(
@@ -77,10 +77,12 @@ def rate_rows(found: Capabilities, rate_bps: float, control: str, links: int, se
         worst = max(values, key=lambda value: abs(value - planned))
         dropped = sum(each.dropped_packets for each in net.counters().values())
     setting = f"{rate_bps / 1e6:g} Mbit/s {control}" + (f", worst of {links} links" if links > 1 else "")
-    yield Row("rate", setting, planned / 1e6, worst / 1e6, worst / planned - 1, RATE_ERROR, f"{dropped} dropped")
+    yield AccuracyRow(
+        "rate", setting, planned / 1e6, worst / 1e6, worst / planned - 1, RATE_ERROR, f"{dropped} dropped"
+    )
 
 
-def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) -> Iterator[Row]:
+def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) -> Iterator[AccuracyRow]:
     """Median and 99th percentile of echoes, every 5 ms on each link, on idle 100 Mbit/s links."""
     settings = star(links, rate_bps=100e6, delay_s=rtt_s / 2, queue_bytes=500_000)
     with Emulation(settings, found, no_record) as net:
@@ -98,10 +100,10 @@ def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) ->
         tolerance = slack_ms + 0.02 * rtt_s * 1e3
         setting = f"{rtt_s * 1e3:g} ms" + (f", {links} links" if links > 1 else "")
         note = f"max {values[-1] * 1e3:.1f} ms, {missing} unanswered"
-        yield Row(what, setting, rtt_s * 1e3, got * 1e3, (got - rtt_s) * 1e3, tolerance, note)
+        yield AccuracyRow(what, setting, rtt_s * 1e3, got * 1e3, (got - rtt_s) * 1e3, tolerance, note)
 
 
-def loss_rows(found: Capabilities, loss: float, packets: int) -> Iterator[Row]:
+def loss_rows(found: Capabilities, loss: float, packets: int) -> Iterator[AccuracyRow]:
     """Share of small datagrams lost on a fast link, and whether every one is accounted for."""
     settings = star(1, rate_bps=200e6, delay_s=0.005, queue_bytes=2_000_000, loss=loss)
     with Emulation(settings, found, no_record) as net:
@@ -115,15 +117,15 @@ def loss_rows(found: Capabilities, loss: float, packets: int) -> Iterator[Row]:
     account = f"{packets} sent = {received} received + {lost} lost + {dropped} dropped in the queue"
     if received + lost + dropped != packets:
         account = "NOT ACCOUNTED FOR: " + account
-    yield Row("loss", f"{loss:.2%} of {packets}", loss, share, share / loss - 1, LOSS_ERROR, account)
+    yield AccuracyRow("loss", f"{loss:.2%} of {packets}", loss, share, share / loss - 1, LOSS_ERROR, account)
 
 
-def _transfer(net: Emulation, source: str, target: str) -> Transfer:
+def _transfer(net: Emulation, source: str, target: str) -> BulkTransfer:
     a, b = f"{source}/worker0", f"{target}/worker0"
-    return Transfer(f"{source}>{target}", net.namespace_path(a), net.namespace_path(b), net.address(b))
+    return BulkTransfer(f"{source}>{target}", net.namespace_path(a), net.namespace_path(b), net.address(b))
 
 
-def contract(options: argparse.Namespace) -> Iterator[Row]:
+def contract(options: argparse.Namespace) -> Iterator[AccuracyRow]:
     """All rows, as they are measured."""
     found = probe()
     for links in options.links:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emulation.children import MEASURE_PRIORITY, realtime
-from emulation.follow import Score, follow, score
+from emulation.follow import TrackingScore, follow, score
 from emulation.network import Emulation
 from emulation.probe import probe
 from emulation.sample_plans import plan, with_link
@@ -92,7 +92,9 @@ def _late(log: Path) -> list[float]:
     return [event["late_s"] for event in events if event["kind"] == "replay"]
 
 
-def _report(options: argparse.Namespace, whole: Score, scores: dict[str, Score], late: Sequence[float]) -> int:
+def _report(
+    options: argparse.Namespace, whole: TrackingScore, scores: dict[str, TrackingScore], late: Sequence[float]
+) -> int:
     worst = min(each.correlation for each in scores.values())
     p99_s = late[int(len(late) * 0.99)]
     ok = worst >= LEAST_CORRELATION and whole.error <= MOST_ERROR and p99_s <= MOST_LATE_S

@@ -12,7 +12,7 @@ import csv
 import sys
 from pathlib import Path
 
-from emulation.bulk import GOODPUT_SHARE, Transfer, transfer
+from emulation.bulk import GOODPUT_SHARE, BulkTransfer, transfer
 from emulation.network import Emulation
 from emulation.probe import Capabilities, probe
 from emulation.sample_plans import plan
@@ -42,7 +42,7 @@ def throughput_bps(found: Capabilities, streams: int, window_bytes: int | None, 
     link = {"rate_bps": CAPACITY_BPS, "delay_s": RTT_S / 2, "queue_bytes": queue}
     with Emulation(plan({("dc0", "dc1"): link}, transport=transport), found, lambda kind, **fields: None) as network:
         ends = (network.namespace_path("dc0/worker0"), network.namespace_path("dc1/worker0"))
-        flows = [Transfer("", *ends, network.address("dc1/worker0")) for _ in range(streams)]
+        flows = [BulkTransfer("", *ends, network.address("dc1/worker0")) for _ in range(streams)]
         transfer(flows, seconds)
         return sum(flow.goodput_bps(min(3.0, seconds / 2)) for flow in flows)
 

@@ -14,7 +14,7 @@ from emulation.namespaces import inside
 from emulation.netlink import NetlinkSocket
 from emulation.shaping import traffic_control as tc
 from emulation.shaping.path import Path
-from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
+from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable
 from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
 
@@ -67,7 +67,7 @@ class LinkCounters:
     backlog_bytes: int
 
 
-class _Place:
+class _Namespace:
     """A netlink socket in one namespace, and the interfaces there by name."""
 
     def __init__(self, namespace: str) -> None:
@@ -79,12 +79,12 @@ class _Place:
 class Shaper:
     """Changes and reads the links of ``specs``. Opens one netlink socket a namespace; safe to make in any process."""
 
-    def __init__(self, specs: Sequence[LinkSpec], table: Table) -> None:
+    def __init__(self, specs: Sequence[LinkSpec], table: DelayTable) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self._table = table
         namespaces = {spec.rate_namespace for spec in specs}
         namespaces |= {spec.delay_namespace for spec in specs if spec.method == "netem"}
-        self._places = {namespace: _Place(namespace) for namespace in sorted(namespaces)}
+        self._places = {namespace: _Namespace(namespace) for namespace in sorted(namespaces)}
         self._current = {spec.name: spec.path for spec in specs}
         self._down: set[str] = set()
 
@@ -116,8 +116,8 @@ class Shaper:
         if spec.method == "netem":
             return self._current[link]
         cells = self._table.row(spec.row)
-        loss = cells[Column.LOSS_PPB] / PARTS_PER_BILLION
-        return replace(self._current[link], delay_s=cells[Column.DELAY_NS] / 1e9, loss=loss)
+        loss = cells[DelayField.LOSS_PPB] / PARTS_PER_BILLION
+        return replace(self._current[link], delay_s=cells[DelayField.DELAY_NS] / 1e9, loss=loss)
 
     def is_up(self, link: str) -> bool:
         return link not in self._down
@@ -128,11 +128,11 @@ class Shaper:
         if link in self._down:
             path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
         if spec.method == "nfqueue":
-            self._table.set(spec.row, Column.BURST_MILLI, int(path.burst * 1e3))
-            self._table.set(spec.row, Column.REORDER_PPB, round(path.reordering * PARTS_PER_BILLION))
-            self._table.set(spec.row, Column.CORRUPT_PPB, round(path.corruption * PARTS_PER_BILLION))
-            self._table.set(spec.row, Column.LOSS_PPB, round(path.loss * PARTS_PER_BILLION))
-            self._table.set(spec.row, Column.DELAY_NS, round(path.delay_s * 1e9))
+            self._table.set(spec.row, DelayField.BURST_MILLI, int(path.burst * 1e3))
+            self._table.set(spec.row, DelayField.REORDER_PPB, round(path.reordering * PARTS_PER_BILLION))
+            self._table.set(spec.row, DelayField.CORRUPT_PPB, round(path.corruption * PARTS_PER_BILLION))
+            self._table.set(spec.row, DelayField.LOSS_PPB, round(path.loss * PARTS_PER_BILLION))
+            self._table.set(spec.row, DelayField.DELAY_NS, round(path.delay_s * 1e9))
             return
         place = self._places[spec.delay_namespace]
         tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS)
@@ -171,7 +171,7 @@ class Shaper:
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             queue = queues[spec.rate_namespace][index]
-            lost = self._table.get(spec.row, Column.LOST)
+            lost = self._table.get(spec.row, DelayField.LOST)
             if spec.method == "netem":
                 lost = drops[spec.delay_namespace][self._places[spec.delay_namespace].index[spec.delay_interface]]
             rate = tc.read_rate_bps(place.link, index)

@@ -27,7 +27,7 @@ from emulation.children import prepare_child
 from emulation.namespaces import inside
 from emulation.netlink import NETLINK_NETFILTER, NetlinkSocket, attribute
 from emulation.shaping.line import Line
-from emulation.shaping.table import Column, Table
+from emulation.shaping.table import DelayField, DelayTable
 
 QUEUE_PACKETS = 200_000  # the kernel's default of 1024 is below a WAN's bandwidth-delay product
 PRIORITY = 50
@@ -112,7 +112,7 @@ class Timer:
 class DelayLine:
     """All lines of one process and the loop over them."""
 
-    def __init__(self, table: Table, specs: list[LineSpec]) -> None:
+    def __init__(self, table: DelayTable, specs: list[LineSpec]) -> None:
         self._lines = [
             (PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs
         ]
@@ -161,7 +161,7 @@ def _take(queue: PacketQueue, line: Line) -> None:
     except BlockingIOError:
         pass
     except OSError:  # ENOBUFS: packets were lost between kernel and us, which the fidelity report must say
-        line.cells[Column.OVERFLOWS] += 1
+        line.cells[DelayField.OVERFLOWS] += 1
     if identities:
         for lost in line.arrive(identities, now_ns):
             queue.drop(lost)
@@ -173,7 +173,7 @@ def main() -> None:
     """Serve the lines given on standard input until a signal ends it."""
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
-    table = Table(given["table"], given["rows"])
+    table = DelayTable(given["table"], given["rows"])
     line = DelayLine(table, [LineSpec(**spec) for spec in given["lines"]])
     gc.disable()  # nothing here makes cycles, and a collection would make packets late
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word

@@ -8,7 +8,7 @@ from typing import Any
 from emulation.layout import Layout
 from emulation.shaping.base import NETEM_LIMIT_PACKETS, DelayMethod, LinkSpec
 from emulation.shaping.path import Path
-from emulation.shaping.table import Table
+from emulation.shaping.table import DelayTable
 from emulation.shaping.traffic_control import htb_lines, netem_line
 from testbed.errors import CapabilityError
 from testbed.plan.model import LinkPlan, Plan
@@ -90,7 +90,7 @@ def lan_delay_lines(
 
 
 def delay_line_settings(
-    lines: Sequence[tuple[float, dict[str, Any]]], table: Table, realtime: bool, processes: int
+    lines: Sequence[tuple[float, dict[str, Any]]], table: DelayTable, realtime: bool, processes: int
 ) -> list[dict[str, Any]]:
     """Settings of each delay-line process: lines dealt out so that their rates, then their numbers, are about even."""
     shares: list[list[tuple[float, dict[str, Any]]]] = [[] for _ in range(max(1, min(processes, len(lines))))]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from emulation.shaping.loss import LossModel
-from emulation.shaping.table import PARTS_PER_BILLION, Column
+from emulation.shaping.table import PARTS_PER_BILLION, DelayField
 
 LATE_NS = 1_000_000
 
@@ -33,18 +33,22 @@ class Line:
         A packet with a wrong bit is lost: it would go on to its receiver, whose checksum finds every single one.
         """
         cells = self.cells
-        cells[Column.PACKETS] += len(identities)
-        lost = self._lost(identities) if cells[Column.LOSS_PPB] else []
-        if cells[Column.CORRUPT_PPB]:
-            lost += self._drawn(self._spoiling, Column.CORRUPT_PPB, [each for each in identities if each not in lost])
+        cells[DelayField.PACKETS] += len(identities)
+        lost = self._lost(identities) if cells[DelayField.LOSS_PPB] else []
+        if cells[DelayField.CORRUPT_PPB]:
+            lost += self._drawn(
+                self._spoiling, DelayField.CORRUPT_PPB, [each for each in identities if each not in lost]
+            )
         kept = [identity for identity in identities if identity not in lost] if lost else identities
-        cells[Column.LOST] += len(lost)
-        self.early = self._drawn(self._overtaking, Column.REORDER_PPB, kept) if cells[Column.REORDER_PPB] else []
+        cells[DelayField.LOST] += len(lost)
+        self.early = (
+            self._drawn(self._overtaking, DelayField.REORDER_PPB, kept) if cells[DelayField.REORDER_PPB] else []
+        )
         if self.early:
             kept = [identity for identity in kept if identity not in self.early]
         if kept:
-            self.waiting.append((now_ns + cells[Column.DELAY_NS], kept[-1], len(kept)))
-            cells[Column.WAITING] += len(kept)
+            self.waiting.append((now_ns + cells[DelayField.DELAY_NS], kept[-1], len(kept)))
+            cells[DelayField.WAITING] += len(kept)
         return lost
 
     def release(self, now_ns: int) -> int | None:
@@ -52,24 +56,24 @@ class Line:
         waiting, last, cells = self.waiting, None, self.cells
         while waiting and waiting[0][0] <= now_ns:
             due, last, count = waiting.popleft()
-            cells[Column.WAITING] -= count
+            cells[DelayField.WAITING] -= count
             late = now_ns - due
             if late > LATE_NS:
-                cells[Column.LATE_COUNT] += count
-                cells[Column.LATE_MAX_NS] = max(late, cells[Column.LATE_MAX_NS])
+                cells[DelayField.LATE_COUNT] += count
+                cells[DelayField.LATE_MAX_NS] = max(late, cells[DelayField.LATE_MAX_NS])
         return last
 
     def next_due_ns(self) -> int | None:
         return self.waiting[0][0] if self.waiting else None
 
     def _lost(self, identities: Sequence[int]) -> list[int]:
-        setting = (self.cells[Column.LOSS_PPB], self.cells[Column.BURST_MILLI])
+        setting = (self.cells[DelayField.LOSS_PPB], self.cells[DelayField.BURST_MILLI])
         if setting != self._loss_setting:
             self._loss.set(min(1.0, setting[0] / PARTS_PER_BILLION), setting[1] / 1e3)
             self._loss_setting = setting
         return [identity for identity in identities if self._loss.lost()]
 
-    def _drawn(self, model: LossModel, column: Column, identities: Sequence[int]) -> list[int]:
+    def _drawn(self, model: LossModel, column: DelayField, identities: Sequence[int]) -> list[int]:
         """The share of them that the column says."""
         share = self.cells[column] / PARTS_PER_BILLION
         if share != model.loss:

@@ -13,7 +13,7 @@ from enum import IntEnum
 PARTS_PER_BILLION = 1_000_000_000
 
 
-class Column(IntEnum):
+class DelayField(IntEnum):
     DELAY_NS = 0
     LOSS_PPB = 1
     BURST_MILLI = 2
@@ -30,8 +30,8 @@ class Column(IntEnum):
 _COLUMNS = 16
 
 
-class Table:
-    """``Table(fd, rows)`` maps a file; ``Table.create(rows)`` makes an anonymous one to be inherited by children."""
+class DelayTable:
+    """``DelayTable(fd, rows)`` maps a file; ``DelayTable.create(rows)`` makes an anonymous one that children inherit."""
 
     def __init__(self, descriptor: int, rows: int) -> None:
         self.descriptor, self.rows = descriptor, rows
@@ -39,19 +39,19 @@ class Table:
         self._cells = memoryview(self._memory).cast("q")
 
     @classmethod
-    def create(cls, rows: int) -> Table:
+    def create(cls, rows: int) -> DelayTable:
         descriptor = os.memfd_create("delay-line")
         os.ftruncate(descriptor, max(rows, 1) * _COLUMNS * 8)
         return cls(descriptor, rows)
 
-    def get(self, row: int, column: Column) -> int:
+    def get(self, row: int, column: DelayField) -> int:
         return self._cells[row * _COLUMNS + column]
 
-    def set(self, row: int, column: Column, value: int) -> None:
+    def set(self, row: int, column: DelayField, value: int) -> None:
         self._cells[row * _COLUMNS + column] = value
 
     def row(self, row: int) -> memoryview:
-        """The row's cells, indexed by ``Column``: for the hot path."""
+        """The row's cells, indexed by ``DelayField``: for the hot path."""
         return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
 
     def close(self) -> None:

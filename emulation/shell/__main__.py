@@ -15,7 +15,7 @@ from typing import Any
 from emulation.network import Emulation
 from emulation.probe import probe
 from emulation.shell.commands import Shell
-from emulation.shell.session import Session, write_hosts
+from emulation.shell.session import ShellSession, write_hosts
 from testbed.errors import TestbedError
 from testbed.plan.model import from_json
 
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
         found.require_emulation()
         with Emulation(plan, found, _record) as network:
             write_hosts(network)
-            session = Session(network)
+            session = ShellSession(network)
             now_s = time.monotonic()
             network.start_replay(now_s, now_s)
             if len(arguments) > 1:

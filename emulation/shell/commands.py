@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from emulation.shell import meters
-from emulation.shell.session import Session
+from emulation.shell.session import ShellSession
 from testbed import units
 from testbed.errors import ScenarioError, TestbedError
 from testbed.units import UnitError
@@ -21,7 +21,7 @@ class Shell(cmd.Cmd):
 
     prompt = "testbed> "
 
-    def __init__(self, session: Session, interactive: bool) -> None:
+    def __init__(self, session: ShellSession, interactive: bool) -> None:
         super().__init__()
         self._session, self._interactive = session, interactive
         self._failures = 0

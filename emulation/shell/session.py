@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulation.bulk import Transfer, transfer
+from emulation.bulk import BulkTransfer, transfer
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.measure import measure
 from emulation.ping import Pair, ping
@@ -47,7 +47,7 @@ class Echoes:
         )
 
 
-class Session:
+class ShellSession:
     """Over a network that is up."""
 
     def __init__(self, network: Emulation) -> None:
@@ -101,7 +101,7 @@ class Session:
         """What TCP carries from a node to another, with the Plan's number of parallel streams."""
         paths = self.network.namespace_path(self.node(source)), self.network.namespace_path(self.node(target))
         streams = self.network.plan.transport.parallel_streams
-        flows = [Transfer("", *paths, self.network.address(target)) for _ in range(streams)]
+        flows = [BulkTransfer("", *paths, self.network.address(target)) for _ in range(streams)]
         with realtime(MEASURE_PRIORITY if self.network.capabilities.realtime else None):
             transfer(flows, seconds)
         return sum(flow.goodput_bps(seconds / 4) for flow in flows)

@@ -15,8 +15,8 @@ from testbed.cli.options import BACK_ENDS, check_jobs
 
 if TYPE_CHECKING:
     from analysis.figures.papers.base import PaperFigure, Sample, Study
-    from testbed.run.sweep import Job
-    from testbed.run.sweep_points import Point
+    from testbed.run.sweep import SweepJob
+    from testbed.run.sweep_points import SweepPoint
 
 HELP = "reproduce a figure from a paper, with a verdict on every claim"
 FIGURES = ("netstorm-tta", "geomx-ladder", "esync", "allreduce-ab", "diloco-util", "hier-k1k2", "sparsity", "dgt",
@@ -92,7 +92,7 @@ def _run_study(study: Study, arguments: argparse.Namespace, out: Path, left_out:
     return _samples(study, labelled, job)
 
 
-def _points(study: Study, on: str, left_out: dict[str, str]) -> list[tuple[str, Point]]:
+def _points(study: Study, on: str, left_out: dict[str, str]) -> list[tuple[str, SweepPoint]]:
     from testbed.run.sweep_points import points_of
     from testbed.scenario.sweep import Axis, Sweep
 
@@ -109,15 +109,15 @@ def _points(study: Study, on: str, left_out: dict[str, str]) -> list[tuple[str, 
     return found
 
 
-def _job(study: Study, points: list[Point], out: Path, jobs: int | None) -> Job:
+def _job(study: Study, points: list[SweepPoint], out: Path, jobs: int | None) -> SweepJob:
     from testbed.run import sweep
     from testbed.scenario.sweep import Sweep
 
-    return sweep.Job(directory=out / study.name, scenario=SCENARIOS / study.scenario, sweep=Sweep(), points=points,
+    return sweep.SweepJob(directory=out / study.name, scenario=SCENARIOS / study.scenario, sweep=Sweep(), points=points,
                      jobs=jobs or sweep.default_jobs(points))  # fmt: skip
 
 
-def _refuse_failed(job: Job, rows: list[dict[str, Any]]) -> None:
+def _refuse_failed(job: SweepJob, rows: list[dict[str, Any]]) -> None:
     from testbed.errors import RunFailed
 
     failed = [row for row in rows if row["status"] not in ("done", "degraded")]
@@ -127,7 +127,7 @@ def _refuse_failed(job: Job, rows: list[dict[str, Any]]) -> None:
         raise RunFailed(f"{len(failed)} of {len(rows)} runs failed; the first, {where}: {first['message']}")
 
 
-def _samples(study: Study, labelled: list[tuple[str, Point]], job: Job) -> list[Sample]:
+def _samples(study: Study, labelled: list[tuple[str, SweepPoint]], job: SweepJob) -> list[Sample]:
     from analysis.figures.papers.base import Sample
     from analysis.load import load_run
 

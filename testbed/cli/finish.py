@@ -13,7 +13,7 @@ from testbed.plan.model import Plan
 from testbed.results import atomic, manifest, rundir
 from testbed.results.rundir import RunDirectory
 from testbed.run import record
-from testbed.run.session import Outcome
+from testbed.run.session import SessionResult
 
 
 def run_path(plan: Plan, out: Path | None, now: datetime) -> Path:
@@ -30,7 +30,7 @@ def prepare(
 
 
 def finish(
-    run: RunDirectory, plan: Plan, outcome: Outcome, *, started: str, duration_s: float,
+    run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
     """Everything that follows from the events; returns the content of ``result.json``.

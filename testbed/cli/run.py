@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from testbed.cli.live import Display
     from testbed.plan.model import Plan
     from testbed.results.rundir import RunDirectory
-    from testbed.run.session import Outcome
+    from testbed.run.session import SessionResult
 
 HELP = "run a scenario, and leave a run directory"
 
@@ -119,7 +119,7 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
         raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
 
 
-def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outcome:
+def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> SessionResult:
     """The session, with its progress shown. Whatever ends it becomes an outcome, so that results are always made."""
     from testbed.cli.live import Logged, choose
     from testbed.run import session
@@ -129,9 +129,9 @@ def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> Outc
         with Logged(display, run.file("log"), time.monotonic) as shown:
             return session.run(plan, run.path, lambda event: _take(event, shown, run))
     except KeyboardInterrupt:
-        return session.Outcome("interrupted", "interrupted; the results so far are kept", 130)
+        return session.SessionResult("interrupted", "interrupted; the results so far are kept", 130)
     except TestbedError as error:
-        return session.Outcome("failed", str(error), error.exit_code)
+        return session.SessionResult("failed", str(error), error.exit_code)
 
 
 def _take(event: Mapping[str, Any], display: Display, run: RunDirectory) -> None:
@@ -141,7 +141,7 @@ def _take(event: Mapping[str, Any], display: Display, run: RunDirectory) -> None
     display.show(event)
 
 
-def _finish(run: RunDirectory, plan: Plan, outcome: Outcome, begin_s: float, interrupts: Interrupts) -> None:
+def _finish(run: RunDirectory, plan: Plan, outcome: SessionResult, begin_s: float, interrupts: Interrupts) -> None:
     from testbed.cli.finish import finish
 
     started = datetime.fromtimestamp(time.time() - (time.monotonic() - begin_s), UTC).isoformat(timespec="seconds")
@@ -149,7 +149,7 @@ def _finish(run: RunDirectory, plan: Plan, outcome: Outcome, begin_s: float, int
     finish(run, plan, outcome, started=started, duration_s=duration_s, hurry=lambda: interrupts.count > 1)
 
 
-def _show(run: RunDirectory, outcome: Outcome, as_json: bool) -> None:
+def _show(run: RunDirectory, outcome: SessionResult, as_json: bool) -> None:
     """The summary, or the result as the last line of JSON; the reason of a failure goes to standard error too."""
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)

@@ -11,7 +11,7 @@ from testbed.plan.model import Plan
 
 
 @dataclass(slots=True)
-class Row:
+class NodeRow:
     """Latest word of each node of one data centre, by node."""
 
     rounds: dict[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class RunState:
     """The run as far as it has told. ``t`` is the run's own clock."""
 
     total: int
-    rows: dict[str, Row]
+    rows: dict[str, NodeRow]
     stage: str = "starting"
     accuracy: float | None = None
     t: float = 0.0
@@ -100,7 +100,7 @@ class RunState:
 
 def initial(plan: Plan) -> RunState:
     """Nothing has happened yet."""
-    return RunState(plan.training.iterations, {site.name: Row() for site in plan.network.sites})
+    return RunState(plan.training.iterations, {site.name: NodeRow() for site in plan.network.sites})
 
 
 def remaining_s(state: RunState, elapsed_s: float) -> float | None:

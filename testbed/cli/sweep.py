@@ -17,7 +17,7 @@ from testbed.cli.options import BACK_ENDS, check_jobs
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from testbed.run.sweep import Job
+    from testbed.run.sweep import SweepJob
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
 
 
-def _job(arguments: argparse.Namespace) -> Job:
+def _job(arguments: argparse.Namespace) -> SweepJob:
     from testbed.run import sweep
     from testbed.run.sweep_points import points_of
     from testbed.scenario.sweep import from_options, joined, read_sweep
@@ -61,14 +61,14 @@ def _job(arguments: argparse.Namespace) -> Job:
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
     points = points_of(scenario, wanted, arguments.on)
     check_jobs(arguments.jobs)
-    return sweep.Job(
+    return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
         scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),
         shard=sweep.Shard.parse(arguments.shard), retry_failed=arguments.retry_failed,
     )  # fmt: skip
 
 
-def _plan_only(job: Job, as_json: bool) -> int:
+def _plan_only(job: SweepJob, as_json: bool) -> int:
     from testbed.run.sweep_points import index_of
 
     if as_json:
@@ -81,7 +81,7 @@ def _plan_only(job: Job, as_json: bool) -> int:
     return 0
 
 
-def _report(job: Job, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> int:
+def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> int:
     mine = {point.id for point in job.shard.of(job.points)}
     failed = [row for row in rows if row["run"] in mine and row["status"] not in ("done", "degraded")]
     if as_json:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from testbed.run.sweep import Job
-    from testbed.run.sweep_points import Point
+    from testbed.run.sweep import SweepJob
+    from testbed.run.sweep_points import SweepPoint
 
 LINE_EVERY_S = 5.0
 ENDED = ("done", "degraded", "failed", "interrupted")
@@ -22,7 +22,7 @@ class Tally:
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
 
-    def take(self, point: Point, state: str) -> None:
+    def take(self, point: SweepPoint, state: str) -> None:
         self.states[point.id] = state
 
     def count(self, *states: str) -> int:
@@ -36,7 +36,7 @@ class Lines(Tally):
         super().__init__(total)
         self._begin_s = self._last_s = time.monotonic()
 
-    def take(self, point: Point, state: str) -> None:
+    def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         now, ended = time.monotonic(), self.count(*ENDED)
         if state in ENDED and (now - self._last_s >= LINE_EVERY_S or state == "failed"):
@@ -54,7 +54,7 @@ class Bar(Tally):
         self._progress = progress
         self._task = progress.add_task("runs", total=total)
 
-    def take(self, point: Point, state: str) -> None:
+    def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         failed = self.count("failed")
         about = f"runs, {self.count('running')} under way" + (f", {failed} failed" if failed else "")
@@ -62,7 +62,7 @@ class Bar(Tally):
 
 
 @contextmanager
-def progress(job: Job, *, quiet: bool) -> Iterator[Tally]:
+def progress(job: SweepJob, *, quiet: bool) -> Iterator[Tally]:
     """The display that fits where standard output goes."""
     total = len({point.id for point in job.shard.of(job.points)})
     if quiet or not sys.stdout.isatty():

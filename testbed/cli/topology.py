@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from testbed.plan.model import LinkPlan, NetworkPlan
-    from testbed.scenario.look_up import Network
+    from testbed.scenario.look_up import NetworkDescription
 
 HELP = "show a network by name or file: tables, picture, JSON"
 LINKS_SHOWN = 60
@@ -69,11 +69,11 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _title(found: Network) -> str:
+def _title(found: NetworkDescription) -> str:
     return (found.topology.about and found.topology.about.title) or ""
 
 
-def _print(found: Network, plan: NetworkPlan) -> None:
+def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     from testbed.cli import look
     from testbed.units import format_duration, format_rate
 
@@ -122,7 +122,7 @@ def _traces(link: LinkPlan) -> str:
     return ", ".join(f"{what}: {len(series.values)} steps" for what, series in named if series) or "-"
 
 
-def _as_json(found: Network, plan: NetworkPlan) -> dict[str, Any]:
+def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:
     from testbed.scenario.load import resolved
 
     written = resolved(found.topology)
@@ -136,7 +136,7 @@ def _as_json(found: Network, plan: NetworkPlan) -> dict[str, Any]:
             "coordinates": found.topology.coordinates, "routes": plan.routes}  # fmt: skip
 
 
-def _draw(found: Network, plan: NetworkPlan, path: Path) -> None:
+def _draw(found: NetworkDescription, plan: NetworkPlan, path: Path) -> None:
     from analysis.figures.topology import draw
     from testbed.cli.pictures import save
 
@@ -147,7 +147,7 @@ def _draw(found: Network, plan: NetworkPlan, path: Path) -> None:
     save(draw(graph, found.name, "; ".join(filter(None, (_title(found), scale)))), path)
 
 
-def _write(found: Network, path: Path) -> None:
+def _write(found: NetworkDescription, path: Path) -> None:
     from testbed.cli.pictures import write
     from testbed.scenario.write import topology_yaml
 

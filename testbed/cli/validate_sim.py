@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.validation import Point, Verdict
-    from testbed.run.sweep import Job
-    from testbed.run.sweep_points import Point as SweepPoint
+    from analysis.validation import ValidationPoint, Verdict
+    from testbed.run.sweep import SweepJob
+    from testbed.run.sweep_points import SweepPoint
 
     Result = dict[str, Any]
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _GridPoint:
     technique: str
     rate: str
     delay: str
@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _points(arguments: argparse.Namespace) -> list[Point]:
+def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
     """Every place in both worlds; one where a run has failed is left out, and standard error says why."""
     places = _places(arguments)
     emulated = [_results(arguments, places, "emulate", number) for number in range(arguments.repeats)]
@@ -80,7 +80,7 @@ def _points(arguments: argparse.Namespace) -> list[Point]:
     return [_point(place, real, virtual) for place, real, virtual in found if any(real) and virtual]
 
 
-def _places(arguments: argparse.Namespace) -> list[_Place]:
+def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
     from testbed.scenario import techniques
 
     rounds = str(arguments.iterations)
@@ -90,7 +90,7 @@ def _places(arguments: argparse.Namespace) -> list[_Place]:
     named = techniques.read_techniques(arguments.techniques) if arguments.techniques else {}
     named |= techniques.from_texts(arguments.technique)
     return [
-        _Place(name, rate, delay, {**fixed, "links[*].rate": rate, "links[*].delay": delay, **common, **own})
+        _GridPoint(name, rate, delay, {**fixed, "links[*].rate": rate, "links[*].delay": delay, **common, **own})
         for rate in map(str.strip, arguments.rates.split(","))
         for delay in map(str.strip, arguments.delays.split(","))
         for name, own in (named or {"scenario": {}}).items()
@@ -98,7 +98,7 @@ def _places(arguments: argparse.Namespace) -> list[_Place]:
 
 
 def _results(
-    arguments: argparse.Namespace, places: list[_Place], world: str, repeat: int = 0
+    arguments: argparse.Namespace, places: list[_GridPoint], world: str, repeat: int = 0
 ) -> list[Result | None]:  # fmt: skip
     """The result of each place in one world. What has been run before, by the same code, is not run again."""
     from testbed.cli.sweep_progress import progress
@@ -111,14 +111,14 @@ def _results(
               for place in places]  # fmt: skip
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
-    job = sweep.Job(directory=directory, scenario=arguments.scenario, sweep=Sweep(), points=points,
+    job = sweep.SweepJob(directory=directory, scenario=arguments.scenario, sweep=Sweep(), points=points,
                     jobs=sweep.default_jobs(points))  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take)
     return [_result(job, *each) for each in zip(places, points, rows, strict=True)]
 
 
-def _result(job: Job, place: _Place, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
+def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
     if row["status"] in _DONE and row["iteration_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
         return result
@@ -128,8 +128,8 @@ def _result(job: Job, place: _Place, point: SweepPoint, row: Mapping[str, Any]) 
     return None
 
 
-def _point(place: _Place, repeats: Sequence[Result | None], simulated: Result) -> Point:
-    from analysis.validation import Point, products_of
+def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Result) -> ValidationPoint:
+    from analysis.validation import ValidationPoint, products_of
     from testbed.units import parse_duration, parse_rate
 
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
@@ -139,14 +139,14 @@ def _point(place: _Place, repeats: Sequence[Result | None], simulated: Result) -
             for warning in result["fidelity"]["warnings"]]  # fmt: skip
     shared = emulated[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
     doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
-    return Point(
+    return ValidationPoint(
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["iteration_time_s"],
         products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(said)), times if len(times) > 1 else (),
         "; ".join(doubts),
     )  # fmt: skip
 
 
-def _print(points: list[Point], found: Verdict, out: Path) -> None:
+def _print(points: list[ValidationPoint], found: Verdict, out: Path) -> None:
     from analysis.validation import verdict
     from testbed.cli import look
 

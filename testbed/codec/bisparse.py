@@ -6,12 +6,12 @@ from a small sample at fixed positions and keeps the first that pass; here the c
 
 from __future__ import annotations
 
+from testbed.codec.context import CodecContext
 from testbed.codec.memory import momentum_corrected
 from testbed.codec.options import BiSparseOptions
-from testbed.codec.place import Place
 from testbed.codec.pull import make_pull
 from testbed.codec.push import SparsePush
-from testbed.codec.schedule import Constant
+from testbed.codec.schedule import ConstantRatio
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.codec.sparse import SparseCodec
 
@@ -19,7 +19,7 @@ from testbed.codec.sparse import SparseCodec
 class BiSparseCodec(SparseCodec):
     """Momentum-corrected top-k up; down as ``options.pull`` says."""
 
-    def __init__(self, options: BiSparseOptions, at: Place) -> None:
+    def __init__(self, options: BiSparseOptions, at: CodecContext) -> None:
         memory = momentum_corrected(SampleAndSweep(at.seed), options.momentum)
-        push = SparsePush(Constant(options.ratio), memory, options.padded)
+        push = SparsePush(ConstantRatio(options.ratio), memory, options.padded)
         super().__init__(options.bound, push, make_pull(options, options.ratio, at))

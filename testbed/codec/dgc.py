@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from testbed.codec.context import CodecContext
 from testbed.codec.memory import momentum_corrected
 from testbed.codec.options import DgcOptions
-from testbed.codec.place import Place
 from testbed.codec.pull import make_pull
 from testbed.codec.push import SparsePush
 from testbed.codec.schedule import WarmUp
@@ -21,7 +21,7 @@ from testbed.codec.sparse import SparseCodec
 class DgcCodec(SparseCodec):
     """Momentum-corrected top-k with a warm-up of the ratio and local gradient clipping."""
 
-    def __init__(self, options: DgcOptions, at: Place) -> None:
+    def __init__(self, options: DgcOptions, at: CodecContext) -> None:
         schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
         memory = momentum_corrected(SampleAndSweep(at.seed), options.momentum)
         max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if options.clip_norm else math.inf

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from testbed.codec.selectors.bits import Floats, Indices
-from testbed.codec.selectors.sources import Feedback, Momentum, Source
+from testbed.codec.selectors.sources import Feedback, Momentum, ValueSource
 
-Select = Callable[[Source, int], Indices]
+Select = Callable[[ValueSource, int], Indices]
 
 
-class Memory(Protocol):
+class ResidualMemory(Protocol):
     """Of one key."""
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ class Memory(Protocol):
         """What is still to be sent, for looking at."""
 
 
-MakeMemory = Callable[[int, torch.device], Memory]
+MakeMemory = Callable[[int, torch.device], ResidualMemory]
 
 
 class FeedbackMemory:
@@ -76,7 +76,7 @@ def feedback(select: Select) -> MakeMemory:
 def momentum_corrected(select: Select, momentum: float) -> MakeMemory:
     """Memories with momentum correction and exact selection: where the gradients are, on the CPU or on CUDA."""
 
-    def make(size: int, device: torch.device) -> Memory:
+    def make(size: int, device: torch.device) -> ResidualMemory:
         if device.type != "cuda":
             return MomentumMemory(size, select, momentum)
         from testbed.codec.selectors.cuda import CudaMemory  # only where there is a GPU
@@ -89,7 +89,7 @@ def momentum_corrected(select: Select, momentum: float) -> MakeMemory:
 def exact_feedback(select: Select) -> MakeMemory:
     """Memories with error feedback and exact selection: where the gradients are, on the CPU or on CUDA."""
 
-    def make(size: int, device: torch.device) -> Memory:
+    def make(size: int, device: torch.device) -> ResidualMemory:
         if device.type != "cuda":
             return FeedbackMemory(size, select)
         from testbed.codec.selectors.cuda import CudaMemory

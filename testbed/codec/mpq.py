@@ -8,17 +8,17 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.bisparse import BiSparseCodec
+from testbed.codec.context import CodecContext
 from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import Fp16Options, MpqOptions, NoneOptions
-from testbed.codec.place import Place
 from testbed.codec.sparse import is_large
 
 
 class MpqCodec:
     """Hands each key to the codec for its size."""
 
-    def __init__(self, options: MpqOptions, at: Place) -> None:
+    def __init__(self, options: MpqOptions, at: CodecContext) -> None:
         self._bound = options.bound
         self._small: Codec = Fp16Codec(Fp16Options())
         self._large: Codec = BiSparseCodec(options, at) if at.tier == 2 else NoneCodec(NoneOptions())

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from testbed.codec import pairs
+from testbed.codec.context import CodecContext
 from testbed.codec.dense import Dense
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import SparseOptions
-from testbed.codec.place import Place
 from testbed.codec.schedule import entries, words
 from testbed.codec.selectors.bits import NonFinite
 from testbed.codec.selectors.sources import Difference
@@ -29,7 +29,7 @@ class Pull(Protocol):
     def bytes(self, size: int) -> int: ...
 
 
-def make_pull(options: SparseOptions, highest_ratio: float, at: Place) -> Pull:
+def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> Pull:
     """The way down that ``options.pull`` names; ``highest_ratio`` is that of the way up."""
     if options.pull == "difference":
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from testbed.codec import pairs
 from testbed.codec.errors import NonFiniteNumbers, check_finite
-from testbed.codec.memory import MakeMemory, Memory
-from testbed.codec.schedule import Schedule, entries, words
+from testbed.codec.memory import MakeMemory, ResidualMemory
+from testbed.codec.schedule import RatioSchedule, entries, words
 from testbed.codec.selectors.bits import NonFinite
 
 
@@ -22,10 +22,10 @@ class SparsePush:
     """
 
     def __init__(
-        self, schedule: Schedule, make_memory: MakeMemory, padded: bool = False, max_norm: float = math.inf
+        self, schedule: RatioSchedule, make_memory: MakeMemory, padded: bool = False, max_norm: float = math.inf
     ) -> None:
         self._schedule, self._make, self._padded, self._max_norm = schedule, make_memory, padded, max_norm
-        self._memories: dict[int, Memory] = {}
+        self._memories: dict[int, ResidualMemory] = {}
         self._rounds: Counter[int] = Counter()
 
     def encode(self, wire_key: int, gradient: Tensor) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ def words(size: int, ratio: float) -> int:
     return max(2 * entries(size, ratio), int(2 * size * ratio + ROUNDING))
 
 
-class Schedule(Protocol):
+class RatioSchedule(Protocol):
     """The ratio over a key's rounds, counted from 0."""
 
     highest: float
@@ -25,7 +25,7 @@ class Schedule(Protocol):
     def ratio(self, round_: int) -> float: ...
 
 
-class Constant:
+class ConstantRatio:
     """The same ratio from the first round on."""
 
     def __init__(self, ratio: float) -> None:

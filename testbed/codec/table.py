@@ -7,16 +7,16 @@ from typing import Any
 
 from testbed.codec.base import Codec
 from testbed.codec.bisparse import BiSparseCodec
+from testbed.codec.context import CodecContext
 from testbed.codec.dgc import DgcCodec
 from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.mpq import MpqCodec
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import CODECS
-from testbed.codec.place import Place
 from testbed.codec.topk import MsTopKCodec, RandomKCodec, TopKCodec
 from testbed.codec.twobit import TwoBitCodec
 
-_MAKERS: dict[str, Callable[[Any, Place], Codec]] = {
+_MAKERS: dict[str, Callable[[Any, CodecContext], Codec]] = {
     "none": lambda options, at: NoneCodec(options),
     "fp16": lambda options, at: Fp16Codec(options),
     "twobit": lambda options, at: TwoBitCodec(options),
@@ -32,5 +32,5 @@ _MAKERS: dict[str, Callable[[Any, Place], Codec]] = {
 def make_codec(
     kind: str, options: dict[str, Any], tier: int = 2, contributors: int | None = None, seed: int = 0
 ) -> Codec:
-    """A new codec with its own memory, for one connection of ``tier`` (see ``Place`` for the rest)."""
-    return _MAKERS[kind](CODECS[kind](**options), Place(tier, contributors, seed))
+    """A new codec with its own memory, for one connection of ``tier`` (see ``CodecContext`` for the rest)."""
+    return _MAKERS[kind](CODECS[kind](**options), CodecContext(tier, contributors, seed))

@@ -24,7 +24,7 @@ GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
 GetState = Callable[[], Mapping[str, Any]]
 
 
-class Keeper:
+class Checkpointer:
     """One node's part. ``every`` 0: this run keeps no checkpoints, though it may have begun with one."""
 
     def __init__(self, world: World, membership: Membership, plan: Plan, files: CheckpointFiles | None) -> None:

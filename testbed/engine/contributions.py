@@ -9,7 +9,7 @@ import msgspec
 from torch import Tensor
 
 
-class Contribution(msgspec.Struct):
+class PendingPush(msgspec.Struct):
     """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here.
 
     ``copies``: of how many members, where one stands for several.
@@ -25,11 +25,11 @@ class Contributions:
     """By member, key and round. Each is taken exactly once, and answered once."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int, int], Contribution] = {}
+        self._held: dict[tuple[str, int, int], PendingPush] = {}
         self._waited_s: dict[tuple[str, int, int], float] = {}
         self._combined_s: dict[tuple[str, int, int], float] = {}
 
-    def add(self, member: str, key: int, round_: int, contribution: Contribution) -> None:
+    def add(self, member: str, key: int, round_: int, contribution: PendingPush) -> None:
         """A push has arrived."""
         where = (member, key, round_)
         assert where not in self._held, f"{member} pushed key {key} of round {round_} twice"
@@ -39,7 +39,7 @@ class Contributions:
         """(key, round) of what has arrived and has not been taken."""
         return sorted({(key, round_) for _, key, round_ in self._held})
 
-    def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[Contribution]:
+    def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[PendingPush]:
         """Those of ``members``, in their order; their wait ends ``now_s``."""
         taken = [self._held.pop((member, key, round_)) for member in members]
         for member, contribution in zip(members, taken, strict=True):

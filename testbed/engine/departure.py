@@ -10,7 +10,7 @@ import math
 
 from testbed.engine import technique
 from testbed.engine.inbox import Mail
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import World
 
@@ -27,7 +27,7 @@ class Departure:
         self._after: float = min(rounds, default=math.inf)
         self._last_round = plan.training.iterations - 1
         self._asked = False
-        inbox.on(Kind.LEAVE, self._on_asked)
+        inbox.on(MessageKind.LEAVE, self._on_asked)
 
     def due(self, round_: int) -> bool:
         """Whether ``round_``, which is over, was this worker's last. After the last of all, it ends like the others."""

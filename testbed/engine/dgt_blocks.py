@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec import fourbit
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import FOUR_BITS, Dgt, block_count
 
 DTYPES = (torch.float32, torch.float16)
@@ -56,4 +56,6 @@ def block_values(message: Message, elements: int) -> Tensor:
 
 def block_message(push: Message, block: int, of: int, parts: tuple[Tensor, ...], channel: int) -> Message:
     """Block number ``block`` of the ``of`` blocks of a push."""
-    return Message(Kind.BLOCK, push.key, push.round, {"block": block, "of": of}, parts, push.priority, channel=channel)
+    return Message(
+        MessageKind.BLOCK, push.key, push.round, {"block": block, "of": of}, parts, push.priority, channel=channel
+    )

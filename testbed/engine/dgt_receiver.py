@@ -18,7 +18,7 @@ from testbed.engine.dgt_assembly import Account, Assembly
 from testbed.engine.dgt_blocks import block_values, elements_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.ids import data_center_of
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, Dgt
 from testbed.world import World
@@ -36,7 +36,7 @@ class _Traffic:
 
 
 @dataclass(slots=True)
-class _Key:
+class _ReceivedKey:
     """What is known of one sender's key: its pushes on the way, the last closed one, and what came late for it."""
 
     open: dict[int, Assembly] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class BlockReceiver:
     def __init__(self, world: World, inbox: Mail, options: Dgt.Options) -> None:
         self._world, self._inbox, self._options = world, inbox, options
         self._deadline_s = 0.0 if options.late == dgt.HEURISTIC_DROP else options.deadline
-        self._keys: defaultdict[tuple[str, int], _Key] = defaultdict(_Key)
+        self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
         self._heard_s: dict[str, float] = {}
         self._waiting: defaultdict[str, dict[tuple[int, int], Assembly]] = defaultdict(dict)
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``; pushes when they are whole."""
-        if kind is Kind.PUSH:
+        if kind is MessageKind.PUSH:
             self._hand_over = handler
-            self._inbox.on(Kind.PUSH, self._on_push)
-            self._inbox.on(Kind.BLOCK, self._on_block)
+            self._inbox.on(MessageKind.PUSH, self._on_push)
+            self._inbox.on(MessageKind.BLOCK, self._on_block)
         else:
             self._inbox.on(kind, handler)
 
@@ -97,7 +97,7 @@ class BlockReceiver:
             self._end(assembly)
         return None
 
-    def _on_late(self, state: _Key, message: Message) -> None:
+    def _on_late(self, state: _ReceivedKey, message: Message) -> None:
         """A block of a round that is closed: of use for the next round, if it is of the last one."""
         block = message.meta["block"]
         if message.round != state.closed or block not in state.missing:
@@ -130,7 +130,7 @@ class BlockReceiver:
         blocks = torch.tensor(sorted(assembly.missing), dtype=torch.int64)
         meta = {"of": len(push.parts[1])}
         return await self._world.send(
-            push.sender, Message(Kind.MISSING, push.key, push.round, meta, (blocks,), push.priority)
+            push.sender, Message(MessageKind.MISSING, push.key, push.round, meta, (blocks,), push.priority)
         )
 
     def _end(self, assembly: Assembly) -> None:
@@ -158,14 +158,14 @@ class BlockReceiver:
         self._write_traffic(push.sender, push.key, push.round, state)
         self._hand_over(
             Message(
-                Kind.PUSH, push.key, push.round, push.meta, (values,), push.priority,
+                MessageKind.PUSH, push.key, push.round, push.meta, (values,), push.priority,
                 sender=push.sender, sent_at_s=push.sent_at_s,
             )
         )  # fmt: skip
 
     # ---- records ------------------------------------------------------------------------------------------------
 
-    def _settle(self, sender: str, key: int, state: _Key) -> None:
+    def _settle(self, sender: str, key: int, state: _ReceivedKey) -> None:
         """The closed round has had its time: what has not come by now is lost."""
         account = state.accounts.pop(state.closed, None)
         if account is not None:
@@ -181,7 +181,7 @@ class BlockReceiver:
         for (sender, key), state in self._keys.items():
             self._settle(sender, key, state)
 
-    def _write_traffic(self, sender: str, key: int, round_: int, state: _Key) -> None:
+    def _write_traffic(self, sender: str, key: int, round_: int, state: _ReceivedKey) -> None:
         """One ``transfer`` event for the blocks that came since the last: one for each would drown all else."""
         traffic = state.traffic.pop(round_, None)
         if traffic is not None:

@@ -12,7 +12,7 @@ from testbed.codec.errors import check_finite
 from testbed.engine.dgt_blocks import block_message, block_parts, block_values, elements_of, important_part, rows
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.world import World
@@ -22,7 +22,7 @@ Blocks = dict[int, tuple[Tensor, ...]]
 
 
 @dataclass(slots=True)
-class _Key:
+class _SentKey:
     """What is remembered of a key: contributions by block, what the 4-bit code lost, blocks that may be asked for."""
 
     contributions: Tensor
@@ -43,13 +43,13 @@ class BlockSender:
         self._world, self._options, self._chance = world, options, chance
         self._under_way = under_way
         self._threshold = Threshold(options)
-        self._keys: dict[int, _Key] = {}
+        self._keys: dict[int, _SentKey] = {}
         if options.late == dgt.RETRANSMIT:
-            inbox.on(Kind.MISSING, self._on_missing)
+            inbox.on(MessageKind.MISSING, self._on_missing)
 
     async def send(self, to: str, message: Message) -> None:
         """A push goes in blocks, everything else as it is."""
-        if message.kind is not Kind.PUSH:
+        if message.kind is not MessageKind.PUSH:
             return await self._world.send(to, message)
         if "loss" in message.meta:
             k = self._threshold.update(message.meta["loss"])
@@ -75,19 +75,19 @@ class BlockSender:
         best_effort = [block for block in dgt.sending_order(scores) if channels[block] not in (RELIABLE, SKIPPED)]
         parts = {block: block_parts(table[block], self._options) for block in best_effort}
         first = Message(
-            Kind.PUSH, push.key, push.round, push.meta,
+            MessageKind.PUSH, push.key, push.round, push.meta,
             (important_part(payload, elements, channels), torch.tensor(channels, dtype=torch.uint8)), push.priority,
         )  # fmt: skip
         blocks = [block_message(push, block, len(channels), parts[block], channels[block]) for block in best_effort]
         self._after(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
         return [first, *blocks]
 
-    def _remember(self, key: int, payload: Tensor) -> tuple[int, _Key]:
+    def _remember(self, key: int, payload: Tensor) -> tuple[int, _SentKey]:
         """Elements of a block, and the key's memory with this payload's contributions in it."""
         check_finite(key, payload)
         elements = elements_of(self._options, payload)
         count = dgt.block_count(payload.numel(), elements)
-        state = self._keys.setdefault(key, _Key(torch.zeros(count)))
+        state = self._keys.setdefault(key, _SentKey(torch.zeros(count)))
         if payload.is_meta:
             state.contributions = torch.ones(count)
             return elements, state
@@ -97,7 +97,7 @@ class BlockSender:
         state.contributions = dgt.contribution(state.contributions, filled.sum(1) / sizes, self._options.alpha)
         return elements, state
 
-    def _scores(self, state: _Key) -> list[float]:
+    def _scores(self, state: _SentKey) -> list[float]:
         """What decides the order; 0 for blocks in which there is nothing to send."""
         if self._options.selection == dgt.CONTRIBUTION:
             scores = state.contributions
@@ -108,7 +108,7 @@ class BlockSender:
         return torch.where(state.contributions > 0, scores, 0.0).tolist()
 
     def _after(
-        self, state: _Key, push: Message, table: Tensor, channels: list[int], blocks: dict[int, Message]
+        self, state: _SentKey, push: Message, table: Tensor, channels: list[int], blocks: dict[int, Message]
     ) -> None:
         """Keep what the code lost of the blocks that were coded, and what may be asked for again."""
         if self._options.code == dgt.FOUR_BITS and not table.is_meta:

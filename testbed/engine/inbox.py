@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import World
 
 Handler = Callable[[Message], None]
@@ -14,7 +14,7 @@ Handler = Callable[[Message], None]
 class Mail(Protocol):
     """Where handlers are registered."""
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
 
 
@@ -23,10 +23,10 @@ class Inbox:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._handlers: dict[Kind, Handler] = {}
+        self._handlers: dict[MessageKind, Handler] = {}
         self._open = True
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
         assert kind not in self._handlers, f"two handlers for {kind}"
         self._handlers[kind] = handler

@@ -20,7 +20,7 @@ from testbed.world import Work, World
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LocalResult:
     """Local work done: one flat tensor per key to push, mean loss and number of samples, steps done."""
 
     contributions: list[Tensor]
@@ -37,7 +37,7 @@ class LocalWork(Protocol):
     def begin(self, values: list[Tensor]) -> None:
         """Everybody's first values."""
 
-    async def run(self, world: World, round_: int, steps: int) -> Outcome: ...
+    async def run(self, world: World, round_: int, steps: int) -> LocalResult: ...
 
     def take(self, values: list[Tensor]) -> None:
         """The values of all keys after the round."""
@@ -55,11 +55,11 @@ class OneGradient:
         self._learner = learner
         self.steps = 0
 
-    async def run(self, world: World, round_: int, steps: int) -> Outcome:
+    async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         assert steps == 1, "a gradient is of one step"
         result = await one_step(self._learner, world, round_, self.steps)
         self.steps += 1
-        return Outcome(result.gradients, result.loss, result.samples, 1)
+        return LocalResult(result.gradients, result.loss, result.samples, 1)
 
     def begin(self, values: list[Tensor]) -> None:
         self._learner.load(values)
@@ -74,7 +74,7 @@ class OneGradient:
         self.steps = int(state["steps"])
 
 
-class OwnUpdate(OneGradient):
+class LocalOptimizerWork(OneGradient):
     """Push the gradient; what comes back is the sum over ``workers`` gradients, for this worker's own optimizer."""
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, workers: int) -> None:
@@ -105,12 +105,12 @@ class LocalSteps:
         self._contribution, self._weight = contribution, weight
         self.steps = 0
 
-    async def run(self, world: World, round_: int, steps: int) -> Outcome:
+    async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         before = self._learner.values()
         results = [await self._step(world, round_) for _ in range(steps)]
         samples = sum(result.samples for result in results)
         loss = sum(result.loss * result.samples for result in results) / samples
-        return Outcome(self._contributions(before), loss, samples, steps)
+        return LocalResult(self._contributions(before), loss, samples, steps)
 
     async def _step(self, world: World, round_: int) -> StepResult:
         result = await one_step(self._learner, world, round_, self.steps)

@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.engine.inbox import Inbox
 from testbed.errors import NodeLost
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.world import Future, World
 
@@ -32,19 +32,19 @@ class Membership:
         self.on_left: Callable[[list[str], int], object] = lambda nodes, epoch: None
         self.on_heir: Callable[[str, str], object] = lambda server, heir: None  # which takes the server's place
         self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
-        inbox.on(Kind.READY, self._on_ready)
-        inbox.on(Kind.EPOCH, self._on_epoch)
-        inbox.on(Kind.RELEASE, self._on_release)
+        inbox.on(MessageKind.READY, self._on_ready)
+        inbox.on(MessageKind.EPOCH, self._on_epoch)
+        inbox.on(MessageKind.RELEASE, self._on_release)
 
     async def join(self) -> None:
         """Returns when every node of the Plan is there."""
-        await self._world.send(self._scheduler, Message(Kind.REGISTER))
+        await self._world.send(self._scheduler, Message(MessageKind.REGISTER))
         await self._world.wait(self._ready, "everybody to register", self._timeouts.rendezvous_s)
 
     async def barrier(self, name: str, size: int, deadline_s: float | None = None, **said: str) -> dict[str, Any]:
         """Returns when ``size`` nodes have reached the barrier of this name, with what the scheduler says then."""
         self._barriers[name] = self._world.future()
-        await self._world.send(self._scheduler, Message(Kind.BARRIER, meta={"name": name, "size": size, **said}))
+        await self._world.send(self._scheduler, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **said}))
         deadline_s = self._timeouts.rendezvous_s if deadline_s is None else deadline_s
         released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
         del self._barriers[name]
@@ -52,12 +52,12 @@ class Membership:
 
     async def finish(self) -> None:
         """A worker has done its work; returns when all have."""
-        await self._world.send(self._scheduler, Message(Kind.DONE))
+        await self._world.send(self._scheduler, Message(MessageKind.DONE))
         await self.ended()
 
     async def depart(self) -> None:
         """A worker leaves the run, which goes on; returns when the scheduler knows."""
-        await self._world.send(self._scheduler, Message(Kind.LEAVE))
+        await self._world.send(self._scheduler, Message(MessageKind.LEAVE))
         await self._world.wait(self._ended, "the scheduler's word that it may leave", self._timeouts.rendezvous_s)
 
     async def ended(self) -> None:

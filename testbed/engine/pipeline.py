@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.kvstore import KVStore, merged
+from testbed.engine.kvworker import KVWorker, merged
 from testbed.engine.local_work import LocalWork
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Begun:
+class _PipelinedRound:
     """A round whose values are not all here yet. ``waited_s``, ``last``: as told by those that are."""
 
     round: int
@@ -42,16 +42,16 @@ class PipelinedWorker(Worker):
     """
 
     def __init__(
-        self, plan: Plan, node: NodePlan, store: KVStore, learner: SegmentedLearner, work: LocalWork, shape: ModelShape
+        self, plan: Plan, node: NodePlan, store: KVWorker, learner: SegmentedLearner, work: LocalWork, shape: ModelShape
     ) -> None:
         super().__init__(plan, node, store, learner, work, reports=False)
         self._segmented, self._keys, self._shares = learner, shape.keys, shape.time_shares()
 
     async def _train(self, world: World, steps: int) -> int:
         evaluation = self._begin_training(world)
-        before: _Begun | None = None
+        before: _PipelinedRound | None = None
         for round_ in range(self._plan.training.iterations):
-            now = _Begun(round_, world.now(), self._segmented.begin(round_))
+            now = _PipelinedRound(round_, world.now(), self._segmented.begin(round_))
             await self._forward(world, now, before, evaluation)
             if before is not None and before.last:
                 break
@@ -67,7 +67,9 @@ class PipelinedWorker(Worker):
             await evaluation.finish(before.round)
         return before.round + 1
 
-    async def _forward(self, world: World, now: _Begun, before: _Begun | None, evaluation: Evaluation | None) -> None:
+    async def _forward(
+        self, world: World, now: _PipelinedRound, before: _PipelinedRound | None, evaluation: Evaluation | None
+    ) -> None:
         """All segments, each when its values are in. If those say that the round before was the last, none is run."""
         for segment, (share, _) in enumerate(self._shares):
             if before is not None:
@@ -75,7 +77,7 @@ class PipelinedWorker(Worker):
             if before is None or not before.last:
                 await _part(world, now, share, f"forward {segment}", partial(now.step.forward_segment, segment))
 
-    async def _backward(self, world: World, now: _Begun) -> None:
+    async def _backward(self, world: World, now: _PipelinedRound) -> None:
         for segment in reversed(range(len(self._keys))):
             share = self._shares[segment][1]
             gradients = await _part(
@@ -86,7 +88,7 @@ class PipelinedWorker(Worker):
                 # beside: a full queue must hold up the sending of gradients, not their making
                 world.spawn(self._store.push(key, now.round, gradient, notes), f"push key {key}")
 
-    async def _take(self, world: World, segment: int, before: _Begun, evaluation: Evaluation | None) -> None:
+    async def _take(self, world: World, segment: int, before: _PipelinedRound, evaluation: Evaluation | None) -> None:
         """A segment's values after ``before``; with those of the last segment that round is over."""
         values = [await self._store.value(key, before.round) for key in self._keys[segment]]
         if values:
@@ -97,7 +99,7 @@ class PipelinedWorker(Worker):
         if segment == len(self._keys) - 1:
             self._end_of_round(world, before, evaluation)
 
-    def _end_of_round(self, world: World, before: _Begun, evaluation: Evaluation | None) -> None:
+    def _end_of_round(self, world: World, before: _PipelinedRound, evaluation: Evaluation | None) -> None:
         world.record(
             "round", t0=before.started_s, round=before.round, loss=before.step.loss, samples=before.step.samples,
             steps=1, waited_s=round(before.waited_s, 6),
@@ -106,6 +108,6 @@ class PipelinedWorker(Worker):
             evaluation.after_round(before.round)
 
 
-async def _part(world: World, now: _Begun, share: float, name: str, function: Callable[[], T]) -> T:
+async def _part(world: World, now: _PipelinedRound, share: float, name: str, function: Callable[[], T]) -> T:
     """A share of a paced training step."""
     return await world.compute(Work("step", now.round, steps=share, part=name), function)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.kvstore import PULL_ROUND, Advice, Said, Value
-from testbed.engine.upstream import Top, Total
-from testbed.messages import Kind, Message
+from testbed.engine.kvworker import PULL_ROUND, CodecChoice, ReplyControl, Value
+from testbed.engine.upstream import AggregatedPush, RootStore
+from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
 NO_KEY = -1  # and below: each member that has joined has a number of its own, as two may join in one round
@@ -27,40 +27,40 @@ NO_KEY = -1  # and below: each member that has joined has a number of its own, a
 class Chain:
     """The top of a server that has a replica: what ``top`` does is done there as well before anybody hears of it."""
 
-    def __init__(self, world: World, inbox: Inbox, top: Top, replica: str) -> None:
+    def __init__(self, world: World, inbox: Inbox, top: RootStore, replica: str) -> None:
         self._world, self._top, self._replica = world, top, replica
         self._alone = False
         self._joined = 0
         self._on_their_way: dict[tuple[int, int], Future[None]] = {}
-        inbox.on(Kind.COPIED, self._on_copied)
+        inbox.on(MessageKind.COPIED, self._on_copied)
 
-    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
         await self._top.declare(sizes, codec)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
-        await self._copy(Message(Kind.COPY, key, PULL_ROUND, {"notes": dict(notes)}, (tensor,)))
+        await self._copy(Message(MessageKind.COPY, key, PULL_ROUND, {"notes": dict(notes)}, (tensor,)))
         await self._top.init(key, tensor, notes)
 
     async def pull(self, key: int) -> Tensor:
         return await self._top.pull(key)
 
     @property
-    def first(self) -> Advice:
+    def first(self) -> ReplyControl:
         return self._top.first
 
-    async def apply(self, total: Total) -> Value:
+    async def apply(self, total: AggregatedPush) -> Value:
         value = await self._top.apply(total)
         said = {"members": list(total.members), "notes": total.notes}
-        await self._copy(Message(Kind.COPY, total.key, total.round, said, (total.tensor,)))
+        await self._copy(Message(MessageKind.COPY, total.key, total.round, said, (total.tensor,)))
         return value
 
     async def joined(self, member: str, begin: int) -> None:
         """``member`` is to take part from round ``begin`` on. Returns when the replica knows it."""
         self._joined += 1
-        await self._copy(Message(Kind.COPY, NO_KEY - self._joined, begin, {"joined": member}))
+        await self._copy(Message(MessageKind.COPY, NO_KEY - self._joined, begin, {"joined": member}))
 
-    def handed_out(self, key: int, value: Tensor, member: str) -> None:
-        self._top.handed_out(key, value, member)
+    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
+        self._top.on_value_sent(key, value, member)
 
     async def leave(self) -> None:
         await self._top.leave()
@@ -99,7 +99,7 @@ class Copies:
     rounds.
     """
 
-    def __init__(self, world: World, inbox: Inbox, top: Top, codec: Callable[[], Codec]) -> None:
+    def __init__(self, world: World, inbox: Inbox, top: RootStore, codec: Callable[[], Codec]) -> None:
         self._world, self._inbox, self._top, self._codec = world, inbox, top, codec
         self.on_made: Callable[[int], None] = lambda round_: None
         self.on_joined: Callable[[str, int], None] = lambda member, begin: None
@@ -107,11 +107,11 @@ class Copies:
         self._taken: dict[int, int] = {}  # by key: the last round that children have pushed here, as the server is gone
         self._made: dict[int, Future[None]] = {}  # by key: the step of the last round that was told
         self._last = False
-        inbox.on(Kind.COPY, self._on_copy)
+        inbox.on(MessageKind.COPY, self._on_copy)
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         """As ``Inbox.on``; pushes whose step has been made already are answered here."""
-        if kind is Kind.PUSH:
+        if kind is MessageKind.PUSH:
             self._inbox.on(kind, lambda message: self._on_push(message, handler))
         else:
             self._inbox.on(kind, handler)
@@ -129,12 +129,12 @@ class Copies:
             return  # the last words of a server that is gone: nobody was answered, all push that round here
         else:
             await self._step(message)
-        await self._world.send(message.sender, Message(Kind.COPIED, key, round_))
+        await self._world.send(message.sender, Message(MessageKind.COPIED, key, round_))
 
     async def _step(self, message: Message) -> None:
         key, round_, members = message.key, message.round, tuple(message.meta["members"])
         self._copied[key], self._made[key] = round_, self._world.future()
-        value = await self._top.apply(Total(key, round_, message.parts[0], members, message.meta["notes"]))
+        value = await self._top.apply(AggregatedPush(key, round_, message.parts[0], members, message.meta["notes"]))
         self._last = self._last or value.advice.last
         self.on_made(round_)
         self._made[key].set_result(None)
@@ -151,7 +151,7 @@ class Copies:
         await self._world.wait(self._made[message.key], f"round {message.round} of key {message.key} to be copied")
         value = await self._top.pull(message.key)
         parts = self._codec().encode_value(message.key, value)
-        meta = Advice(last=self._last).to_meta()
+        meta = ReplyControl(last=self._last).to_meta()
         await self._world.send(
-            message.sender, Message(Kind.VALUE, message.key, message.round, meta, parts, message.priority)
+            message.sender, Message(MessageKind.VALUE, message.key, message.round, meta, parts, message.priority)
         )

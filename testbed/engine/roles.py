@@ -11,24 +11,24 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 from testbed.engine import dgt, script, technique
-from testbed.engine.checkpoint import Keeper
+from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.departure import Departure
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import Guarded, guarded
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvstore import CodecMaker, KVStore, Said, Way
+from testbed.engine.kvworker import CodecChoice, CodecMaker, KVWorker, PushRoute
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.loading.trainer import begin_loading
 from testbed.engine.membership import Membership
-from testbed.engine.overlay.wiring import Above, Overlay
+from testbed.engine.overlay.wiring import Overlay, ParentOverlay
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import Chain, Copies
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.script import ScriptWorker
 from testbed.engine.server import Server
-from testbed.engine.upstream import ParentServers, Top, Upstream
+from testbed.engine.upstream import ParentServers, RootStore, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import values_sha256
@@ -65,7 +65,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         membership = Membership(world, inbox, plan)
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         begin_loading(learner, world, inbox)
-        membership.on_heir, departure = store.go_to, Departure(world, inbox, plan, node)
+        membership.on_heir, departure = store.fail_over_to, Departure(world, inbox, plan, node)
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
         store.epoch = membership.epoch
@@ -74,7 +74,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         worker = Worker(plan, node, store, learner, work, reports)
         if shape is not None:
             worker = PipelinedWorker(plan, node, store, learner, work, shape)
-        worker.keeper, worker.departure = Keeper(world, membership, plan, files), departure
+        worker.keeper, worker.departure = Checkpointer(world, membership, plan, files), departure
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
         world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
@@ -123,8 +123,8 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if isinstance(upstream, Chain):
             server.tell_joined = upstream.joined
         if isinstance(upstream, ParentServers):
-            membership.on_heir = upstream.go_to
-        keeper = Keeper(world, membership, plan, files)
+            membership.on_heir = upstream.fail_over_to
+        keeper = Checkpointer(world, membership, plan, files)
         if keeper.resumed:
             server.load_state(keeper.state)
             server.begin_at(keeper.first_round)
@@ -157,11 +157,11 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
         world.record("start", role=node.role, data_center=node.data_center)
         inbox = Inbox(world)
         membership = Membership(world, inbox, plan)
-        top, make_codec = Top(world, technique.top_key(plan)), _codec_maker(plan, followed.name)
+        top, make_codec = RootStore(world, technique.top_key(plan)), _codec_maker(plan, followed.name)
         copies = Copies(world, inbox, top, make_codec)
         policy = technique.sync_policy(plan, followed)
         server = Server(world, copies, policy, make_codec, top, technique.shares(plan, followed))
-        copies.on_made, copies.on_joined = lambda round_: server.begin_at(round_ + 1), server.go_on
+        copies.on_made, copies.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
         membership.on_left = server.lost
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
@@ -179,15 +179,15 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: O
         own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
         late = plan.recovery.on_failure == "continue"
         return ParentServers(world, store, technique.party_weight(plan, node), own_rounds, late)
-    top = Top(world, technique.top_key(plan))
+    top = RootStore(world, technique.top_key(plan))
     replicas = plan.with_role("replica")
     return Chain(world, inbox, top, replicas[0].name) if replicas else top
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVStore:
+def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVWorker:
     make_codec = _codec_maker(plan, node.parents[0])
     above = overlay.above(make_codec)
-    store = KVStore(
+    store = KVWorker(
         world,
         above.mail if above else inbox,
         node.parents,
@@ -200,11 +200,11 @@ def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Over
     return store
 
 
-def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: Above | None) -> Way | None:
+def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: ParentOverlay | None) -> PushRoute | None:
     if above is not None:
-        return Way(above.send, above.declared)
+        return PushRoute(above.send, above.declared)
     send = dgt.sending(plan, node, world, inbox)
-    return None if send is None else Way(send)
+    return None if send is None else PushRoute(send)
 
 
 def _codec_maker(plan: Plan, server: str) -> CodecMaker:
@@ -214,7 +214,7 @@ def _codec_maker(plan: Plan, server: str) -> CodecMaker:
     choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     members = len(technique.contributors(plan, node))
 
-    def make(said: Said | None = None) -> Codec:
+    def make(said: CodecChoice | None = None) -> Codec:
         kind, options = said if said and tier == 2 else (choice.kind, choice.options)
         return make_codec(kind, options, tier, members, plan.seed)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from testbed.engine.checkpoint import commit
 from testbed.engine.checkpoint_files import CheckpointFiles
-from testbed.engine.epochs import Epochs
 from testbed.engine.membership import CHECKPOINT, END, SAVED
-from testbed.messages import Kind, Message
+from testbed.engine.membership_ledger import MembershipLedger
+from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import HAS_LEFT
@@ -28,7 +28,7 @@ class Scheduler:
         self._others = tuple(node.name for node in plan.nodes if node.role != "scheduler" and node.name not in late)
         self._workers = {node.name for node in plan.with_role("worker")}
         self._unfinished = self._workers.difference(late)
-        self._epochs = Epochs(plan)
+        self._epochs = MembershipLedger(plan)
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}
 
@@ -38,25 +38,25 @@ class Scheduler:
         while self._unfinished:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
             await self._take(world, message)
-        await _tell(world, self._epochs.present(), Kind.RELEASE, END)
+        await _tell(world, self._epochs.present(), MessageKind.RELEASE, END)
         await self._epochs.end(world)
         world.record("final", role="scheduler")
 
     async def _take(self, world: World, message: Message) -> None:
-        if message.kind is Kind.DONE:
+        if message.kind is MessageKind.DONE:
             self._unfinished.discard(message.sender)
             self._finished = self._finished or message.sender in self._training
             await self._skip_checkpoints(world)
-        elif message.kind is Kind.LOST:
+        elif message.kind is MessageKind.LOST:
             await self._lost(world, message.sender, message.meta["why"])
-        elif message.kind is Kind.LEAVE:
+        elif message.kind is MessageKind.LEAVE:
             self._unfinished.difference_update(await self._epochs.left(world, message.sender, HAS_LEFT, well=True))
-        elif message.kind is Kind.REGISTER:
+        elif message.kind is MessageKind.REGISTER:
             await self._lost(world, message.sender, "it has started anew")
             joined = await self._epochs.back(world, message.sender)
             self._unfinished.update(name for name in joined if name in self._workers)
         else:
-            assert message.kind is Kind.BARRIER, f"the scheduler cannot handle {message.kind}"
+            assert message.kind is MessageKind.BARRIER, f"the scheduler cannot handle {message.kind}"
             await self._on_barrier(world, message)
 
     async def _lost(self, world: World, node: str, why: str) -> None:
@@ -67,11 +67,13 @@ class Scheduler:
         while missing:
             names = ", ".join(list(missing)[:5]) + (", …" if len(missing) > 5 else "")
             message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
-            assert message.kind is Kind.REGISTER, f"{message.kind} from {message.sender} before everybody is there"
+            assert message.kind is MessageKind.REGISTER, (
+                f"{message.kind} from {message.sender} before everybody is there"
+            )
             missing.pop(message.sender)
         gone = {"gone": list(self._epochs.gone)} if self._epochs.gone else {}
         for node in self._others:
-            await world.send(node, Message(Kind.READY, meta={"name": "ready", **gone}))
+            await world.send(node, Message(MessageKind.READY, meta={"name": "ready", **gone}))
 
     async def _on_barrier(self, world: World, message: Message) -> None:
         name = message.meta["name"]
@@ -84,7 +86,7 @@ class Scheduler:
                 round_, digests = int(name.removeprefix(SAVED)), {node: self._digests[node] for node in arrived}
                 await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
             others = self._servers if name.startswith(CHECKPOINT) else ()
-            await _tell(world, (*self._arrived.pop(name), *others), Kind.RELEASE, name)
+            await _tell(world, (*self._arrived.pop(name), *others), MessageKind.RELEASE, name)
         else:
             await self._skip_checkpoints(world)
 
@@ -92,9 +94,9 @@ class Scheduler:
         """Where one has finished (its target was reached) there is nothing to keep: the others need not wait for it."""
         for name in [name for name in self._arrived if name.startswith(CHECKPOINT) and self._finished]:
             for node in self._arrived.pop(name):
-                await world.send(node, Message(Kind.RELEASE, meta={"name": name, "skipped": True}))
+                await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "skipped": True}))
 
 
-async def _tell(world: World, nodes: Collection[str], kind: Kind, name: str) -> None:
+async def _tell(world: World, nodes: Collection[str], kind: MessageKind, name: str) -> None:
     for node in nodes:
         await world.send(node, Message(kind, meta={"name": name}))

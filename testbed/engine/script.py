@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from testbed.engine.kvstore import Advice, KVStore, merged
+from testbed.engine.kvworker import KVWorker, ReplyControl, merged
 from testbed.engine.membership import Membership
 from testbed.errors import RunFailed
 from testbed.kvstore import enter
@@ -44,7 +44,7 @@ class _Abandoned(BaseException):
 class ScriptThread:
     """Runs a file as ``__main__``; it and whoever calls ``resume`` take turns."""
 
-    def __init__(self, path: Path, job: api.Job, seed: int) -> None:
+    def __init__(self, path: Path, job: api.ScriptJob, seed: int) -> None:
         self.job, self._path = job, path
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
@@ -127,7 +127,9 @@ def _seeded(seed: int) -> tuple[Any, ...]:
 class ScriptWorker:
     """Carries out what a script asks for. ``master``: whether its first values are everybody's."""
 
-    def __init__(self, world: World, membership: Membership, store: KVStore, job: api.Job, iterations: int) -> None:
+    def __init__(
+        self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob, iterations: int
+    ) -> None:
         self._world, self._membership, self._store, self._job = world, membership, store, job
         self._iterations = iterations
         self._began_s, self._untimed_s = world.now(), 0.0
@@ -151,7 +153,7 @@ class ScriptWorker:
         finally:
             thread.abandon()
 
-    async def begin(self, request: api.Begin) -> list[Tensor]:
+    async def begin(self, request: api.BeginRequest) -> list[Tensor]:
         await self._store.declare([value.numel() for value in request.values], request.compression)
         if self._job.rank == 0:
             notes = {"optimizer": list(request.optimizer)} if request.optimizer else None
@@ -165,7 +167,7 @@ class ScriptWorker:
         self._round_began_s = self._world.now()
         return [value.clone() for value in self.values]
 
-    async def push(self, request: api.Push) -> int:
+    async def push(self, request: api.PushRequest) -> int:
         round_ = self._rounds.get(request.key, 0)
         self._rounds[request.key] = round_ + 1
         if round_ >= self._charged:
@@ -173,14 +175,14 @@ class ScriptWorker:
         await self._store.push(request.key, round_, request.tensor, None, request.priority)
         return round_
 
-    async def await_(self, request: api.Await) -> Tensor:
+    async def await_(self, request: api.AwaitRequest) -> Tensor:
         if request.round >= 0:
             self.values[request.key] = (await self._store.value(request.key, request.round)).tensor
             self._note_round(request.key, request.round)
         self._restart()
         return self.values[request.key].clone()
 
-    async def exchange(self, request: api.Exchange) -> tuple[list[Tensor], int]:
+    async def exchange(self, request: api.ExchangeRequest) -> tuple[list[Tensor], int]:
         round_, keys = self.rounds, range(len(request.tensors))
         await self._step(round_)
         for key in keys:
@@ -191,24 +193,24 @@ class ScriptWorker:
         self._end_round(round_, request.steps, advice)
         return [value.clone() for value in self.values], advice.steps.get(self._world.node, request.steps)
 
-    async def holds(self, request: api.Holds) -> None:
+    async def holds(self, request: api.ParametersRequest) -> None:
         self._held = request.get
 
-    async def step(self, request: api.Step) -> None:
+    async def step(self, request: api.StepRequest) -> None:
         await self._step(self.rounds)
 
-    async def barrier(self, request: api.Barrier) -> None:
+    async def barrier(self, request: api.BarrierRequest) -> None:
         self._barriers += 1
         await self._membership.barrier(f"script {self._barriers}", self._job.workers)
         self._restart()
 
-    async def untimed(self, request: api.Untimed) -> None:
+    async def untimed(self, request: api.UntimedRequest) -> None:
         if request.on:
             self._untimed_s = self._world.now()
         else:
             self._began_s += self._world.now() - self._untimed_s
 
-    async def score(self, request: api.Score) -> None:
+    async def score(self, request: api.ScoreRequest) -> None:
         if self._job.rank == 0 and request.accuracy is not None:
             self._world.record(
                 "evaluate", round=max(0, self.rounds - 1), accuracy=request.accuracy, loss=request.loss,
@@ -226,9 +228,9 @@ class ScriptWorker:
     def _note_round(self, key: int, round_: int) -> None:
         """Single pushes and pulls: a round is over when its last key is here."""
         if key == len(self.values) - 1 and round_ == self.rounds:
-            self._end_round(round_, 1, Advice())
+            self._end_round(round_, 1, ReplyControl())
 
-    def _end_round(self, round_: int, steps: int, advice: Advice) -> None:
+    def _end_round(self, round_: int, steps: int, advice: ReplyControl) -> None:
         self._world.record(
             "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=0, steps=steps,
             waited_s=round(advice.waited_s, 6),
@@ -239,19 +241,19 @@ class ScriptWorker:
 
 
 _HANDLERS: dict[type, Callable[[ScriptWorker, Any], Any]] = {
-    api.Begin: ScriptWorker.begin,
-    api.Push: ScriptWorker.push,
-    api.Await: ScriptWorker.await_,
-    api.Exchange: ScriptWorker.exchange,
-    api.Holds: ScriptWorker.holds,
-    api.Step: ScriptWorker.step,
-    api.Barrier: ScriptWorker.barrier,
-    api.Untimed: ScriptWorker.untimed,
-    api.Score: ScriptWorker.score,
+    api.BeginRequest: ScriptWorker.begin,
+    api.PushRequest: ScriptWorker.push,
+    api.AwaitRequest: ScriptWorker.await_,
+    api.ExchangeRequest: ScriptWorker.exchange,
+    api.ParametersRequest: ScriptWorker.holds,
+    api.StepRequest: ScriptWorker.step,
+    api.BarrierRequest: ScriptWorker.barrier,
+    api.UntimedRequest: ScriptWorker.untimed,
+    api.ScoreRequest: ScriptWorker.score,
 }
 
 
-def start(path: Path, job: api.Job, seed: int) -> ScriptThread:
+def start(path: Path, job: api.ScriptJob, seed: int) -> ScriptThread:
     """A thread that waits for its first ``resume``. Modules beside the script can be imported by it."""
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))

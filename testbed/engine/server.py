@@ -12,14 +12,14 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
-from testbed.engine.contributions import Contribution, Contributions
+from testbed.engine.contributions import Contributions, PendingPush
 from testbed.engine.inbox import Mail
-from testbed.engine.kvstore import PULL_ROUND, Advice, CodecMaker, Send, Value
-from testbed.engine.presence import Presence
-from testbed.engine.upstream import Total, Upstream
+from testbed.engine.kvworker import PULL_ROUND, CodecMaker, ReplyControl, Send, Value
+from testbed.engine.membership_view import MembershipView
+from testbed.engine.upstream import AggregatedPush, Upstream
 from testbed.errors import RunFailed
-from testbed.messages import Kind, Message
-from testbed.policy.events import Answer, Bounded, Combine, Effect, Push, Report, SyncPolicy
+from testbed.messages import Message, MessageKind
+from testbed.policy.events import Aggregate, BoundedStaleness, Effect, Push, Reply, SyncPolicy, WorkerReport
 from testbed.world import Future, Work, World
 
 TellJoined = Callable[[str, int], Coroutine[Any, Any, None]]  # a member, and its first round
@@ -44,7 +44,7 @@ class Server:
         """``shares``: what each member counts for. ``send`` takes the place of the world's own for values, where an
         overlay passes them on.
         """
-        self._presence = Presence(shares, policy)
+        self._presence = MembershipView(shares, policy)
         self._world, self._policy, self._upstream = world, policy, upstream
         self._send = send or world.send
         self._make_codec = codec
@@ -55,7 +55,7 @@ class Server:
         self._contributions = Contributions()
         self._ending = False
         self._left: set[str] = set()
-        self._bounded = policy if isinstance(policy, Bounded) else None
+        self._bounded = policy if isinstance(policy, BoundedStaleness) else None
         self._at_work: list[Future[None]] = []  # under a bounded policy: effects that are being carried out
         self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
@@ -63,11 +63,11 @@ class Server:
         self.tell_joined: TellJoined | None = None  # is to be done before a member that has joined has its values
         self._being_told: dict[str, Future[None]] = {}
         self._left_in: dict[str, int] = {}  # epochs
-        inbox.on(Kind.DECLARE, self._on_declare)
-        inbox.on(Kind.INIT, self._on_init)
-        inbox.on(Kind.PUSH, self._on_push)
-        inbox.on(Kind.PULL, self._on_pull)
-        inbox.on(Kind.LEAVE, self._on_leave)
+        inbox.on(MessageKind.DECLARE, self._on_declare)
+        inbox.on(MessageKind.INIT, self._on_init)
+        inbox.on(MessageKind.PUSH, self._on_push)
+        inbox.on(MessageKind.PULL, self._on_pull)
+        inbox.on(MessageKind.LEAVE, self._on_leave)
 
     def begin_at(self, round_: int) -> None:
         """All rounds before ``round_`` are over: the run is resumed."""
@@ -77,7 +77,7 @@ class Server:
         """These are gone since ``epoch``. Whoever waited for them alone is answered."""
         for member in nodes:
             self._left_in[member] = epoch
-            effects = self._presence.lose(member)
+            effects = self._presence.on_member_lost(member)
             if effects:
                 self._world.spawn(self._carry_out(effects), f"go on without {member}")
 
@@ -85,9 +85,9 @@ class Server:
         """They were not there when this server came. Who has declared its keys meanwhile is."""
         self.lost(node for node in nodes if node not in self._codecs)
 
-    def go_on(self, member: str, begin: int) -> None:
+    def resume_member(self, member: str, begin: int) -> None:
         """It has joined another server, whose place this one is to take, and has rounds from ``begin`` on."""
-        self._presence.go_on(member, begin)
+        self._presence.resume_member(member, begin)
 
     def values(self) -> list[Tensor]:
         """Current values in the order of keys."""
@@ -118,7 +118,7 @@ class Server:
         said = message.meta.get("codec")
         self._codecs[message.sender] = self._make_codec(said)
         if "since" in message.meta:
-            self._presence.go_on(message.sender, message.meta["since"])
+            self._presence.resume_member(message.sender, message.meta["since"])
         elif self._presence.declare(message.sender) and self.tell_joined is not None:
             telling = self.tell_joined(message.sender, self._presence.begins(message.sender))
             self._being_told[message.sender] = self._world.spawn(telling, f"tell that {message.sender} has joined")
@@ -155,10 +155,10 @@ class Server:
             if member in self._being_told:
                 await self._world.wait(self._being_told.pop(member), f"others to know that {member} has joined")
             self._codecs[member].begin(key, value)
-            self._upstream.handed_out(key, value, member)
+            self._upstream.on_value_sent(key, value, member)
             begin = max(self._presence.begins(member), first.begin)
-            advice = Advice(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
-            await self._send(member, Message(Kind.VALUE, key, PULL_ROUND, advice, (value,)))
+            advice = ReplyControl(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
+            await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, advice, (value,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
@@ -169,9 +169,9 @@ class Server:
         # without parts, it is in the sum that came in another member's name
         tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
         self._priorities[key] = message.priority
-        self._contributions.add(member, key, message.round, Contribution(tensor, message.meta, now_s, message.copies))
+        self._contributions.add(member, key, message.round, PendingPush(tensor, message.meta, now_s, message.copies))
         said = message.meta.get("reports")
-        reports = {worker: Report(*report) for worker, report in said.items()} if said else {}
+        reports = {worker: WorkerReport(*report) for worker, report in said.items()} if said else {}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
@@ -182,7 +182,7 @@ class Server:
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Reply):
                 await self._answer(effect)
                 continue
             total = await self._total(effect)
@@ -192,7 +192,7 @@ class Server:
             if joined:
                 await self._first_values(effect.key, joined)
 
-    def _combined(self, effect: Combine, value: Value) -> list[str]:
+    def _combined(self, effect: Aggregate, value: Value) -> list[str]:
         """The new value is here. Returns who has joined, and is to have it."""
         self._values[effect.key] = value
         if value.advice.last and not self._ending:
@@ -200,7 +200,7 @@ class Server:
         self._contributions.combined(effect.members, effect.key, effect.round, self._world.now())
         return self._presence.combined(effect.key, effect.round)
 
-    async def _total(self, effect: Combine) -> Total:
+    async def _total(self, effect: Aggregate) -> AggregatedPush:
         """What the members have pushed, added up; nothing of it is kept while the sum is on its way."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
@@ -209,9 +209,9 @@ class Server:
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = self._made_whole(tensor, effect)
         notes = merged_notes([each.notes for each in taken])
-        return Total(effect.key, effect.round, tensor, effect.members, notes, self._priorities[effect.key])
+        return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, self._priorities[effect.key])
 
-    def _made_whole(self, tensor: Tensor, effect: Combine) -> Tensor:
+    def _made_whole(self, tensor: Tensor, effect: Aggregate) -> Tensor:
         """Without some members, the others' contributions stand for theirs too: a mean over those who are there."""
         factor = self._presence.factor(effect.members)
         if factor == 1.0:
@@ -221,7 +221,7 @@ class Server:
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         return tensor * factor
 
-    async def _answer(self, effect: Answer) -> None:
+    async def _answer(self, effect: Reply) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
         steps = value.advice.steps or effect.steps
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
@@ -231,10 +231,12 @@ class Server:
             if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             waited_s = value.advice.waited_s + held_s
-            advice = Advice(self._ending, waited_s, steps)
+            advice = ReplyControl(self._ending, waited_s, steps)
             parts = self._codecs[member].encode_value(key, value.tensor)
-            self._upstream.handed_out(key, value.tensor, member)
-            await self._send(member, Message(Kind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key]))
+            self._upstream.on_value_sent(key, value.tensor, member)
+            await self._send(
+                member, Message(MessageKind.VALUE, key, round_, advice.to_meta(), parts, self._priorities[key])
+            )
 
     # ---- the end ------------------------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from testbed.engine.kvstore import Slicer
+from testbed.engine.kvworker import Slicer
 from testbed.engine.learner import samples_of
-from testbed.engine.local_work import LocalSteps, LocalWork, OneGradient, OwnUpdate
-from testbed.engine.upstream import Assigned, TopKey
+from testbed.engine.local_work import LocalOptimizerWork, LocalSteps, LocalWork, OneGradient
+from testbed.engine.upstream import OverwriteUpdate, ParameterState
 from testbed.errors import ScenarioError
-from testbed.kvstore import Job
+from testbed.kvstore import ScriptJob
 from testbed.kvstore.store import pull_of
 from testbed.plan.index import index_of
 from testbed.plan.model import Choice, NodePlan, Plan
@@ -141,7 +141,7 @@ def local_work(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     if contribution is Contribution.GRADIENT:
         if optimizer.options.get("at") != "worker":
             return OneGradient(learner)
-        return OwnUpdate(learner, _own_optimizer(optimizer, learner), len(training_workers(plan)))
+        return LocalOptimizerWork(learner, _own_optimizer(optimizer, learner), len(training_workers(plan)))
     return LocalSteps(learner, _own_optimizer(optimizer, learner), contribution, worker_weight(plan, node))
 
 
@@ -155,7 +155,7 @@ def rounds_across(plan: Plan) -> int:
     return getattr(worker_options(plan), "k2", 1)
 
 
-def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
+def top_key(plan: Plan) -> Callable[[Tensor], ParameterState]:
     """What a combined contribution does to a key at the top tier."""
     outer = getattr(worker_options(plan), "outer", None)
     if outer is not None:
@@ -163,17 +163,17 @@ def top_key(plan: Plan) -> Callable[[Tensor], TopKey]:
         return lambda value: KeyOptimizer(kind, options, value)
     optimizer = plan.technique.optimizer
     if plan.training.model.kind == "script":
-        return Assigned  # unless the script sets an optimizer
+        return OverwriteUpdate  # unless the script sets an optimizer
     if contribution_of(plan) is Contribution.MODEL or optimizer.options.get("at") == "worker":
-        return Assigned
+        return OverwriteUpdate
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
 
 
-def script_job(plan: Plan, node: NodePlan) -> Job:
+def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
     """What a user's script is told."""
     technique, workers = plan.technique, training_workers(plan)
     codecs = (technique.codec_tier1, technique.codec_tier2)
-    return Job(
+    return ScriptJob(
         rank=[worker.name for worker in workers].index(node.name),
         workers=len(workers),
         iterations=plan.training.iterations,

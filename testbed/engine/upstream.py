@@ -9,13 +9,13 @@ import msgspec
 from torch import Tensor
 
 from testbed.engine.checkpoint import below, under
-from testbed.engine.kvstore import Advice, KVStore, Said, Value
+from testbed.engine.kvworker import CodecChoice, KVWorker, ReplyControl, Value
 from testbed.training.learner import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Future, Work, World
 
 
-class Total(msgspec.Struct):
+class AggregatedPush(msgspec.Struct):
     """The combined contribution of ``members`` to (key, round); ``notes`` are those of their pushes, merged,
     ``priority`` theirs."""
 
@@ -30,7 +30,7 @@ class Total(msgspec.Struct):
 class Upstream(Protocol):
     """Where combined contributions go and values come from."""
 
-    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
         """The keys; ``codec``: what a script has chosen for them."""
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -39,13 +39,13 @@ class Upstream(Protocol):
     async def pull(self, key: int) -> Tensor: ...
 
     @property
-    def first(self) -> Advice:
+    def first(self) -> ReplyControl:
         """What came with the values that were pulled."""
 
-    async def apply(self, total: Total) -> Value:
+    async def apply(self, total: AggregatedPush) -> Value:
         """The key's value after this contribution."""
 
-    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
         """``member`` is being sent ``value``: what it computes next, it computes there."""
 
     async def leave(self) -> None:
@@ -67,7 +67,7 @@ class ParentServers:
     """
 
     def __init__(
-        self, world: World, store: KVStore, weight: float = 1.0, own_rounds: bool = False, late: bool = False
+        self, world: World, store: KVWorker, weight: float = 1.0, own_rounds: bool = False, late: bool = False
     ) -> None:
         self._world, self._store, self._weight, self._own_rounds = world, store, weight, own_rounds
         self._here: Future[None] | None = world.future() if late else None
@@ -80,11 +80,11 @@ class ParentServers:
         if self._here is not None:
             self._here.set_result(None)
 
-    def go_to(self, server: str, heir: str) -> None:
+    def fail_over_to(self, server: str, heir: str) -> None:
         """``heir`` takes the place of ``server``, if that is one of ours."""
-        self._store.go_to(server, heir)
+        self._store.fail_over_to(server, heir)
 
-    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
         if self._here is not None:
             await self._world.wait(self._here, "the scheduler's word that it is part of the run")
         await self._store.declare([sizes[key] for key in sorted(sizes)], codec)
@@ -100,23 +100,23 @@ class ParentServers:
         return value
 
     @property
-    def first(self) -> Advice:
+    def first(self) -> ReplyControl:
         return self._store.first
 
-    async def apply(self, total: Total) -> Value:
+    async def apply(self, total: AggregatedPush) -> Value:
         round_ = self._round_of(total)
         tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
         await self._store.push(total.key, round_, tensor, total.notes, total.priority)
         return await self._store.value(total.key, round_)
 
-    def _round_of(self, total: Total) -> int:
+    def _round_of(self, total: AggregatedPush) -> int:
         if not self._own_rounds:
             return total.round
         round_ = self._next_round.get(total.key, self.first.begin)
         self._next_round[total.key] = round_ + 1
         return round_
 
-    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
         pass
 
     async def leave(self) -> None:
@@ -130,7 +130,7 @@ class ParentServers:
         self._store.load_state(below("codec", state))
 
 
-class TopKey(Protocol):
+class ParameterState(Protocol):
     """One key at the top tier: its value, and what a combined contribution does to it."""
 
     value: Tensor
@@ -141,7 +141,7 @@ class TopKey(Protocol):
     def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Assigned:
+class OverwriteUpdate:
     """The combined contribution is the new value: means of models (HFA), or sums for the workers' own optimizers."""
 
     def __init__(self, value: Tensor) -> None:
@@ -160,22 +160,22 @@ class Assigned:
         self.value = state["value"].clone()
 
 
-class Top:
+class RootStore:
     """The top tier: values live here, and the optimizer with them; nowhere else is there any optimizer state.
 
     A contribution of one member alone (asynchronous algorithms) is applied as that member's: ``update`` events tell
     how stale it was, in versions of the key applied since the member was last sent it.
     """
 
-    def __init__(self, world: World, make_key: Callable[[Tensor], TopKey]) -> None:
+    def __init__(self, world: World, make_key: Callable[[Tensor], ParameterState]) -> None:
         self._world, self._make_key = world, make_key
-        self._keys: dict[int, TopKey] = {}
+        self._keys: dict[int, ParameterState] = {}
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._seen: dict[tuple[int, str], int] = {}
-        self.first = Advice()
+        self.first = ReplyControl()
 
-    async def declare(self, sizes: dict[int, int], codec: Said | None) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
         pass  # a key begins with its first value
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -192,7 +192,7 @@ class Top:
         await self._world.wait(self._first_value(key), f"the first value of key {key} from the master worker")
         return self._keys[key].value.clone()
 
-    async def apply(self, total: Total) -> Value:
+    async def apply(self, total: AggregatedPush) -> Value:
         key, state = total.key, self._keys[total.key]
         member = total.members[0] if len(total.members) == 1 else None
         # Adam reads and writes gradient, value and two moments
@@ -204,9 +204,9 @@ class Top:
             "update", key=key, round=total.round, version=self._versions[key],
             contributors=list(total.members), staleness=stale,
         )  # fmt: skip
-        return Value(state.value.clone(), Advice(last=bool(total.notes.get("last"))))
+        return Value(state.value.clone(), ReplyControl(last=bool(total.notes.get("last"))))
 
-    def handed_out(self, key: int, value: Tensor, member: str) -> None:
+    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
         self._seen[key, member] = self._versions[key]
         self._keys[key].pulled(member, value)
 
@@ -239,4 +239,12 @@ class Top:
         return self._initialised.setdefault(key, self._world.future())
 
 
-__all__ = ["Assigned", "KeyOptimizer", "ParentServers", "Top", "TopKey", "Total", "Upstream"]
+__all__ = [
+    "AggregatedPush",
+    "KeyOptimizer",
+    "OverwriteUpdate",
+    "ParameterState",
+    "ParentServers",
+    "RootStore",
+    "Upstream",
+]

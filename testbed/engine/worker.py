@@ -6,14 +6,14 @@ import json
 from functools import partial
 from typing import Any
 
-from testbed.engine.checkpoint import Keeper, as_text, below, under
+from testbed.engine.checkpoint import Checkpointer, as_text, below, under
 from testbed.engine.departure import Departure
 from testbed.engine.dgt import tells_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
-from testbed.engine.kvstore import KVStore, Value, merged
+from testbed.engine.kvworker import KVWorker, Value, merged
 from testbed.engine.loading.trainer import finish_loading
-from testbed.engine.local_work import LocalWork, Outcome
+from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
@@ -25,7 +25,7 @@ class Worker:
     """One worker of one data centre. ``reports``: whether it tells its servers how long it takes."""
 
     def __init__(
-        self, plan: Plan, node: NodePlan, store: KVStore, learner: SegmentedLearner, work: LocalWork, reports: bool
+        self, plan: Plan, node: NodePlan, store: KVWorker, learner: SegmentedLearner, work: LocalWork, reports: bool
     ) -> None:
         self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
         self._reports = reports
@@ -36,7 +36,7 @@ class Worker:
         self._tells_loss = tells_loss(plan)
         self._guard = learner if isinstance(learner, Guarded) else None
         self._notes: dict[str, object] = {}
-        self.keeper: Keeper | None = None
+        self.keeper: Checkpointer | None = None
         self.departure: Departure | None = None
         self._leaves = False
 
@@ -72,7 +72,7 @@ class Worker:
                 await self._store.init(key, value)
         self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
 
-    async def _resume(self, world: World, keeper: Keeper, first_steps: int) -> int:
+    async def _resume(self, world: World, keeper: Checkpointer, first_steps: int) -> int:
         """Go on where the checkpoint was made; returns the local steps of the next round."""
         await self._store.declare(self._learner.sizes)
         if not self._node.trains:
@@ -139,7 +139,7 @@ class Worker:
             evaluation.after_round(round_)
         return values
 
-    async def _synchronise(self, round_: int, outcome: Outcome) -> list[Value]:
+    async def _synchronise(self, round_: int, outcome: LocalResult) -> list[Value]:
         """Push every key, then take every new value. What the worker has to say goes with the first key."""
         if self._tells_loss:
             self._notes["loss"] = outcome.loss
@@ -149,7 +149,7 @@ class Worker:
         self._work.take([value.tensor for value in values])
         return values
 
-    def _report(self, outcome: Outcome, work_s: float, transfer_s: float) -> None:
+    def _report(self, outcome: LocalResult, work_s: float, transfer_s: float) -> None:
         """For the next push: what a step and a transfer take here (ESync)."""
         if self._reports:
             report = (round(work_s / outcome.steps, 6), round(max(0.0, transfer_s), 6))

@@ -10,8 +10,8 @@ Started by plain ``python my_train.py`` it is one worker of one. Everything here
 """
 
 from testbed.kvstore.optimizer import GeoOptimizer
-from testbed.kvstore.requests import Job
+from testbed.kvstore.requests import ScriptJob
 from testbed.kvstore.session import enter
 from testbed.kvstore.store import Handle, KVStore, connect
 
-__all__ = ["GeoOptimizer", "Handle", "Job", "KVStore", "connect", "enter"]
+__all__ = ["GeoOptimizer", "Handle", "KVStore", "ScriptJob", "connect", "enter"]

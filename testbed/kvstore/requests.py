@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginRequest:
     """All keys are known: agree on first values. Answer: the master's, by key."""
 
     values: list[Tensor]
@@ -19,7 +19,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class PushRequest:
     """A contribution to the key's next round. Answer: that round's number."""
 
     key: int
@@ -28,7 +28,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class AwaitRequest:
     """The value after (key, round). Round -1: the value as it is now."""
 
     key: int
@@ -36,7 +36,7 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeRequest:
     """Push all keys, and wait for all new values. Answer: them, and the local steps of the next round."""
 
     tensors: list[Tensor]
@@ -44,24 +44,24 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepRequest:
     """A local training step has ended here: it takes the time that its device takes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class BarrierRequest:
     """Wait for all workers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Untimed:
+class UntimedRequest:
     """What the script does until ``on`` is False again is no part of a training step."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ScoreRequest:
     """What the script has measured on its test set, or of its loss."""
 
     accuracy: float | None
@@ -69,14 +69,14 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class ParametersRequest:
     """Where the script's parameters can be read: what its worker ends with."""
 
     get: Callable[[], list[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ScriptJob:
     """What the scenario says to a script.
 
     contribution  what ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
@@ -98,10 +98,10 @@ class Job:
     own_codec: str = ""
 
 
-class Session(Protocol):
+class ScriptSession(Protocol):
     """The other end: the node that runs the script."""
 
-    job: Job
+    job: ScriptJob
 
     def ask(self, request: Any) -> Any:
         """Hand a request over, and wait for the answer."""

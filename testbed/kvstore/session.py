@@ -7,32 +7,32 @@ from typing import Any
 
 from torch import Tensor
 
-from testbed.kvstore.requests import Await, Begin, Exchange, Job, Push, Session
+from testbed.kvstore.requests import AwaitRequest, BeginRequest, ExchangeRequest, PushRequest, ScriptJob, ScriptSession
 
 
 class Alone:
     """A session without a testbed: one worker, in this process."""
 
     def __init__(self) -> None:
-        self.job = Job()
+        self.job = ScriptJob()
         self._values: list[Tensor] = []
         self._optimizers: list[Any] = []
         self._rounds: dict[int, int] = {}
 
     def ask(self, request: Any) -> Any:
-        if isinstance(request, Begin):
+        if isinstance(request, BeginRequest):
             return self._begin(request)
-        if isinstance(request, Push):
+        if isinstance(request, PushRequest):
             return self._push(request.key, request.tensor)
-        if isinstance(request, Await):
+        if isinstance(request, AwaitRequest):
             return self._values[request.key].clone()
-        if isinstance(request, Exchange):
+        if isinstance(request, ExchangeRequest):
             for key, tensor in enumerate(request.tensors):
                 self._push(key, tensor)
             return [value.clone() for value in self._values], request.steps
         return None
 
-    def _begin(self, request: Begin) -> list[Tensor]:
+    def _begin(self, request: BeginRequest) -> list[Tensor]:
         self._values = [value.clone() for value in request.values]
         if request.optimizer is not None:
             from testbed.training.optimizers import KeyOptimizer
@@ -52,11 +52,11 @@ class Alone:
 _here = threading.local()
 
 
-def enter(session: Session) -> None:
+def enter(session: ScriptSession) -> None:
     """For the node that runs a script in this thread."""
     _here.session = session
 
 
-def here() -> Session:
+def here() -> ScriptSession:
     """The session of this thread."""
     return getattr(_here, "session", None) or Alone()

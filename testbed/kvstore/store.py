@@ -10,7 +10,19 @@ import torch
 from torch import Tensor
 
 from testbed.errors import ScenarioError
-from testbed.kvstore.requests import Await, Barrier, Begin, Exchange, Holds, Job, Push, Score, Session, Step, Untimed
+from testbed.kvstore.requests import (
+    AwaitRequest,
+    BarrierRequest,
+    BeginRequest,
+    ExchangeRequest,
+    ParametersRequest,
+    PushRequest,
+    ScoreRequest,
+    ScriptJob,
+    ScriptSession,
+    StepRequest,
+    UntimedRequest,
+)
 from testbed.kvstore.session import here
 
 
@@ -38,14 +50,14 @@ def connect() -> KVStore:
 class Handle:
     """A push that is on its way."""
 
-    def __init__(self, session: Session, key: int, round_: int, shape: torch.Size) -> None:
+    def __init__(self, session: ScriptSession, key: int, round_: int, shape: torch.Size) -> None:
         self._session, self._key, self._round, self._shape = session, key, round_, shape
         self._value: Tensor | None = None
 
     def wait(self) -> Tensor:
         """The key's value after this push's round. May be asked again."""
         if self._value is None:
-            self._value = self._session.ask(Await(self._key, self._round)).view(self._shape)
+            self._value = self._session.ask(AwaitRequest(self._key, self._round)).view(self._shape)
         return self._value
 
 
@@ -55,7 +67,7 @@ class KVStore:
     Without ``set_optimizer``, the value after a round is the sum of what was pushed in it.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ScriptSession) -> None:
         self._session = session
         self._keys: dict[Hashable, int] = {}
         self._first: list[Tensor] = []
@@ -76,7 +88,7 @@ class KVStore:
         return self._session.job.workers
 
     @property
-    def job(self) -> Job:
+    def job(self) -> ScriptJob:
         """What the scenario says."""
         return self._session.job
 
@@ -122,7 +134,7 @@ class KVStore:
         flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
-        round_ = self._session.ask(Push(number, flat, priority))
+        round_ = self._session.ask(PushRequest(number, flat, priority))
         self._last[number] = handle = Handle(self._session, number, round_, self._shapes[number])
         return handle
 
@@ -131,7 +143,7 @@ class KVStore:
         number = self._number(key)
         if number in self._last:
             return self._last[number].wait().clone()
-        value: Tensor = self._session.ask(Await(number, -1))
+        value: Tensor = self._session.ask(AwaitRequest(number, -1))
         return value.view(self._shapes[number])
 
     def pushpull(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Tensor:
@@ -141,35 +153,35 @@ class KVStore:
     def barrier(self) -> None:
         """Wait until all workers are here."""
         self._begin()
-        self._session.ask(Barrier())
+        self._session.ask(BarrierRequest())
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
         """Tell the run's record; worker 0 speaks for all."""
         self._begin()
-        self._session.ask(Score(accuracy, loss))
+        self._session.ask(ScoreRequest(accuracy, loss))
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
         """For evaluation: what happens inside is no part of a training step."""
-        self._session.ask(Untimed(True))
+        self._session.ask(UntimedRequest(True))
         try:
             yield
         finally:
-            self._session.ask(Untimed(False))
+            self._session.ask(UntimedRequest(False))
 
     def exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
         """For ``GeoOptimizer``: push every key, in order, and wait for all values."""
         self._begin()
-        answer: tuple[list[Tensor], int] = self._session.ask(Exchange(list(tensors), steps))
+        answer: tuple[list[Tensor], int] = self._session.ask(ExchangeRequest(list(tensors), steps))
         return answer
 
     def step(self) -> None:
         """A local step without an exchange has ended."""
-        self._session.ask(Step())
+        self._session.ask(StepRequest())
 
     def holds(self, get: Callable[[], list[Tensor]]) -> None:
         """For ``GeoOptimizer``: the parameters are what ``get`` returns, not what was last pulled."""
-        self._session.ask(Holds(get))
+        self._session.ask(ParametersRequest(get))
 
     def first_values(self) -> list[Tensor]:
         """What all begin with, flat, in the order of ``init``."""
@@ -178,7 +190,7 @@ class KVStore:
     def _begin(self) -> list[Tensor]:
         if self._begun is None:
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask(Begin(self._first, self._optimizer, self._compression))
+            self._begun = self._session.ask(BeginRequest(self._first, self._optimizer, self._compression))
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:

@@ -21,7 +21,7 @@ from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import BACK_ENDS, Scenario
 from testbed.scenario.axes import Technique
-from testbed.scenario.schema import Run
+from testbed.scenario.schema import RunSection
 
 
 def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
@@ -51,7 +51,7 @@ def _moved(scenario: Scenario, on: str) -> Scenario:
     """The same scenario on another back end, with the rules that depend on it looked at again."""
     if on not in BACK_ENDS:
         raise ScenarioError(f"--on: '{on}' is not one of {', '.join(BACK_ENDS)}")
-    moved = scenario.model_copy(update={"run": Run(on=on)})
+    moved = scenario.model_copy(update={"run": RunSection(on=on)})
     problems = moved.problems_on_its_back_end()
     if problems:
         raise ScenarioError([f"--on {on}: {problem}" for problem in problems])

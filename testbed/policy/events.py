@@ -24,7 +24,7 @@ class Contribution(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkerReport:
     """What a worker has measured by its own clock: seconds of one local step, and of moving its model to and fro."""
 
     step_s: float
@@ -38,10 +38,10 @@ class Push(msgspec.Struct, frozen=True):
     key: int
     round: int
     now_s: float = 0.0
-    reports: Mapping[str, Report] = msgspec.field(default_factory=dict)
+    reports: Mapping[str, WorkerReport] = msgspec.field(default_factory=dict)
 
 
-class Combine(msgspec.Struct, frozen=True):
+class Aggregate(msgspec.Struct, frozen=True):
     """Sum the contributions of ``members`` to (key, round), in the order given.
 
     ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose answer is the new value; otherwise
@@ -55,7 +55,7 @@ class Combine(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """Send the current value of ``key`` to ``members``, as the answer to each one's push of ``rounds[i]``.
 
     ``steps``: local steps that workers are to do before their next push, by worker; empty leaves that to them.
@@ -69,7 +69,7 @@ class Answer:
     by: str = field(default="", compare=False)
 
 
-Effect = Combine | Answer
+Effect = Aggregate | Reply
 
 
 class SyncPolicy(Protocol):
@@ -92,10 +92,10 @@ class SyncPolicy(Protocol):
     def begin_at(self, round_: int) -> None:
         """All members have finished the rounds before ``round_``: the run is resumed, or joined."""
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         """``member`` is gone, and will not push again until it joins; what it has pushed counts. What to do now."""
 
-    def join(self, member: str) -> int:
+    def on_member_joined(self, member: str) -> int:
         """``member``, which had left, is back without memory; returns the first round that it is to push."""
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
@@ -103,15 +103,15 @@ class SyncPolicy(Protocol):
 
 
 @runtime_checkable
-class Inherits(Protocol):
+class SupportsFailover(Protocol):
     """A policy that can take the place of another one in mid-run."""
 
-    def go_on(self, member: str, since: int) -> None:
+    def resume_member(self, member: str, since: int) -> None:
         """``member`` has rounds from ``since`` on."""
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class BoundedStaleness(Protocol):
     """A policy that has applied what it does not answer yet: until the slower have come closer."""
 
     def leave(self, members: Collection[str]) -> list[Effect]:

@@ -38,7 +38,7 @@ _START = struct.Struct("!4sHH")  # magic, protocol, length of the hello
 _ANSWER = struct.Struct(f"!BH{_NONCE_BYTES}s{_PROOF_BYTES}s")  # verdict, protocol, nonce, proof
 
 
-class Verdict(IntEnum):
+class HandshakeResult(IntEnum):
     """What the acceptor says of the initiator."""
 
     WELCOME = 0
@@ -49,17 +49,17 @@ class Verdict(IntEnum):
 
 
 _TEXTS = {
-    Verdict.WRONG_SECRET: "wrong secret or wrong run",
-    Verdict.WRONG_PROTOCOL: "version skew",
-    Verdict.DUPLICATE: "duplicate registration: a node of that name is connected already",
-    Verdict.STRANGER: "no such node, or not the node that was looked for",
+    HandshakeResult.WRONG_SECRET: "wrong secret or wrong run",
+    HandshakeResult.WRONG_PROTOCOL: "version skew",
+    HandshakeResult.DUPLICATE: "duplicate registration: a node of that name is connected already",
+    HandshakeResult.STRANGER: "no such node, or not the node that was looked for",
 }
 
 
-class Refused(RunFailed):
+class HandshakeRefused(RunFailed):
     """The handshake came to an end that trying again does not cure."""
 
-    def __init__(self, verdict: Verdict, detail: str = "") -> None:
+    def __init__(self, verdict: HandshakeResult, detail: str = "") -> None:
         self.verdict = verdict
         super().__init__(_TEXTS[verdict] + (f": {detail}" if detail else ""))
 
@@ -97,7 +97,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
 
 
 async def initiate(sock: Stream, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
-    """Introduce ``me`` on a connected, non-blocking socket. Raises ``Refused``, ``TimeoutError``, ``OSError``."""
+    """Introduce ``me`` on a connected socket. Raise ``HandshakeRefused``, ``TimeoutError``, ``OSError``."""
     async with asyncio.timeout(HANDSHAKE_LIMIT_S):
         return await _initiate(sock, credentials, me, target, purpose)
 
@@ -107,40 +107,44 @@ async def _initiate(sock: Stream, credentials: Credentials, me: str, target: str
     said = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
     await send_all(sock, said)
     verdict, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
-    if verdict != Verdict.WELCOME:
-        raise Refused(_verdict(verdict), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
+    if verdict != HandshakeResult.WELCOME:
+        raise HandshakeRefused(_verdict(verdict), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
     said += nonce
     if not hmac.compare_digest(proof, _mac(credentials, "acceptor", said)):
         await send_all(sock, bytes(_PROOF_BYTES))  # so that the other end can name the reason too
-        raise Refused(Verdict.WRONG_SECRET)
+        raise HandshakeRefused(HandshakeResult.WRONG_SECRET)
     await send_all(sock, _mac(credentials, "initiator", said))
     (last,) = await _read(sock, 1)
-    if last != Verdict.WELCOME:
-        raise Refused(_verdict(last))
+    if last != HandshakeResult.WELCOME:
+        raise HandshakeRefused(_verdict(last))
     return Keys(_mac(credentials, "from initiator", said), _mac(credentials, "from acceptor", said))
 
 
-async def accept(sock: Stream, credentials: Credentials, judge: Callable[[Hello], Verdict]) -> tuple[Hello, Keys]:
+async def accept(
+    sock: Stream, credentials: Credentials, judge: Callable[[Hello], HandshakeResult]
+) -> tuple[Hello, Keys]:
     """Hear out who calls. ``judge`` is asked only about those who know the secret.
 
-    Reads at most ``MAX_HELLO_BYTES`` + 40 bytes. Raises ``Refused`` (the caller has been told), ``TimeoutError``,
+    Read at most ``MAX_HELLO_BYTES`` + 40 bytes. Raise ``HandshakeRefused`` (the peer knows), ``TimeoutError``,
     ``OSError``.
     """
     async with asyncio.timeout(HANDSHAKE_LIMIT_S):
         return await _accept(sock, credentials, judge)
 
 
-async def _accept(sock: Stream, credentials: Credentials, judge: Callable[[Hello], Verdict]) -> tuple[Hello, Keys]:
+async def _accept(
+    sock: Stream, credentials: Credentials, judge: Callable[[Hello], HandshakeResult]
+) -> tuple[Hello, Keys]:
     start, hello_bytes, hello = await _read_hello(sock, credentials)
     said = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
     proof = _mac(credentials, "acceptor", said)
-    await send_all(sock, _ANSWER.pack(Verdict.WELCOME, PROTOCOL, nonce, proof))
+    await send_all(sock, _ANSWER.pack(HandshakeResult.WELCOME, PROTOCOL, nonce, proof))
     known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", said))
-    verdict = judge(hello) if known else Verdict.WRONG_SECRET
-    if verdict != Verdict.WELCOME:
+    verdict = judge(hello) if known else HandshakeResult.WRONG_SECRET
+    if verdict != HandshakeResult.WELCOME:
         with contextlib.suppress(OSError):  # it may have refused us, and be gone
             await send_all(sock, bytes([verdict]))
-        raise Refused(verdict, f"it says that it is {hello.initiator[:40]!r}")
+        raise HandshakeRefused(verdict, f"it says that it is {hello.initiator[:40]!r}")
     await send_all(sock, bytes([verdict]))
     return hello, Keys(_mac(credentials, "from acceptor", said), _mac(credentials, "from initiator", said))
 
@@ -154,10 +158,12 @@ async def _read_hello(sock: Stream, credentials: Credentials) -> tuple[bytes, by
         raise ConnectionError(f"a hello of {length} bytes")
     data = await _read(sock, length)
     if protocol != PROTOCOL:
-        raise await _refusal(sock, Verdict.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}")
+        raise await _refusal(
+            sock, HandshakeResult.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}"
+        )
     hello = decode_hello(data)
     if hello.run_id != credentials.run_id:
-        raise await _refusal(sock, Verdict.WRONG_SECRET, f"it says that it is {hello.initiator[:40]!r}")
+        raise await _refusal(sock, HandshakeResult.WRONG_SECRET, f"it says that it is {hello.initiator[:40]!r}")
     return start, data, hello
 
 
@@ -169,10 +175,10 @@ def decode_hello(data: bytes) -> Hello:
         raise ConnectionError(f"not a hello: {error}") from error
 
 
-async def _refusal(sock: Stream, verdict: Verdict, detail: str) -> Refused:
+async def _refusal(sock: Stream, verdict: HandshakeResult, detail: str) -> HandshakeRefused:
     answer = _ANSWER.pack(verdict, PROTOCOL, bytes(_NONCE_BYTES), bytes(_PROOF_BYTES))
     await send_all(sock, answer)
-    return Refused(verdict, detail)
+    return HandshakeRefused(verdict, detail)
 
 
 async def _read(sock: Stream, size: int) -> bytes:
@@ -189,8 +195,8 @@ def _mac(credentials: Credentials, purpose: str, said: bytes) -> bytes:
     return hmac.digest(credentials.secret, purpose.encode() + b"\0" + said, "sha256")
 
 
-def _verdict(code: int) -> Verdict:
+def _verdict(code: int) -> HandshakeResult:
     try:
-        return Verdict(code)
+        return HandshakeResult(code)
     except ValueError as error:
         raise ConnectionError(f"verdict {code}") from error

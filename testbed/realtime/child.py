@@ -31,7 +31,7 @@ HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})  # blocked at a fork: e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
+class ChildSpec:
     """What a child gets by the memory that it inherits.
 
     make_setup   called after ``enter``, so that what it opens lies in the node's own network namespace
@@ -52,7 +52,7 @@ class Birth:
     close: tuple[int, ...]
 
 
-def live(birth: Birth) -> NoReturn:
+def live(birth: ChildSpec) -> NoReturn:
     """Be that node. Called in the child right after the fork; never returns."""
     code = _UNEXPECTED
     try:
@@ -70,7 +70,7 @@ def live(birth: Birth) -> NoReturn:
         os._exit(code)  # not sys.exit: what the parent registered with atexit is the parent's
 
 
-def _prepare(birth: Birth) -> None:
+def _prepare(birth: ChildSpec) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGWINCH):
         signal.signal(number, signal.SIG_DFL)
@@ -91,7 +91,7 @@ def _die_with(parent: int) -> None:
         os._exit(_UNEXPECTED)
 
 
-async def _main(birth: Birth) -> None:
+async def _main(birth: ChildSpec) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None

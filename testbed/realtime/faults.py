@@ -22,7 +22,7 @@ _SIGNALS = {
 }
 
 
-class Faults:
+class FaultInjector:
     """Asks the Plan's fault clock what is due, and sends signals. ``killed``: who has died of it."""
 
     def __init__(

@@ -24,15 +24,15 @@ from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitT
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.realtime.auth import new_credentials
-from testbed.realtime.child import HELD_SIGNALS, Birth, live
-from testbed.realtime.faults import Faults, OnFault
+from testbed.realtime.child import HELD_SIGNALS, ChildSpec, live
+from testbed.realtime.faults import FaultInjector, OnFault
+from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
-from testbed.realtime.network import Limits
+from testbed.realtime.network import ConnectionLimits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
 from testbed.realtime.processor import Tokens
 from testbed.realtime.recorder import Progress
 from testbed.realtime.sockets import Address, listen
-from testbed.realtime.watch import NodeExit, Standing, first_cause
 
 # After the first failure, this long is waited for exits that explain it better.
 _CAUSE_GRACE_S = 0.25
@@ -57,7 +57,7 @@ class Launch:
     event_directory: Path
     enter: Callable[[NodePlan], None] | None = None
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    limits: Limits = field(default_factory=Limits)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     epoch_ns: int | None = None
     due: FaultClock | None = None
     on_fault: OnFault = lambda due, now_s: None
@@ -109,7 +109,7 @@ class Fleet:
         self._goes_on, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
-        self._faults = Faults(
+        self._faults = FaultInjector(
             launch.due or FaultClock(plan), self._epoch_ns, self._signal, self._revive, launch.on_fault
         )
 
@@ -121,7 +121,7 @@ class Fleet:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._started_s = time.monotonic()
-        self._standing = Standing(self._started_s)
+        self._standing = FleetStatus(self._started_s)
         self._on_progress = on_progress
         with _signals_call(self.stop):
             try:
@@ -212,7 +212,7 @@ class Fleet:
         pid = os.fork()
         if pid == 0:
             live(
-                Birth(
+                ChildSpec(
                     node=node, make_setup=lambda: self._make_setup(node),
                     make_role=lambda node: self._launch.make_role(self._plan, node),
                     enter=self._launch.enter or (lambda node: None), event_directory=self._launch.event_directory,

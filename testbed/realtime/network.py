@@ -17,7 +17,16 @@ from testbed.errors import RunFailed
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
 from testbed.plan.model import Plan, monitor_of
-from testbed.realtime.auth import HANDSHAKE_LIMIT_S, Credentials, Hello, Keys, Refused, Verdict, accept, initiate
+from testbed.realtime.auth import (
+    HANDSHAKE_LIMIT_S,
+    Credentials,
+    HandshakeRefused,
+    HandshakeResult,
+    Hello,
+    Keys,
+    accept,
+    initiate,
+)
 from testbed.realtime.connection import Connection
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Liveness, error_of_loss
@@ -33,7 +42,7 @@ _CONNECT_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """Bounds on memory and strangers.
 
     max_body_bytes  of one message
@@ -48,7 +57,7 @@ class Limits:
     handshakes: int = 256
 
 
-class Owner(Protocol):
+class NetworkOwner(Protocol):
     """What a network tells the world that it belongs to."""
 
     def deliver(self, message: Message, overhead_bytes: int) -> None: ...
@@ -62,7 +71,7 @@ class Network:
 
     def __init__(
         self, plan: Plan, node: str, listener: socket.socket, addresses: dict[str, Address],
-        credentials: Credentials, owner: Owner, limits: Limits,
+        credentials: Credentials, owner: NetworkOwner, limits: ConnectionLimits,
     ) -> None:  # fmt: skip
         self._plan, self.node, self._listener, self._addresses = plan, node, listener, addresses
         self._credentials, self._owner, self._limits = credentials, owner, limits
@@ -184,7 +193,7 @@ class Network:
                 await self._loop.sock_connect(plain, self._addresses[to])
             sock = await self._covered(plain, server_side=False)
             return sock, await initiate(sock, self._credentials, self.node, to, purpose)
-        except Refused as error:
+        except HandshakeRefused as error:
             sock.close()
             raise RunFailed(f"{self.node}: {to} ({address_text(self._addresses[to])}): {error}") from error
         except BaseException:
@@ -220,7 +229,7 @@ class Network:
             configure(plain, self._plan.transport, self._plan.timeouts)
             sock = await self._covered(plain, server_side=True)
             hello, keys = await accept(sock, self._credentials, self._judge)
-        except (Refused, OSError, TimeoutError) as error:
+        except (HandshakeRefused, OSError, TimeoutError) as error:
             sock.close()
             self._note_refusal(str(error) or "said nothing in time", address)
             return
@@ -235,13 +244,13 @@ class Network:
         if hello.purpose == BEAT:
             self._beats[hello.initiator] = connection
 
-    def _judge(self, hello: Hello) -> Verdict:
+    def _judge(self, hello: Hello) -> HandshakeResult:
         if hello.target != self.node or hello.purpose not in (DATA, BEAT) or hello.initiator not in self._addresses:
-            return Verdict.STRANGER
+            return HandshakeResult.STRANGER
         present = self._incoming.get((hello.initiator, hello.purpose))
         if present is not None and not present.closed.done():
-            return Verdict.DUPLICATE
-        return Verdict.WELCOME
+            return HandshakeResult.DUPLICATE
+        return HandshakeResult.WELCOME
 
     def _note_refusal(self, reason: str, address: Address) -> None:
         self._refused[reason] += 1

@@ -11,9 +11,9 @@ from typing import Any
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.auth import Credentials
-from testbed.realtime.network import Limits, Network
+from testbed.realtime.network import ConnectionLimits, Network
 from testbed.realtime.processor import Processor, Tokens
-from testbed.realtime.recorder import Log, Progress, Recorder
+from testbed.realtime.recorder import EventRecorder, EventSink, Progress
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
 
@@ -40,12 +40,12 @@ class NodeSetup:
     credentials: Credentials
     epoch_ns: int
     tokens: Tokens
-    limits: Limits = field(default_factory=Limits)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     since_s: float | None = None
 
 
 async def run_node(
-    setup: NodeSetup, role: AnyRole, log: Log, progress: Progress, on_made: OnMade = lambda world: None
+    setup: NodeSetup, role: AnyRole, log: EventSink, progress: Progress, on_made: OnMade = lambda world: None
 ) -> Any:
     """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns what it returned.
 
@@ -54,7 +54,7 @@ async def run_node(
     """
     timeouts = setup.plan.timeouts
     processor = Processor(setup.tokens, timeouts.step_deadline_s)
-    recorder = Recorder(setup.name, log, progress)
+    recorder = EventRecorder(setup.name, log, progress)
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
     world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)
     world.network = network = Network(

@@ -14,20 +14,20 @@ Progress = Callable[[dict[str, Any]], None]
 _WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
-class Log(Protocol):
+class EventSink(Protocol):
     """What of ``testbed.results.events.EventLog`` is used."""
 
     def write(self, kind: str, t: float, **fields: Any) -> None: ...
     def flush(self) -> None: ...
 
 
-class Recorder:
+class EventRecorder:
     """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
 
     ``activity`` counts transfers, computations and rounds: while it stands still, this node does not advance.
     """
 
-    def __init__(self, node: str, log: Log, progress: Progress) -> None:
+    def __init__(self, node: str, log: EventSink, progress: Progress) -> None:
         self.node, self._log, self._progress = node, log, progress
         self.activity = 0
         self._round = 0

@@ -10,12 +10,12 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import WaitTimeout
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
-from testbed.realtime.recorder import Recorder
+from testbed.realtime.recorder import EventRecorder
 from testbed.world import Future, Work, World
 
 T = TypeVar("T")
@@ -55,7 +55,13 @@ class RealWorld:
     pacer: Pacer
 
     def __init__(
-        self, plan: Plan, node: str, epoch_ns: int, recorder: Recorder, processor: Processor, inbox_limit_bytes: int
+        self,
+        plan: Plan,
+        node: str,
+        epoch_ns: int,
+        recorder: EventRecorder,
+        processor: Processor,
+        inbox_limit_bytes: int,
     ) -> None:
         self.node = node
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
@@ -108,13 +114,13 @@ class RealWorld:
 
     def lost(self, peer: str, why: str) -> None:
         """Called by the network: a peer is gone, and the run goes on."""
-        self._inbox.append(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
+        self._inbox.append(Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
         self._arrival.set_result(None)
         self._arrival = self._loop.create_future()
 
     def dismissed(self) -> None:
         """Called by whoever runs the node: it is to leave in good order."""
-        self._inbox.append(Message(Kind.LEAVE, sender=self.node, sent_at_s=self.now()))
+        self._inbox.append(Message(MessageKind.LEAVE, sender=self.node, sent_at_s=self.now()))
         self._arrival.set_result(None)
         self._arrival = self._loop.create_future()
 

@@ -59,7 +59,7 @@ TABLES: dict[str, Table] = {
         *_SPAN, _ROUND,
         Column("source", "source", TEXT, "", "sender"),
         Column("target", "target", TEXT, "", "receiver"),
-        Column("message", "message", TEXT, "", "kind of message, as testbed.messages.Kind"),
+        Column("message", "message", TEXT, "", "kind of message, as testbed.messages.MessageKind"),
         Column("key", "key", INTEGER, "", "index of the tensor or slice; -1: none"),
         Column("payload_bytes", "payload_bytes", INTEGER, "B", "tensors"),
         Column("header_bytes", "header_bytes", INTEGER, "B", "all else in the frame"),

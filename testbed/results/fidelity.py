@@ -23,7 +23,7 @@ _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FidelityLimits:
     """From where on a run is degraded."""
 
     rate_excess: float = 0.10  # a link may carry this much more than configured, over one sample
@@ -38,7 +38,7 @@ class Limits:
 
 
 def assess(
-    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], limits: Limits = Limits()
+    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], limits: FidelityLimits = FidelityLimits()
 ) -> dict[str, Any]:
     """The content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
     measured, links = _measured(frames["measured"]), _links(frames["links"], limits)
@@ -78,11 +78,11 @@ def _mismatch(row: Mapping[str, Any]) -> str:
     return f"{row['link'] or row['path']}: {row['what']} planned {planned} ± {allowed} {unit}, {found}"
 
 
-def _links(links: pd.DataFrame, limits: Limits) -> list[dict[str, Any]]:
+def _links(links: pd.DataFrame, limits: FidelityLimits) -> list[dict[str, Any]]:
     return [_link(str(name), group, limits) for name, group in links.groupby("link")]
 
 
-def _link(name: str, samples: pd.DataFrame, limits: Limits) -> dict[str, Any]:
+def _link(name: str, samples: pd.DataFrame, limits: FidelityLimits) -> dict[str, Any]:
     known = _judged(samples, limits)
     busy_s, sent, possible = (_last(samples[column]) for column in ("busy_s", "busy_bytes", "busy_possible_bytes"))
     shares = known["achieved_bps"] / known["highest_bps"]
@@ -101,7 +101,7 @@ def _last(cumulative: pd.Series) -> float:
     return float(cumulative.max()) if cumulative.notna().any() else 0.0
 
 
-def _judged(samples: pd.DataFrame, limits: Limits) -> pd.DataFrame:
+def _judged(samples: pd.DataFrame, limits: FidelityLimits) -> pd.DataFrame:
     """Samples of some length, with the highest rate within each."""
     before = samples["configured_bps"].shift()
     rates = samples.assign(highest_bps=samples["configured_bps"].combine(before, max))
@@ -109,7 +109,7 @@ def _judged(samples: pd.DataFrame, limits: Limits) -> pd.DataFrame:
     return known[(known["configured_bps"] > 0) & (known["interval_s"] >= limits.shortest_sample_s)]
 
 
-def _link_problem(row: Mapping[str, Any], limits: Limits) -> str:
+def _link_problem(row: Mapping[str, Any], limits: FidelityLimits) -> str:
     share, highest = row["achieved_share_when_busy"], row["highest_share"]
     if highest is not None and highest > 1 + limits.rate_excess:
         return f"{row['link']}: carried {highest:.0%} of its configured rate in one sample"
@@ -130,7 +130,7 @@ def _compute(computes: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _compute_reasons(compute: Mapping[str, Any], limits: Limits) -> list[str]:
+def _compute_reasons(compute: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
     if compute["overrun_share"] <= limits.overrun_share:
         return []
     return [
@@ -148,7 +148,7 @@ def _replay(replay: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _replay_reasons(replay: Mapping[str, Any], limits: Limits) -> list[str]:
+def _replay_reasons(replay: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
     if replay["late_p99_s"] <= limits.late_s:
         return []
     return [
@@ -157,7 +157,7 @@ def _replay_reasons(replay: Mapping[str, Any], limits: Limits) -> list[str]:
     ]
 
 
-def _machine(machine: pd.DataFrame, limits: Limits) -> dict[str, Any]:
+def _machine(machine: pd.DataFrame, limits: FidelityLimits) -> dict[str, Any]:
     if machine.empty:
         return {"samples": 0, "busy_mean": None, "saturated_share": None, "steal_mean": None}
     return {
@@ -168,7 +168,7 @@ def _machine(machine: pd.DataFrame, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _machine_reasons(machine: Mapping[str, Any], limits: Limits) -> list[str]:
+def _machine_reasons(machine: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
     if not machine["samples"]:
         return []
     reasons = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ProcessOwner:
     """A process of this machine. ``start_ticks`` is field 22 of ``/proc/PID/stat``; see proc(5)."""
 
     pid: int
@@ -20,10 +20,10 @@ class Owner:
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
 
 
-def current() -> Owner:
+def current() -> ProcessOwner:
     """The calling process."""
     pid = os.getpid()
-    return Owner(pid, start_ticks(pid) or 0, boot_id())
+    return ProcessOwner(pid, start_ticks(pid) or 0, boot_id())
 
 
 def boot_id() -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.results import atomic, owner
-from testbed.results.owner import Owner
+from testbed.results.owner import ProcessOwner
 
 FINISHED = ("done", "degraded", "failed", "interrupted")
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
@@ -35,13 +35,13 @@ _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "sta
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RunStatus:
     """``state`` as in the module's docstring, or ``crashed``; ``plan_sha256`` names the Plan it was claimed for."""
 
     state: str
     plan_sha256: str = ""
     message: str = ""
-    owner: Owner | None = None
+    owner: ProcessOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class RunDirectory:
     def tables(self) -> Path:
         return self.path / "tables"
 
-    def status(self) -> Status:
+    def status(self) -> RunStatus:
         """What ``status.json`` says, with a dead owner seen as ``crashed``; ``pending`` where it says nothing yet."""
         try:
             fields = json.loads(self.file("status.json").read_text())
         except FileNotFoundError:
-            return Status("pending")
+            return RunStatus("pending")
         who = fields.pop("owner")
-        status = Status(**fields, owner=Owner(**who) if who else None)
+        status = RunStatus(**fields, owner=ProcessOwner(**who) if who else None)
         if status.state in ("pending", "running") and not (status.owner and status.owner.alive()):
-            return Status("crashed", status.plan_sha256, status.message, status.owner)
+            return RunStatus("crashed", status.plan_sha256, status.message, status.owner)
         return status
 
     def set_status(self, state: str, plan_sha256: str, message: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
-from testbed.run.recovery import Attempts, Begin
+from testbed.run.recovery import Attempts, AttemptStart
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -74,13 +74,15 @@ def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
     try:
         with Attempts(plan, directory, tell) as attempts:
             attempts.run(
-                lambda begin_s: _attempt(plan, directory, network, attempts, Begin(begin_s, epoch_ns), on_progress)
+                lambda begin_s: _attempt(
+                    plan, directory, network, attempts, AttemptStart(begin_s, epoch_ns), on_progress
+                )
             )
     finally:
         network.finish()
 
 
-def _attempt(plan: Plan, directory: Path, network: Any, attempts: Attempts, begin: Begin, tell: Tell) -> None:
+def _attempt(plan: Plan, directory: Path, network: Any, attempts: Attempts, begin: AttemptStart, tell: Tell) -> None:
     from testbed.realtime.fleet import Fleet, Launch
     from testbed.run.resume import checkpoint_files
     from testbed.run.roles import role_maker

@@ -21,7 +21,7 @@ from typing import Any
 from testbed.errors import Interrupted, TestbedError
 from testbed.plan.model import Plan, from_json
 from testbed.run import emulate, local, simulate
-from testbed.run.session import Outcome
+from testbed.run.session import SessionResult
 
 LAUNCHER_GONE = 9
 
@@ -41,7 +41,7 @@ def main(directory: Path) -> int:
     return outcome.exit_code
 
 
-def attempt(plan: Plan, directory: Path, tell: Tell) -> Outcome:
+def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
     """Run the Plan in this process; whatever ends it becomes an outcome."""
     lost: dict[str, None] = {}
 
@@ -54,16 +54,16 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> Outcome:
     try:
         BACK_ENDS[plan.back_end](plan, directory, watch)
     except (Interrupted, KeyboardInterrupt):
-        return Outcome("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
+        return SessionResult("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
-        return Outcome("failed", f"{error}\n{notes}".strip(), error.exit_code)
+        return SessionResult("failed", f"{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         traceback.print_exc()
-        return Outcome("failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
+        return SessionResult("failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
     if lost:
-        return Outcome("degraded", f"went on without {', '.join(lost)}", 0)
-    return Outcome("done", "", 0)
+        return SessionResult("degraded", f"went on without {', '.join(lost)}", 0)
+    return SessionResult("done", "", 0)
 
 
 def _teller() -> Tell:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan
-from testbed.run.recovery import Attempts, Begin
+from testbed.run.recovery import Attempts, AttemptStart
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -23,10 +23,10 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
     warm_up(plan)
     epoch_ns = time.monotonic_ns()
     with Attempts(plan, directory, tell) as attempts:
-        attempts.run(lambda begin_s: _attempt(plan, directory, tell, attempts, Begin(begin_s, epoch_ns)))
+        attempts.run(lambda begin_s: _attempt(plan, directory, tell, attempts, AttemptStart(begin_s, epoch_ns)))
 
 
-def _attempt(plan: Plan, directory: Path, tell: Tell, attempts: Attempts, begin: Begin) -> None:
+def _attempt(plan: Plan, directory: Path, tell: Tell, attempts: Attempts, begin: AttemptStart) -> None:
     from testbed.realtime.fleet import Fleet, Launch
     from testbed.run.resume import checkpoint_files
     from testbed.run.roles import role_maker

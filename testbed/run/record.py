@@ -13,7 +13,7 @@ from testbed.plan.model import Plan, to_json
 from testbed.results import atomic, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
-from testbed.run.session import Outcome
+from testbed.run.session import SessionResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
         atomic.write_json(run.file("manifest.json"), about)
 
 
-def conclude(run: RunDirectory, plan: Plan, outcome: Outcome, started: str, duration_s: float) -> dict[str, Any]:
+def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float) -> dict[str, Any]:
     """Tables, fidelity report and result, each appearing whole, in the order of dependence; returns the result.
 
     The final status is the caller's to set, when all that it adds has been written.

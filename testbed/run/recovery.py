@@ -77,7 +77,7 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class AttemptStart:
     """When an attempt begins, on the run's clock, whose start on CLOCK_MONOTONIC is ``epoch_ns``."""
 
     at_s: float

@@ -26,7 +26,7 @@ STOP_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SessionResult:
     """How a run ended. ``status`` is ``done``, ``failed`` or ``interrupted``."""
 
     status: str
@@ -34,7 +34,7 @@ class Outcome:
     exit_code: int
 
 
-def run(plan: Plan, directory: Path, on_progress: Progress) -> Outcome:
+def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     """Run the Plan that lies in ``directory`` as ``plan.json``. Blocks until the run has ended and nothing is left."""
     from emulation.journal import Journal, clean
 
@@ -81,16 +81,16 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
 
 
-def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> Outcome:
+def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:
     outcome = None
     assert host.stdout is not None
     for event in _events(host.stdout):
         if event["kind"] == "outcome":
-            outcome = Outcome(event["status"], event["message"], event["exit_code"])
+            outcome = SessionResult(event["status"], event["message"], event["exit_code"])
         else:
             on_progress(event)
     host.wait()
-    return outcome or Outcome("failed", _last_words(directory, host.returncode), 4)
+    return outcome or SessionResult("failed", _last_words(directory, host.returncode), 4)
 
 
 def _events(lines: IO[str]) -> Any:
@@ -108,7 +108,7 @@ def _last_words(directory: Path, code: int) -> str:
     return f"the host process ended with {reason}: {text[-1] if text else 'it said nothing'} (see host.log)"
 
 
-def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> Outcome:
+def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:
     on_progress({"kind": "stage", "name": "stopping"})
     assert host.stdin is not None
     try:
@@ -121,7 +121,7 @@ def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -
         pass  # the second Ctrl-C, or no answer: go straight to the end
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return Outcome("interrupted", "interrupted; the results so far are kept", 130)
+    return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
 
 
 def _too_late(*_: object) -> None:

@@ -24,7 +24,7 @@ from testbed.errors import ScenarioError
 from testbed.results import atomic, manifest
 from testbed.results.rundir import FINISHED, RunDirectory
 from testbed.results.summary import read_result
-from testbed.run.sweep_points import Point, index_of
+from testbed.run.sweep_points import SweepPoint, index_of
 from testbed.run.sweep_pool import OnState, Pool, warm_up
 from testbed.scenario.sweep import Sweep
 
@@ -46,27 +46,27 @@ class Shard:
             raise ScenarioError(f"--shard {text}: expected i/n with 1 <= i <= n, e.g. 2/4")
         return cls(int(number), int(count))
 
-    def of(self, points: list[Point]) -> list[Point]:
+    def of(self, points: list[SweepPoint]) -> list[SweepPoint]:
         return points[self.number - 1 :: self.count]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SweepJob:
     """A sweep to be executed: where, what, and how many runs at once."""
 
     directory: Path
     scenario: Path
     sweep: Sweep
-    points: list[Point]
+    points: list[SweepPoint]
     jobs: int = 1
     shard: Shard = Shard()
     retry_failed: bool = False
 
-    def path(self, point: Point) -> Path:
+    def path(self, point: SweepPoint) -> Path:
         return self.directory / "runs" / point.id
 
 
-def execute(job: Job, on_state: OnState) -> list[dict[str, Any]]:
+def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
     """Run what is not done and return the rows of the table. Interrupting it loses at most the runs under way."""
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
@@ -87,18 +87,18 @@ def _open(path: Path, retry_failed: bool) -> bool:
     return state not in FINISHED or state == "interrupted" or (state == "failed" and retry_failed)
 
 
-def default_jobs(points: list[Point]) -> int:
+def default_jobs(points: list[SweepPoint]) -> int:
     """As many simulations as there are cores; real runs one after the other, as they would slow each other down."""
     simulated = all(point.plan.back_end == "simulate" for point in points)
     return len(os.sched_getaffinity(0)) if simulated else 1
 
 
-def table(job: Job) -> list[dict[str, Any]]:
+def table(job: SweepJob) -> list[dict[str, Any]]:
     """One row per point, in order, from the run directories alone. Times in s, traffic in bytes, accuracy as share."""
     return [_row(point, job.path(point)) for point in job.points]
 
 
-def _row(point: Point, path: Path) -> dict[str, Any]:
+def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
     status = RunDirectory(path).status()
     known = path.joinpath("result.json").is_file() and status.state in FINISHED
     result: Mapping[str, Any] = read_result(path / "result.json") if known else {}

@@ -28,7 +28,7 @@ _PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One run of a sweep. ``settings`` are the overrides as written, without the seed; ``id`` names its directory."""
 
     id: str
@@ -38,7 +38,7 @@ class Point:
     resolved: str
 
 
-def points_of(scenario: Path, sweep: Sweep, on: str | None) -> list[Point]:
+def points_of(scenario: Path, sweep: Sweep, on: str | None) -> list[SweepPoint]:
     """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
     Raises ``ScenarioError`` for the first setting that the scenario refuses, before anything is run.
@@ -54,12 +54,12 @@ def _combinations(sweep: Sweep, first: int) -> Iterator[tuple[dict[str, str], in
             yield settings, seed
 
 
-def _point(scenario: Path, settings: dict[str, str], seed: int, on: str | None, versions: dict[str, str]) -> Point:
+def _point(scenario: Path, settings: dict[str, str], seed: int, on: str | None, versions: dict[str, str]) -> SweepPoint:
     overrides = [*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"]
     read = load(scenario, overrides, sweeping=True)
     plan = build_plan(read, on)
     code = versions.setdefault(plan.back_end, code_version(plan.back_end))
-    return Point(point_id(plan, code), settings, seed, plan, resolved_yaml(read))
+    return SweepPoint(point_id(plan, code), settings, seed, plan, resolved_yaml(read))
 
 
 def point_id(plan: Plan, code: str) -> str:
@@ -78,7 +78,7 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
     return digest.hexdigest()
 
 
-def index_of(points: list[Point], scenario: Path, sweep: Sweep) -> dict[str, Any]:
+def index_of(points: list[SweepPoint], scenario: Path, sweep: Sweep) -> dict[str, Any]:
     """What ``sweep.json`` holds: every point in order, so that the runs can be told apart without their Plans."""
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
     return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}

@@ -23,38 +23,38 @@ from testbed.errors import ScenarioError
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.run import session
 from testbed.run.record import Texts, add_capabilities, conclude, prepare
-from testbed.run.session import Outcome
-from testbed.run.sweep_points import Point
+from testbed.run.session import SessionResult
+from testbed.run.sweep_points import SweepPoint
 
 _PR_SET_PDEATHSIG = 1
 _ELSEWHERE_POLL_S = 0.5
 TAKEN, OURS = 64, 70  # exit codes of a child: another process runs that point; a mistake of ours
 
-OnState = Callable[[Point, str], None]
+OnState = Callable[[SweepPoint, str], None]
 
 
 @dataclass(slots=True)
 class Pool:
     """``directory(point)`` is where a point runs. ``on_state`` hears every point's state when it changes."""
 
-    directory: Callable[[Point], Path]
+    directory: Callable[[SweepPoint], Path]
     manifest: Mapping[str, Any]
     scenario: bytes
     on_state: OnState
     retry_failed: bool = False
-    _children: dict[int, Point] = field(default_factory=dict)
+    _children: dict[int, SweepPoint] = field(default_factory=dict)
 
-    def run(self, points: Iterable[Point], jobs: int) -> None:
+    def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
         """Run what is not done; returns when every point has ended, here or in another process."""
         queue = deque(self._open(points))
-        elsewhere: deque[Point] = deque()
+        elsewhere: deque[SweepPoint] = deque()
         try:
             while queue or self._children or elsewhere:
                 while queue and len(self._children) < jobs:
                     self._start(queue.popleft())
                 if self._children:
                     point, code = self._reap()
-                    (elsewhere if code == TAKEN else deque[Point]()).append(point)
+                    (elsewhere if code == TAKEN else deque[SweepPoint]()).append(point)
                 elif elsewhere:
                     time.sleep(_ELSEWHERE_POLL_S)
                     queue.extend(self._open(elsewhere))
@@ -62,7 +62,7 @@ class Pool:
         finally:
             self._end()
 
-    def _open(self, points: Iterable[Point]) -> list[Point]:
+    def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
         """Those that still have to run; the others are reported as they are."""
         left = []
         for point in {point.id: point for point in points}.values():
@@ -73,7 +73,7 @@ class Pool:
                 left.append(point)
         return left
 
-    def _start(self, point: Point) -> None:
+    def _start(self, point: SweepPoint) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
@@ -83,7 +83,7 @@ class Pool:
         self._children[pid] = point
         self.on_state(point, "running")
 
-    def _reap(self) -> tuple[Point, int]:
+    def _reap(self) -> tuple[SweepPoint, int]:
         pid, code = os.wait()
         while pid not in self._children:  # some library's own child
             pid, code = os.wait()
@@ -100,7 +100,7 @@ class Pool:
             os.waitpid(pid, 0)
         self._children.clear()
 
-    def _child(self, point: Point, parent: int) -> int:
+    def _child(self, point: SweepPoint, parent: int) -> int:
         try:
             die_with_parent(parent)
             return self._execute(point)
@@ -112,14 +112,14 @@ class Pool:
             traceback.print_exc()
             return OURS
 
-    def _refused(self, point: Point, error: ScenarioError) -> int:
+    def _refused(self, point: SweepPoint, error: ScenarioError) -> int:
         """The directory could not be claimed: another process has it, or nobody can have it, however often it asks."""
         if is_run(self.directory(point)):
             return TAKEN
         sys.stderr.write(f"{error}\n")
         return OURS
 
-    def _execute(self, point: Point) -> int:
+    def _execute(self, point: SweepPoint) -> int:
         begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         texts = Texts(self.scenario, point.resolved, {**self.manifest, "seed": point.plan.seed})
         run = prepare(self.directory(point), point.plan, texts)
@@ -132,7 +132,7 @@ class Pool:
         return 0
 
 
-def _attempt(point: Point, run: RunDirectory) -> Outcome:
+def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:
     """Simulated in this very process; otherwise under a host process of its own."""
     if point.plan.back_end == "simulate":
         from testbed.run.host import attempt
@@ -141,7 +141,7 @@ def _attempt(point: Point, run: RunDirectory) -> Outcome:
     return session.run(point.plan, run.path, lambda event: add_capabilities(run, event))
 
 
-def warm_up(points: Iterable[Point]) -> None:
+def warm_up(points: Iterable[SweepPoint]) -> None:
     """Import here what every child needs, and read the data sets, before the first fork."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401

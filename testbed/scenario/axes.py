@@ -26,7 +26,7 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from testbed.scenario import quantities
 from testbed.scenario.document import Scalar
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 from testbed.scenario.suggest import suggestion
 
 TIERS = ("tier1", "tier2")
@@ -74,7 +74,7 @@ class PerTier(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class AxisSchema:
     """Goes into ``Annotated[Technique, shape]``; the type that is really read stands in ``kind``."""
 
     kind: Any
@@ -87,7 +87,7 @@ class Shape:
         return core_schema.no_info_before_validator_function(_null_to_none, before)
 
 
-def axis(name: str, table: Mapping[str, type[Any]]) -> Shape:
+def axis(name: str, table: Mapping[str, type[Any]]) -> AxisSchema:
     """What a scenario may write for one axis: any kind of ``table``, short or long."""
     models = [Annotated[_model(name, kind, entry), Tag(tag_of(kind))] for kind, entry in table.items()]
     union = models[0]
@@ -105,10 +105,10 @@ def axis(name: str, table: Mapping[str, type[Any]]) -> Shape:
         return value
 
     short = {"enum": list(table)}
-    return Shape(Annotated[union, Discriminator(_tag), BeforeValidator(expand), _OrShort(short)])
+    return AxisSchema(Annotated[union, Discriminator(_tag), BeforeValidator(expand), _OrShort(short)])
 
 
-def per_tier(name: str, table: Mapping[str, type[Any]]) -> Shape:
+def per_tier(name: str, table: Mapping[str, type[Any]]) -> AxisSchema:
     """Two values of one axis, one for each tier; one alone stands for both."""
     kind = axis(name, table)
     fields: dict[str, Any] = {
@@ -122,7 +122,7 @@ def per_tier(name: str, table: Mapping[str, type[Any]]) -> Shape:
             return {"tier1": _below(value, table), "tier2": value}
         return value
 
-    return Shape(Annotated[model, BeforeValidator(expand), _OrShort({"enum": list(table)})])
+    return AxisSchema(Annotated[model, BeforeValidator(expand), _OrShort({"enum": list(table)})])
 
 
 def _below(value: Any, table: Mapping[str, type[Any]]) -> Any:
@@ -164,10 +164,10 @@ def _tag(value: Any) -> str | None:
 
 def _check_kind(value: dict[str, Any], kinds: tuple[str, ...]) -> None:
     if "kind" not in value:
-        raise_found([Found(("kind",), "required key is missing", f"one of {', '.join(kinds)}")])
+        raise_found([Violation(("kind",), "required key is missing", f"one of {', '.join(kinds)}")])
     kind = quantities.text_of(value["kind"])
     if kind not in kinds:
-        raise_found([Found(("kind",), f"'{kind}' is not one of {', '.join(kinds)}", suggestion(kind, kinds))])
+        raise_found([Violation(("kind",), f"'{kind}' is not one of {', '.join(kinds)}", suggestion(kind, kinds))])
 
 
 def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
@@ -186,7 +186,7 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
     return model
 
 
-def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.Leaf:
+def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
     """The leaf for one option of type ``hint``."""
     if "unit" in metadata:
         return _UNITS[metadata["unit"]]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DURATION, INSTANT, NAME, RATE, integer, one_of
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 from testbed.scenario.suggest import suggestion
 
 if TYPE_CHECKING:
@@ -44,20 +44,20 @@ class Background(Section):
         return self
 
 
-def _problems(traffic: Background) -> Iterator[Found]:
+def _problems(traffic: Background) -> Iterator[Violation]:
     if traffic.source == traffic.target:
-        yield Found(("to",), f"both ends are '{traffic.source}'")
+        yield Violation(("to",), f"both ends are '{traffic.source}'")
     if traffic.kind == "tcp" and traffic.rate is not None:
-        yield Found(("rate",), "has no effect on tcp", "congestion control decides; use 'streams'")
+        yield Violation(("rate",), "has no effect on tcp", "congestion control decides; use 'streams'")
     if traffic.kind != "tcp" and traffic.rate is None:
-        yield Found((), f"{traffic.kind} traffic has no rate", "write 'rate: 5 Mbit/s'")
+        yield Violation((), f"{traffic.kind} traffic has no rate", "write 'rate: 5 Mbit/s'")
     if traffic.kind != "tcp" and traffic.streams is not None:
-        yield Found(("streams",), f"has no effect on {traffic.kind}")
+        yield Violation(("streams",), f"has no effect on {traffic.kind}")
     if traffic.stop is not None and traffic.stop <= traffic.start:
-        yield Found(("stop",), f"{traffic.stop:g} s does not come after the start, {traffic.start:g} s")
+        yield Violation(("stop",), f"{traffic.stop:g} s does not come after the start, {traffic.start:g} s")
 
 
-def background_problems(background: tuple[Background, ...], topology: Topology) -> Iterator[Found]:
+def background_problems(background: tuple[Background, ...], topology: Topology) -> Iterator[Violation]:
     """Ends that are no data centres. (A generator's names are known only when it is expanded: see the Plan.)"""
     if topology.generator is not None:
         return
@@ -65,4 +65,4 @@ def background_problems(background: tuple[Background, ...], topology: Topology) 
     for index, traffic in enumerate(background):
         for key, end in (("from", traffic.source), ("to", traffic.target)):
             if end not in known:
-                yield Found(("background", index, key), f"no data centre named '{end}'", suggestion(end, known))
+                yield Violation(("background", index, key), f"no data centre named '{end}'", suggestion(end, known))

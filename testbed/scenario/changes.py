@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from testbed.scenario.one_way import joined, one_way
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 from testbed.scenario.suggest import suggestion
 from topologies.paths import Paths
 
@@ -43,26 +43,28 @@ def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
     return Topology(**values)
 
 
-def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Found]:
+def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Violation]:
     sites = [site.name for site in base.data_centers]
     vertices = [*sites, *base.routers]
     chosen = list(used.sites) if used.sites is not None else sites
     if used.sites is not None and not used.sites:
-        yield Found(("sites",), "is empty", "name at least one vertex")
+        yield Violation(("sites",), "is empty", "name at least one vertex")
     for index, name in enumerate(used.sites or ()):
         if name not in sites:
-            yield Found(("sites", index), f"no data centre named '{name}'", suggestion(name, sites) or _some(vertices))
+            yield Violation(
+                ("sites", index), f"no data centre named '{name}'", suggestion(name, sites) or _some(vertices)
+            )
     if used.central is not None and used.central not in chosen:
-        yield Found(
+        yield Violation(
             ("central",), f"no data centre named '{used.central}'", suggestion(used.central, chosen) or _some(chosen)
         )
     for index, change in enumerate(used.data_centers):
         if change.name not in chosen:
             hint = suggestion(change.name, chosen) or _some(chosen)
-            yield Found(("data_centers", index, "name"), f"no data centre named '{change.name}'", hint)
+            yield Violation(("data_centers", index, "name"), f"no data centre named '{change.name}'", hint)
     if used.streams is not None and (base.about is None or base.about.streams != 1):
         problem = f"has no effect on '{used.use.name}', whose rates were not measured with one connection"
-        yield Found(("streams",), problem, "use hmc4 or aws11, or 'scale'")
+        yield Violation(("streams",), problem, "use hmc4 or aws11, or 'scale'")
 
 
 def _some(names: list[str]) -> str:
@@ -105,18 +107,20 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
     return site.model_copy(update=changes)
 
 
-def _link_problems(base: Topology, used: UsedTopology, links: dict[Any, Link]) -> Iterator[Found]:
+def _link_problems(base: Topology, used: UsedTopology, links: dict[Any, Link]) -> Iterator[Violation]:
     known = [*(site.name for site in base.data_centers), *base.routers]
     for index, change in enumerate(used.links):
         ends = change.between or (change.source_end, change.target_end)
         if None in ends or (change.between and (change.source_end or change.target_end)):
-            yield Found(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+            yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
             if end not in known:
-                yield Found(("links", index), f"no data centre or router named '{end}'", suggestion(str(end), known))
+                yield Violation(
+                    ("links", index), f"no data centre or router named '{end}'", suggestion(str(end), known)
+                )
         if all(end in known for end in ends) and not _directions(change, links):
-            yield Found(
+            yield Violation(
                 ("links", index), f"there is no link from '{ends[0]}' to '{ends[1]}'", "links here change others"
             )
 

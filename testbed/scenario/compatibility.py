@@ -17,7 +17,7 @@ from testbed.policy.gossip import CODECS as GOSSIP_CODECS
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.sync import SYNC
 from testbed.scenario.faults import MEMBER_KINDS, PACKET_KINDS, leaving_problems
-from testbed.scenario.rules import Found
+from testbed.scenario.rules import Violation
 from testbed.scenario.sync_rules import ASYNCHRONOUS, sync_problems
 from testbed.training.options.checks import optimizer_problems, split_problems
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Incompatibility:
     """A combination that is refused: ``at`` is the key that the message points to."""
 
     at: tuple[str, ...]
@@ -85,27 +85,27 @@ def _may_be_followed(scenario: Scenario) -> bool:
     )
 
 
-REFUSED: tuple[Refused, ...] = (
-    Refused(
+REFUSED: tuple[Incompatibility, ...] = (
+    Incompatibility(
         ("recovery", "on_failure"),
         lambda scenario: scenario.recovery.on_failure == "continue" and bool(_cannot_go_on(scenario)),
         "the others cannot go on without a node here",
         "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one "
         "global server, gradients for its optimizer, no checkpoints, no samples of other workers",
     ),
-    Refused(
+    Incompatibility(
         ("recovery", "replicas"),
         lambda scenario: scenario.recovery.replicas > 0 and not _may_be_followed(scenario),
         "a replica makes the steps of one global server that waits for all, with codecs that remember nothing",
         "write 0, or on_failure: continue, with sync: fsa, bsp, hfa or diloco, and on tier 2 codec: none or fp16",
     ),
-    Refused(
+    Incompatibility(
         ("faults",),
         lambda scenario: scenario.run.on == "local" and any(fault.hits_links for fault in scenario.faults),
         "hit links, and loopback has none",
         "write 'on: emulate' or 'simulate', or let nodes fail",
     ),
-    Refused(
+    Incompatibility(
         ("faults",),
         lambda scenario: (
             scenario.recovery.on_failure != "continue" and any(fault.kind in MEMBER_KINDS for fault in scenario.faults)
@@ -113,13 +113,13 @@ REFUSED: tuple[Refused, ...] = (
         "of kind 'join' or 'leave' need a run whose members may change",
         "write 'recovery: {on_failure: continue}'",
     ),
-    Refused(
+    Incompatibility(
         ("faults",),
         lambda scenario: scenario.run.on == "simulate" and any(fault.kind in PACKET_KINDS for fault in scenario.faults),
         "duplicate packets or change their order, and in virtual time data flow without packets",
         "write 'on: emulate', or leave them out",
     ),
-    Refused(
+    Incompatibility(
         ("faults",),
         lambda scenario: (
             scenario.training.compute == "modelled" and any(fault.kind == "nan" for fault in scenario.faults)
@@ -127,13 +127,13 @@ REFUSED: tuple[Refused, ...] = (
         "of kind 'nan' need values, and training.compute is 'modelled'",
         "remove them",
     ),
-    Refused(
+    Incompatibility(
         ("faults",),
         lambda scenario: scenario.checkpoint.every == 0 and any(fault.kind == "disk_full" for fault in scenario.faults),
         "of kind 'disk_full' hit checkpoints, and this run keeps none",
         "write 'checkpoint: {every: 10}'",
     ),
-    Refused(
+    Incompatibility(
         ("recovery", "on_nan"),
         lambda scenario: (
             scenario.recovery.on_nan == "skip"
@@ -142,7 +142,7 @@ REFUSED: tuple[Refused, ...] = (
         "leaves a whole gradient out, and here it is on its way in parts, or to no server",
         "write 'abort'",
     ),
-    Refused(
+    Incompatibility(
         ("workload",),
         lambda scenario: (
             scenario.training.model.kind == "script"
@@ -151,7 +151,7 @@ REFUSED: tuple[Refused, ...] = (
         "a script trains on every worker, through the servers",
         "write 'paradigm: hips' or 'ps', and give the central data centre workers",
     ),
-    Refused(
+    Incompatibility(
         ("order",),
         lambda scenario: (
             scenario.training.model.kind == "script" and scenario.order.options().get("overlap") == "layers"
@@ -159,7 +159,7 @@ REFUSED: tuple[Refused, ...] = (
         "'overlap: layers' cuts a step at its layers, and a script's step is the script's own",
         "write 'overlap: none'; slices and priorities work all the same",
     ),
-    Refused(
+    Incompatibility(
         ("sync", "tier2", "staleness"),
         lambda scenario: (
             scenario.training.model.kind == "script"
@@ -170,26 +170,26 @@ REFUSED: tuple[Refused, ...] = (
         "a script may end when it likes, and those beside it would then wait with half of a round of their data centre",
         "write 1 or more, or 'sync: fsa', or 'paradigm: ps'",
     ),
-    Refused(
+    Incompatibility(
         ("sync",),
         lambda scenario: _serverless(scenario) and {scenario.sync.tier1.kind, scenario.sync.tier2.kind} != {"fsa"},
         "has no effect without servers: all-reduce waits for all, and gossip has its own algorithm",
         "remove it, or write 'paradigm: hips'",
     ),
-    Refused(
+    Incompatibility(
         ("codec",),
         lambda scenario: scenario.paradigm.kind == "allreduce" and scenario.codec.tier2.kind not in ALL_REDUCE_CODECS,
         "this codec has a memory per server, and without servers there is none",
         f"all-reduce takes {' or '.join(ALL_REDUCE_CODECS)}; 'algorithm: hitopk' is sparse by itself",
     ),
-    Refused(
+    Incompatibility(
         ("codec",),
         lambda scenario: scenario.paradigm.kind == "gossip" and scenario.codec.tier2.kind not in GOSSIP_CODECS,
         "gossip averages models, and what a codec takes from them would be missing in the average for good",
         "write 'codec: none'",
     ),
     *(
-        Refused(
+        Incompatibility(
             ("codec", tier),
             lambda scenario, tier=tier: (  # type: ignore[misc]
                 SYNC[scenario.sync.tier1.kind].contribution is Contribution.MODEL
@@ -201,31 +201,31 @@ REFUSED: tuple[Refused, ...] = (
         )
         for tier in ("tier1", "tier2")
     ),
-    Refused(
+    Incompatibility(
         ("shard",),
         lambda scenario: _serverless(scenario) and scenario.shard.kind != "hashed",
         "places keys on servers, and without servers it has no effect",
         "remove it, or write 'paradigm: hips'",
     ),
-    Refused(
+    Incompatibility(
         ("codec",),
         lambda scenario: scenario.paradigm.kind in LIBRARIES and scenario.codec.tier2.kind != "none",
         "a library sums what workers hold, as it is",
         "write 'codec: none'",
     ),
-    Refused(
+    Incompatibility(
         ("paradigm",),
         lambda scenario: scenario.paradigm.kind in LIBRARIES and scenario.run.on == "simulate",
         "a library moves its bytes over sockets of its own, which virtual time does not see",
         "run it 'on: emulate' or 'on: local', or simulate 'paradigm: {kind: allreduce, algorithm: ring}'",
     ),
-    Refused(
+    Incompatibility(
         ("order",),
         lambda scenario: _serverless(scenario) and scenario.order.kind != "fifo",
         "orders what goes to servers, and without servers it has no effect",
         "remove it, or write 'paradigm: hips'",
     ),
-    Refused(
+    Incompatibility(
         ("overlay",),
         lambda scenario: (
             _serverless(scenario) and {scenario.overlay.tier1.kind, scenario.overlay.tier2.kind} != {"star"}
@@ -233,19 +233,19 @@ REFUSED: tuple[Refused, ...] = (
         "relays what goes to servers, and without servers it has no effect",
         "remove it, or write 'paradigm: hips'",
     ),
-    Refused(
+    Incompatibility(
         ("training", "compute"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.run.on != "simulate",
         "'modelled' computes nothing, and real processes need values",
         "write 'real', or run it with 'on: simulate'",
     ),
-    Refused(
+    Incompatibility(
         ("training", "compute"),
         lambda scenario: scenario.training.compute == "real" and scenario.training.model.trait("takes") == "none",
         "'real' needs a model with values, and this one has only shapes",
         "write 'modelled', and run it with 'on: simulate'",
     ),
-    Refused(
+    Incompatibility(
         ("codec", "tier2"),
         lambda scenario: (
             scenario.optimizer.options().get("at") == "worker"
@@ -255,7 +255,7 @@ REFUSED: tuple[Refused, ...] = (
         "'pull: difference' follows parameters, and with the optimizer on the workers sums of gradients come down",
         "write 'pull: sparse-sum'",
     ),
-    Refused(
+    Incompatibility(
         ("order",),
         lambda scenario: (
             scenario.order.options().get("overlap") == "layers"
@@ -269,7 +269,7 @@ REFUSED: tuple[Refused, ...] = (
         "write 'overlap: none'; slices and priorities work all the same",
     ),
     *(
-        Refused(
+        Incompatibility(
             ("overlay", tier),
             lambda scenario, tier=tier: (  # type: ignore[misc]
                 getattr(scenario.overlay, tier).kind != "star"
@@ -281,7 +281,7 @@ REFUSED: tuple[Refused, ...] = (
         for tier in ("tier1", "tier2")
     ),
     *(
-        Refused(
+        Incompatibility(
             ("overlay", tier),
             lambda scenario, tier=tier: (  # type: ignore[misc]
                 getattr(scenario.overlay, tier).options().get("merge") == "sum"
@@ -292,25 +292,25 @@ REFUSED: tuple[Refused, ...] = (
         )
         for tier in ("tier1", "tier2")
     ),
-    Refused(
+    Incompatibility(
         ("overlay", "tier2"),
         lambda scenario: scenario.order.kind == "dgt" and scenario.overlay.tier2.kind != "star",
         "DGT's blocks go straight to the global servers, some of them unreliably; nobody can merge them on the way",
         "write 'overlay: {tier1: …, tier2: star}'",
     ),
-    Refused(
+    Incompatibility(
         ("checkpoint", "every"),
         lambda scenario: scenario.checkpoint.every > 0 and bool(_not_kept(scenario)),
         "the memory of this technique (residuals, measured rates, half a round) is not in a checkpoint yet",
         "write 'every: 0', or codec: none or fp16, overlay: star, order without overlap or dgt, paradigm: hips or ps",
     ),
-    Refused(
+    Incompatibility(
         ("order",),
         lambda scenario: scenario.order.kind == "dgt" and scenario.codec.tier2.kind not in ("none", "fp16"),
         "dgt cuts dense payloads into blocks, and what this codec sends on tier 2 means something only as a whole",
         "write 'codec: {tier1: …, tier2: none}' or 'tier2: fp16'",
     ),
-    Refused(
+    Incompatibility(
         ("order",),
         lambda scenario: (
             scenario.order.kind == "dgt"
@@ -320,7 +320,7 @@ REFUSED: tuple[Refused, ...] = (
         "here models travel up, not gradients: a block that is lost would set parameters to zero",
         "write 'late: retransmit' and 'code: exact'",
     ),
-    Refused(
+    Incompatibility(
         ("order", "k_min"),
         lambda scenario: (
             scenario.order.kind == "dgt" and scenario.order.options()["k_min"] > scenario.order.options()["k"]
@@ -328,7 +328,7 @@ REFUSED: tuple[Refused, ...] = (
         "is larger than order.k, so that k could never follow the loss",
         "write a smaller k_min, or a larger k",
     ),
-    Refused(
+    Incompatibility(
         ("order", "block"),
         lambda scenario: (
             scenario.order.kind == "dgt"
@@ -339,7 +339,7 @@ REFUSED: tuple[Refused, ...] = (
         f"a block holds whole float32 elements, and {MAX_BLOCK_BYTES} bytes at most",
         "write 4096 bytes",
     ),
-    Refused(
+    Incompatibility(
         ("training", "loading"),
         lambda scenario: (
             scenario.training.loading.kind == "cached"
@@ -348,7 +348,7 @@ REFUSED: tuple[Refused, ...] = (
         "there are no samples to load: nothing is computed, or the script has its own data",
         "remove it",
     ),
-    Refused(
+    Incompatibility(
         ("training", "loading"),
         lambda scenario: (
             scenario.training.loading.kind == "cached" and scenario.order.options().get("overlap") == "layers"
@@ -356,7 +356,7 @@ REFUSED: tuple[Refused, ...] = (
         "'overlap: layers' begins a step before its batch can be waited for",
         "write 'overlap: none'",
     ),
-    Refused(
+    Incompatibility(
         ("training", "loading", "source"),
         lambda scenario: (
             bool(source := scenario.training.loading.options().get("source"))
@@ -365,7 +365,7 @@ REFUSED: tuple[Refused, ...] = (
         "is no data centre with a worker",
         "name one that has, or leave it out for a store beside every worker",
     ),
-    Refused(
+    Incompatibility(
         ("training", "target_accuracy"),
         lambda scenario: scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None,
         "has no effect when training.compute is 'modelled'",
@@ -374,18 +374,18 @@ REFUSED: tuple[Refused, ...] = (
 )
 
 
-def technique_problems(scenario: Scenario) -> list[Found]:
+def technique_problems(scenario: Scenario) -> list[Violation]:
     """What ``REFUSED`` and the rules of single axes say of a scenario."""
-    refused = [Found(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]
+    refused = [Violation(entry.at, entry.reason, entry.hint) for entry in REFUSED if entry.applies(scenario)]
     return [*refused, *leaving_problems(scenario), *sync_problems(scenario), *job_rules(scenario)]
 
 
-def job_rules(scenario: Scenario) -> list[Found]:
+def job_rules(scenario: Scenario) -> list[Violation]:
     """What the training job itself refuses: data that do not fit the model, options without effect."""
     training, optimizer = scenario.training, scenario.optimizer
     split = split_problems(training.split.kind, training.split.options())
     steps = optimizer_problems(optimizer.kind, optimizer.options())
     return [
-        *(Found(("training", "split", *at), problem, hint) for at, problem, hint in split),
-        *(Found(("optimizer", *at), problem, hint) for at, problem, hint in steps),
+        *(Violation(("training", "split", *at), problem, hint) for at, problem, hint in split),
+        *(Violation(("optimizer", *at), problem, hint) for at, problem, hint in steps),
     ]

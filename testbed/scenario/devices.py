@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, model_validator
 
 from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 
 
 class SlowdownPoint(Section):
@@ -35,15 +35,17 @@ class Slowdown(Section):
         raise_found(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Found]:
+    def _problems(self) -> Iterator[Violation]:
         times = [point.at for point in self.points]
         if not times or times[0] != 0:
-            yield Found(("points",), "must begin at 0 s", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")
+            yield Violation(
+                ("points",), "must begin at 0 s", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}"
+            )
         for index, (before, after) in enumerate(pairwise(times), start=1):
             if after <= before:
-                yield Found(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
+                yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
         if self.repeat_after is not None and times and self.repeat_after <= times[-1]:
-            yield Found(("repeat_after",), f"{self.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+            yield Violation(("repeat_after",), f"{self.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
 
 
 def _read_slowdown(value: Any) -> Any:

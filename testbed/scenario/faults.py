@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, is_null, number, one_of
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
@@ -113,66 +113,68 @@ class Recovery(Section):
     """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
 
 
-def leaving_problems(scenario: Any) -> Iterator[Found]:
+def leaving_problems(scenario: Any) -> Iterator[Violation]:
     """Who leaves takes nothing along: what a codec has kept back would be lost."""
     codecs = (scenario.codec.tier1, scenario.codec.tier2)
     if any(fault.kind == "leave" for fault in scenario.faults) and any(
         codec.kind not in ("none", "fp16") for codec in codecs
     ):
         problem = "of kind 'leave' lose nothing, and this codec keeps back what would go with the node"
-        yield Found(("faults",), problem, "write codec: none or fp16, or let it be killed")
+        yield Violation(("faults",), problem, "write codec: none or fp16, or let it be killed")
 
 
-def _targets(fault: Fault) -> Iterator[Found]:
+def _targets(fault: Fault) -> Iterator[Violation]:
     named = [key for key in ("node", "data_center", "link") if getattr(fault, key) is not None]
     allowed = ("data_center", "link") if fault.hits_links else ("node", "data_center")
     for key in named:
         if key not in allowed:
-            yield Found((key,), f"has no effect on '{fault.kind}'", f"write '{allowed[0]}' or '{allowed[1]}'")
+            yield Violation((key,), f"has no effect on '{fault.kind}'", f"write '{allowed[0]}' or '{allowed[1]}'")
     if len(named) != 1:
         problem = f"names {' and '.join(named)}" if named else "hits nobody"
-        yield Found((), problem, f"write one of '{allowed[0]}' and '{allowed[1]}'")
+        yield Violation((), problem, f"write one of '{allowed[0]}' and '{allowed[1]}'")
 
 
-def _when(fault: Fault) -> Iterator[Found]:
+def _when(fault: Fault) -> Iterator[Violation]:
     said = [key for key in ("at", "sometime", "round") if getattr(fault, key) is not None]
     if len(said) != 1:
         problem = f"says {' and '.join(said)}" if said else "never happens"
-        yield Found((), problem, "write one of 'at: 10 s', 'sometime: {from: 5 s, to: 20 s}' and 'round: 7'")
+        yield Violation((), problem, "write one of 'at: 10 s', 'sometime: {from: 5 s, to: 20 s}' and 'round: 7'")
     if fault.sometime is not None and fault.sometime.end <= fault.sometime.start:
-        yield Found(("sometime", "to"), f"{fault.sometime.end:g} s does not come after {fault.sometime.start:g} s")
+        yield Violation(("sometime", "to"), f"{fault.sometime.end:g} s does not come after {fault.sometime.start:g} s")
     if fault.round is not None and (fault.hits_links or fault.kind == "slow"):
-        yield Found(("round",), f"'{fault.kind}' happens at a time", "write 'at: 10 s'")
+        yield Violation(("round",), f"'{fault.kind}' happens at a time", "write 'at: 10 s'")
     if fault.round is None and fault.kind in ROUND_KINDS and said:
-        yield Found((said[0],), f"'{fault.kind}' happens in a round", "write 'round: 7'")
+        yield Violation((said[0],), f"'{fault.kind}' happens in a round", "write 'round: 7'")
     yield from _repetition(fault)
 
 
-def _repetition(fault: Fault) -> Iterator[Found]:
+def _repetition(fault: Fault) -> Iterator[Violation]:
     if (fault.every is None) != (fault.times is None):
-        yield Found((), "'every' and 'times' belong together", "write both, or neither")
+        yield Violation((), "'every' and 'times' belong together", "write both, or neither")
     elif fault.every is not None and fault.round is not None:
-        yield Found(("every",), "has no effect beside 'round'", "write 'at'")
+        yield Violation(("every",), "has no effect beside 'round'", "write 'at'")
     elif fault.every is not None and fault.every <= (fault.duration or 0.0):
-        yield Found(("every",), f"{fault.every:g} s is not longer than the {fault.duration:g} s that each one lasts")
+        yield Violation(
+            ("every",), f"{fault.every:g} s is not longer than the {fault.duration:g} s that each one lasts"
+        )
     elif fault.times is not None and fault.times > 1 and fault.duration is None:
-        yield Found(("times",), "the first one lasts for good", "write 'for: 1 s'")
+        yield Violation(("times",), "the first one lasts for good", "write 'for: 1 s'")
 
 
-def _how(fault: Fault) -> Iterator[Found]:
+def _how(fault: Fault) -> Iterator[Violation]:
     needed = _VALUES.get(fault.kind)
     takes = (needed, *_OPTIONAL.get(fault.kind, ()))
     for key in dict.fromkeys((*_VALUES.values(), *(key for keys in _OPTIONAL.values() for key in keys))):
         given: Any = getattr(fault, key)
         if given is not None and key not in takes:
-            yield Found((key,), f"has no effect on '{fault.kind}'", "remove it")
+            yield Violation((key,), f"has no effect on '{fault.kind}'", "remove it")
         if given is None and key == needed and fault.kind != "disk_full":
-            yield Found((), f"'{fault.kind}' says no {key}", f"write '{key}: …'")
+            yield Violation((), f"'{fault.kind}' says no {key}", f"write '{key}: …'")
     if fault.kind in _NEEDS_END and fault.duration is None:
-        yield Found((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
+        yield Violation((), f"'{fault.kind}' has no end", "write 'for: 5 s'")
     if fault.kind in MEMBER_KINDS and fault.duration is not None:
         hint = "takes a node away" if fault.kind == "join" else "takes a node away for a while"
-        yield Found(("for",), f"has no effect on '{fault.kind}'", f"remove it; a fault of kind 'kill' {hint}")
+        yield Violation(("for",), f"has no effect on '{fault.kind}'", f"remove it; a fault of kind 'kill' {hint}")
     if fault.kind in ROUND_KINDS and fault.duration is not None:
         hint = "remove it" if fault.kind == "nan" else "write 'rounds'"
-        yield Found(("for",), f"has no effect on '{fault.kind}'", hint)
+        yield Violation(("for",), f"has no effect on '{fault.kind}'", hint)

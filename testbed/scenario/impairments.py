@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from testbed.scenario.axes import Section
 from testbed.scenario.quantities import DURATION, INSTANT, LOSS, number
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 
 
 class Outage(Section):
@@ -41,15 +41,15 @@ class Impairments(Section):
         return self
 
 
-def _outage_problems(down: tuple[Outage, ...]) -> list[Found]:
+def _outage_problems(down: tuple[Outage, ...]) -> list[Violation]:
     """Each ends after it began, and before the next."""
     found = [
-        Found(("down", index, "until"), f"{outage.until:g} s does not come after {outage.at:g} s")
+        Violation(("down", index, "until"), f"{outage.until:g} s does not come after {outage.at:g} s")
         for index, outage in enumerate(down)
         if outage.until <= outage.at
     ]
     found += [
-        Found(("down", index, "at"), f"{after.at:g} s comes before the end of the one before, {before.until:g} s")
+        Violation(("down", index, "at"), f"{after.at:g} s comes before the end of the one before, {before.until:g} s")
         for index, (before, after) in enumerate(pairwise(down), start=1)
         if after.at <= before.until
     ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, Tag
 
-from testbed.scenario.axes import Shape
+from testbed.scenario.axes import AxisSchema
 
 Path = tuple[str | int, ...]
 
@@ -48,8 +48,8 @@ def _step(kind: Any, element: str | int) -> Any:
 
 
 def _unwrap(kind: Any) -> Any:
-    """Without ``Annotated`` and ``None``, and with what a ``Shape`` stands for."""
-    shape = next((entry for entry in _metadata(kind) if isinstance(entry, Shape)), None)
+    """Without ``Annotated`` and ``None``, and with what a ``AxisSchema`` stands for."""
+    shape = next((entry for entry in _metadata(kind) if isinstance(entry, AxisSchema)), None)
     if shape is not None:
         return _unwrap(shape.kind)
     if get_origin(kind) is Annotated:

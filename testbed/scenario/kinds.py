@@ -43,7 +43,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AxisValue:
     """One value of an axis."""
 
     name: str
@@ -51,7 +51,7 @@ class Kind:
     options: tuple[Option, ...]
 
 
-def kinds_of(axis: str) -> tuple[Kind, ...]:
+def kinds_of(axis: str) -> tuple[AxisValue, ...]:
     """All kinds of an axis, in the order of its table. Raises ``ScenarioError``."""
     if axis not in AXES:
         hint = suggestion(axis, AXES) or f"one of {', '.join(AXES)}"
@@ -59,10 +59,10 @@ def kinds_of(axis: str) -> tuple[Kind, ...]:
     return tuple(_kind(name, entry) for name, entry in AXES[axis].items())
 
 
-def _kind(name: str, entry: type[Any]) -> Kind:
+def _kind(name: str, entry: type[Any]) -> AxisValue:
     options = getattr(entry, "Options", entry)
     about = (entry.__doc__ or "").strip().partition("\n\n")[0]
-    return Kind(name, " ".join(about.split()), tuple(map(_option, dataclasses.fields(options))))
+    return AxisValue(name, " ".join(about.split()), tuple(map(_option, dataclasses.fields(options))))
 
 
 def _option(field: dataclasses.Field[Any]) -> Option:

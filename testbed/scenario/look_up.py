@@ -32,7 +32,7 @@ class _Holder(Section):
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkDescription:
     """A topology written out, and its annotated graph (rates as they stand, before ``scale``)."""
 
     name: str
@@ -40,7 +40,7 @@ class Network:
     graph: Graph[str]
 
 
-def network(name: str, overrides: Sequence[str] = ()) -> Network:
+def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
     """By name or path. ``overrides`` are ``key=value``, of what a scenario may write beside ``use``.
 
     For a generator they are its options. Raises ``ScenarioError``.
@@ -60,12 +60,12 @@ def network(name: str, overrides: Sequence[str] = ()) -> Network:
     return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, path.parent))
 
 
-def _made(name: str, topology: Topology) -> Network:
+def _made(name: str, topology: Topology) -> NetworkDescription:
     if topology.generator is None:
-        return Network(name, topology, graph_of(topology))
+        return NetworkDescription(name, topology, graph_of(topology))
     graph = BUILDERS[topology.generator.kind](topology.generator.made())
     changes = {"lan": topology.lan, "scale": topology.scale, "speed": topology.speed}
-    return Network(name, topology_of(graph).model_copy(update=changes), graph)
+    return NetworkDescription(name, topology_of(graph).model_copy(update=changes), graph)
 
 
 def _mapping(entries: dict[str, Node], source: str) -> Mapping:

@@ -19,7 +19,7 @@ from testbed.scenario.quantities import (
     NAME,
     RATE,
     TEXT,
-    Leaf,
+    FieldType,
     integer,
     is_null,
     number,
@@ -71,7 +71,7 @@ def _read_queue(value: Any) -> Queue:
     return queue
 
 
-QUEUE = Leaf(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
+QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
 NULLABLE = BeforeValidator(lambda value: None if is_null(value) else value)
 _NameOf = Annotated[str, NAME]
 

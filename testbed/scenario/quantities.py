@@ -27,7 +27,7 @@ UNKNOWN = object()  # a value that was refused, or is missing
 
 
 @dataclass(frozen=True)
-class Leaf:
+class FieldType:
     """How one value is read, and how it is written again; goes into ``Annotated[float, leaf]``."""
 
     read: Callable[[Any], Any]
@@ -76,7 +76,7 @@ def shown(value: Any) -> str:
     return repr(value) if isinstance(value, Scalar) else f"'{value}'"
 
 
-def integer(low: int, high: int, sample: int | None = None) -> Leaf:
+def integer(low: int, high: int, sample: int | None = None) -> FieldType:
     """A whole number in ``[low, high]``."""
 
     def read(value: Any) -> int:
@@ -88,10 +88,10 @@ def integer(low: int, high: int, sample: int | None = None) -> Leaf:
         number_read: int = _bounded(int(text), low, high, text)
         return number_read
 
-    return Leaf(read, {"type": "integer", "minimum": low, "maximum": high}, sample=sample or max(low, 1))
+    return FieldType(read, {"type": "integer", "minimum": low, "maximum": high}, sample=sample or max(low, 1))
 
 
-def number(low: float, high: float, above: bool = False) -> Leaf:
+def number(low: float, high: float, above: bool = False) -> FieldType:
     """A decimal number in ``[low, high]``; with ``above``, greater than ``low``."""
 
     def read(value: Any) -> float:
@@ -100,10 +100,10 @@ def number(low: float, high: float, above: bool = False) -> Leaf:
         _bounded(exact, low, high, text, above=above)
         return float(exact)
 
-    return Leaf(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)
+    return FieldType(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)
 
 
-def exactly(wanted: int, hint: str) -> Leaf:
+def exactly(wanted: int, hint: str) -> FieldType:
     """One number and no other."""
 
     def read(value: Any) -> int:
@@ -111,10 +111,10 @@ def exactly(wanted: int, hint: str) -> Leaf:
             raise refuse(f"{shown(value)} is not {wanted}", hint)
         return wanted
 
-    return Leaf(read, {"const": wanted}, sample=wanted)
+    return FieldType(read, {"const": wanted}, sample=wanted)
 
 
-def one_of(*choices: str) -> Leaf:
+def one_of(*choices: str) -> FieldType:
     """One of a few words."""
 
     def read(value: Any) -> str:
@@ -123,7 +123,7 @@ def one_of(*choices: str) -> Leaf:
             raise refuse(f"{shown(value)} is not one of {', '.join(choices)}", suggestion(text, choices))
         return text
 
-    return Leaf(read, {"enum": list(choices)})
+    return FieldType(read, {"enum": list(choices)})
 
 
 def _boolean(value: Any) -> bool:
@@ -150,7 +150,7 @@ def _text(value: Any) -> str:
     return text
 
 
-def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str) -> Leaf:
+def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str) -> FieldType:
     """A value with a unit, between two others written the same way; shown with its unit when written to YAML."""
     least, most = parse(low), parse(high)
 
@@ -164,7 +164,7 @@ def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str,
             raise refuse(f"{text} is outside [{low}, {high}]", percent)
         return result
 
-    return Leaf(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
+    return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
 
 
 def _understood(parse: Callable[[str], Any], text: str) -> Any:
@@ -181,9 +181,9 @@ def _bounded(value: Any, low: float, high: float, text: str, *, above: bool = Fa
     return value
 
 
-BOOLEAN = Leaf(_boolean, {"type": "boolean"})
-NAME = Leaf(_name, {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,31}$"})
-TEXT = Leaf(_text, {"type": "string", "maxLength": 200})
+BOOLEAN = FieldType(_boolean, {"type": "boolean"})
+NAME = FieldType(_name, {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,31}$"})
+TEXT = FieldType(_text, {"type": "string", "maxLength": 200})
 RATE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s")
 DELAY = quantity(units.parse_duration, units.format_duration, "0 s", "10 s", "40 ms")
 DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h", "50 ms")

@@ -26,7 +26,7 @@ MAX_SIMULATED_WORKERS = 100_000
 
 
 @dataclass(frozen=True)
-class Found:
+class Violation:
     """One broken rule; ``at`` is the path below the section that is checked."""
 
     at: tuple[str | int, ...]
@@ -38,7 +38,7 @@ class Found:
         return f"{text} ({self.hint})" if self.hint else text
 
 
-def raise_found(found: Iterable[Found]) -> None:
+def raise_found(found: Iterable[Violation]) -> None:
     """Report all of ``found``, if there is any."""
     found = tuple(found)
     if found:
@@ -51,33 +51,33 @@ def check_trace(trace: AnyTrace) -> AnyTrace:
     return trace
 
 
-def _trace_problems(trace: AnyTrace) -> Iterator[Found]:
+def _trace_problems(trace: AnyTrace) -> Iterator[Violation]:
     points = getattr(trace, "points", ())
     if trace.model is not None:
         if points:
-            yield Found(("points",), "has no effect beside 'model'", "keep one of them")
+            yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
         if trace.repeat_after is not None:
-            yield Found(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+            yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
         yield from _option_problems(trace.model, ("model",))
         return
     if not points:
-        yield Found((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
+        yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
         return
     times = [point.at for point in points]
     if times[0] != 0:
-        yield Found(("points", 0, "at"), f"the first time is {times[0]:g} s, and must be 0 s")
+        yield Violation(("points", 0, "at"), f"the first time is {times[0]:g} s, and must be 0 s")
     for index, (before, after) in enumerate(pairwise(times), start=1):
         if after <= before:
-            yield Found(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
+            yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
     if trace.repeat_after is not None and trace.repeat_after <= times[-1]:
-        yield Found(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+        yield Violation(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
 
 
-def _option_problems(technique: Technique, at: tuple[str, ...]) -> Iterator[Found]:
+def _option_problems(technique: Technique, at: tuple[str, ...]) -> Iterator[Violation]:
     """What the options' owner finds wrong in them."""
     options = technique.made()
     for option, problem, hint in getattr(options, "problems", list)():
-        yield Found((*at, option), problem, hint)
+        yield Violation((*at, option), problem, hint)
 
 
 def check_link(link: Link) -> Link:
@@ -86,26 +86,26 @@ def check_link(link: Link) -> Link:
     return link
 
 
-def _link_problems(link: Link) -> Iterator[Found]:
+def _link_problems(link: Link) -> Iterator[Violation]:
     one_way = (link.source, link.target)
     if link.between is not None and one_way != (None, None):
-        yield Found((), "has both 'between' and 'from'/'to'", "keep one of them")
+        yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
     elif link.between is None and None in one_way:
-        yield Found((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+        yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
     elif link.between is None and link.reverse is not None:
-        yield Found(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+        yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
     if link.loss == 0 and link.loss_trace is not None and link.loss_trace.model is not None:
-        yield Found(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
+        yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
     ends = link.between or one_way
     if ends[0] is not None and ends[0] == ends[1]:
-        yield Found(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
+        yield Violation(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
 
 
 def check_topology(topology: Topology) -> Topology:
     """Names are unique, one data centre is central, links end somewhere, and everybody reaches everybody."""
     if topology.generator is not None:
         found = [
-            Found((key,), "has no effect beside 'generator'", "keep one of them")
+            Violation((key,), "has no effect beside 'generator'", "keep one of them")
             for key in ("data_centers", "links", "routers", "coordinates")
             if getattr(topology, key)
         ]
@@ -116,68 +116,70 @@ def check_topology(topology: Topology) -> Topology:
     return topology
 
 
-def _names(topology: Topology) -> Iterator[Found]:
+def _names(topology: Topology) -> Iterator[Violation]:
     count = len(topology.data_centers)
     if not 1 <= count <= MAX_DATA_CENTERS:
-        yield Found(("data_centers",), f"has {count} data centres, allowed 1 to {MAX_DATA_CENTERS}")
+        yield Violation(("data_centers",), f"has {count} data centres, allowed 1 to {MAX_DATA_CENTERS}")
     first: dict[str, str] = {}
     for index, data_center in enumerate(topology.data_centers):
         place = first.setdefault(data_center.name, f"data_centers[{index}]")
         if place != f"data_centers[{index}]":
-            yield Found(("data_centers", index, "name"), f"'{data_center.name}' is used twice (also {place})")
+            yield Violation(("data_centers", index, "name"), f"'{data_center.name}' is used twice (also {place})")
     for index, router in enumerate(topology.routers):
         place = first.setdefault(router, f"routers[{index}]")
         if place != f"routers[{index}]":
-            yield Found(("routers", index), f"'{router}' is used twice (also {place})")
+            yield Violation(("routers", index), f"'{router}' is used twice (also {place})")
 
 
-def _central(topology: Topology) -> Iterator[Found]:
+def _central(topology: Topology) -> Iterator[Violation]:
     central = [index for index, data_center in enumerate(topology.data_centers) if data_center.central]
     if not central and topology.data_centers:
-        yield Found(("data_centers",), "no data centre is central", "write 'central: true' at one of them")
+        yield Violation(("data_centers",), "no data centre is central", "write 'central: true' at one of them")
     for index in central[1:]:
-        yield Found(("data_centers", index, "central"), f"data_centers[{central[0]}] is central already")
+        yield Violation(("data_centers", index, "central"), f"data_centers[{central[0]}] is central already")
 
 
-def _data_centers(topology: Topology) -> Iterator[Found]:
+def _data_centers(topology: Topology) -> Iterator[Violation]:
     for index, data_center in enumerate(topology.data_centers):
         at = ("data_centers", index)
         if data_center.workers == 0 and not data_center.central:
-            yield Found((*at, "workers"), "0 is outside [1, 1000]", "only the central data centre may have none")
+            yield Violation((*at, "workers"), "0 is outside [1, 1000]", "only the central data centre may have none")
         if data_center.global_servers is not None and not data_center.central:
-            yield Found((*at, "global_servers"), "has no effect here", "global servers live in the central data centre")
+            yield Violation(
+                (*at, "global_servers"), "has no effect here", "global servers live in the central data centre"
+            )
         yield from _worker_devices(data_center, at)
     if topology.data_centers and not any(data_center.workers for data_center in topology.data_centers):
-        yield Found(("data_centers",), "there is no worker", "write 'workers: 2' at one of them")
+        yield Violation(("data_centers",), "there is no worker", "write 'workers: 2' at one of them")
 
 
-def _worker_devices(data_center: DataCenter, at: tuple[str | int, ...]) -> Iterator[Found]:
+def _worker_devices(data_center: DataCenter, at: tuple[str | int, ...]) -> Iterator[Violation]:
     workers = [f"worker{number}" for number in range(data_center.workers)]
     for name in data_center.worker_devices:
         if name not in workers:
             known = suggestion(name, workers) or f"it has {data_center.workers} workers"
-            yield Found((*at, "worker_devices", name), f"no worker named '{name}' in '{data_center.name}'", known)
+            yield Violation((*at, "worker_devices", name), f"no worker named '{name}' in '{data_center.name}'", known)
 
 
-def _links(topology: Topology) -> Iterator[Found]:
+def _links(topology: Topology) -> Iterator[Violation]:
     known = [*(data_center.name for data_center in topology.data_centers), *topology.routers]
     seen: dict[tuple[str, str], int] = {}
     for index, link in enumerate(topology.links):
         for key, end in _ends(link):
             if end not in known:
                 problem = f"no data centre or router named '{end}'"
-                yield Found(("links", index, *key), problem, suggestion(end, known))
+                yield Violation(("links", index, *key), problem, suggestion(end, known))
         for pair in directions(link):
             first = seen.setdefault(pair, index)
             if first != index:
-                yield Found(("links", index), f"'{pair[0]}' to '{pair[1]}' is linked twice (also links[{first}])")
+                yield Violation(("links", index), f"'{pair[0]}' to '{pair[1]}' is linked twice (also links[{first}])")
 
 
-def _places(topology: Topology) -> Iterator[Found]:
+def _places(topology: Topology) -> Iterator[Violation]:
     known = [*(data_center.name for data_center in topology.data_centers), *topology.routers]
     for name in topology.coordinates:
         if name not in known:
-            yield Found(("coordinates", name), f"no data centre or router named '{name}'", suggestion(name, known))
+            yield Violation(("coordinates", name), f"no data centre or router named '{name}'", suggestion(name, known))
 
 
 def _ends(link: Link) -> list[tuple[tuple[str | int, ...], str]]:
@@ -196,7 +198,7 @@ def directions(link: Link) -> list[tuple[str, str]]:
     return [(link.source, link.target)]
 
 
-def _unreachable(topology: Topology) -> Iterator[Found]:
+def _unreachable(topology: Topology) -> Iterator[Violation]:
     """Data centres that the central one cannot reach, or that cannot reach it."""
     central = next(data_center.name for data_center in topology.data_centers if data_center.central)
     graph = nx.DiGraph(pair for link in topology.links for pair in directions(link))
@@ -205,9 +207,9 @@ def _unreachable(topology: Topology) -> Iterator[Found]:
     for index, data_center in enumerate(topology.data_centers):
         name, at = data_center.name, ("data_centers", index, "name")
         if name != central and name not in there:
-            yield Found(at, f"no path from '{central}' to '{name}'", "add a link")
+            yield Violation(at, f"no path from '{central}' to '{name}'", "add a link")
         elif name != central and name not in back:
-            yield Found(at, f"no path from '{name}' to '{central}'", "add a link")
+            yield Violation(at, f"no path from '{name}' to '{central}'", "add a link")
 
 
 def check_training(training: Training) -> Training:
@@ -215,35 +217,35 @@ def check_training(training: Training) -> Training:
     takes, gives = training.model.trait("takes"), training.data.trait("gives")
     if takes != gives:
         problem = f"'{training.data.kind}' gives {gives}, but the model '{training.model.kind}' takes {takes}"
-        raise_found([Found(("data",), problem, "choose another model or data")])
+        raise_found([Violation(("data",), problem, "choose another model or data")])
     if training.target_accuracy is not None and training.evaluate_every > training.iterations:
         problem = f"{training.evaluate_every} is more than training.iterations ({training.iterations})"
-        raise_found([Found(("evaluate_every",), problem, "target_accuracy would never be looked at")])
+        raise_found([Violation(("evaluate_every",), problem, "target_accuracy would never be looked at")])
     return training
 
 
-def scenario_problems(scenario: Scenario) -> Iterator[Found]:
+def scenario_problems(scenario: Scenario) -> Iterator[Violation]:
     """Limits that depend on the back end."""
     nodes, on = count_nodes(scenario.topology), scenario.run.on
     if scenario.paradigm.trait("tiers") == 1:
         del nodes["server"]
     if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:
-        yield Found(("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}")
+        yield Violation(("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}")
     if on != "simulate" and nodes.total() > MAX_REAL_NODES:
         problem = f"{nodes.total()} nodes in total, limit {MAX_REAL_NODES} with 'on: {on}'"
-        yield Found(("topology",), problem, "use fewer, or 'on: simulate'")
+        yield Violation(("topology",), problem, "use fewer, or 'on: simulate'")
     if scenario.transport.tls:
         yield from _uncovered(scenario)
 
 
-def _uncovered(scenario: Scenario) -> Iterator[Found]:
+def _uncovered(scenario: Scenario) -> Iterator[Violation]:
     """What would cross the network in clear text beside our own connections."""
     if scenario.order.kind == "dgt" and scenario.order.options()["channels"]:
         problem = "covers connections, and 'dgt' sends datagrams beside them"
-        yield Found(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
+        yield Violation(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
     if scenario.paradigm.kind in LIBRARIES:
         problem = f"covers our own connections, and '{scenario.paradigm.kind}' opens others"
-        yield Found(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
+        yield Violation(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
 
 
 def count_nodes(topology: Topology) -> Counter[str]:

@@ -35,7 +35,7 @@ from testbed.scenario.quantities import (
     is_null,
     one_of,
 )
-from testbed.scenario.rules import Found, check_training, raise_found, scenario_problems
+from testbed.scenario.rules import Violation, check_training, raise_found, scenario_problems
 from testbed.scenario.use import TOPOLOGY
 from testbed.scenario.workload import with_script
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
@@ -43,7 +43,7 @@ from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPL
 BACK_ENDS = ("emulate", "simulate", "local")
 
 
-class Run(Section):
+class RunSection(Section):
     """How the scenario is run."""
 
     on: Annotated[str, one_of(*BACK_ENDS)] = "emulate"
@@ -131,7 +131,7 @@ class Checkpoints(Section):
     """Rounds between two checkpoints; 0: none. Workers wait for each other there, whatever the synchronisation."""
 
 
-class Host(Section):
+class HostSection(Section):
     """A machine whose cores all nodes share, as in emulation; `testbed calibrate RUN` measures it."""
 
     cores: Annotated[int, integer(1, 1024)]
@@ -148,14 +148,14 @@ class Host(Section):
     """Time of a core that emulating takes, per full segment across the WAN, its acknowledgement included."""
 
 
-class Simulation(Section):
+class SimulationSection(Section):
     """How the virtual world runs; no other back end looks at it."""
 
     fold: Annotated[bool, BOOLEAN] = True
     """Let one coroutine play all workers of a data centre that wait for each other, where nothing is lost by it."""
     events: Annotated[str, one_of("auto", "full", "brief")] = "auto"
     """What nodes log. brief: workers their rounds only, nobody what happens inside a LAN. auto: brief if very many."""
-    host: Annotated[Host | None, BeforeValidator(lambda value: None if is_null(value) else value)] = None
+    host: Annotated[HostSection | None, BeforeValidator(lambda value: None if is_null(value) else value)] = None
     """The machine whose emulation is to be predicted. Unless said, every node has a processor of its own."""
 
 
@@ -168,7 +168,7 @@ class Scenario(Section):
     """Name of the scenario."""
     seed: Annotated[int, integer(0, 2**63 - 1)]
     """From it every random number of the run is derived."""
-    run: Run = Run()
+    run: RunSection = RunSection()
     """How to run it."""
     topology: Annotated[Topology, TOPOLOGY]
     """Data centres and the network between them."""
@@ -190,7 +190,7 @@ class Scenario(Section):
     """What breaks, and when."""
     recovery: Recovery = Recovery()
     """What is done about it."""
-    simulation: Simulation = Simulation()
+    simulation: SimulationSection = SimulationSection()
     """How the virtual world runs."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
@@ -219,7 +219,7 @@ class Scenario(Section):
         raise_found([*self.problems_on_its_back_end(), *background_problems(self.background, self.topology)])
         return self
 
-    def problems_on_its_back_end(self) -> list[Found]:
+    def problems_on_its_back_end(self) -> list[Violation]:
         """Combinations that are refused, and limits that are passed; both depend on ``run.on``."""
         return [*technique_problems(self), *scenario_problems(self)]
 

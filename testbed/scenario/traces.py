@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from testbed.errors import ScenarioError
-from testbed.scenario.axes import Section, Shape, Technique, axis
+from testbed.scenario.axes import AxisSchema, Section, Technique, axis
 from testbed.scenario.document import Scalar
 from testbed.scenario.files import beside
 from testbed.scenario.quantities import (
@@ -210,7 +210,7 @@ SECTIONS: Mapping[str, tuple[type[Any], type[Any]]] = {
 }
 
 
-def trace(what: str) -> Shape:
+def trace(what: str) -> AxisSchema:
     """What a scenario may write for a trace of rates, delays or losses."""
     section: Any = SECTIONS[what][0]
 
@@ -219,7 +219,7 @@ def trace(what: str) -> Shape:
 
     other: Any = Annotated[TraceFile, AfterValidator(from_file), Tag("<file>")]
     written: Any = Annotated[section, Tag("<written>")]
-    return Shape(Annotated[other | written, Discriminator(_form), BeforeValidator(_expand)])
+    return AxisSchema(Annotated[other | written, Discriminator(_form), BeforeValidator(_expand)])
 
 
 def _expand(value: Any) -> Any:

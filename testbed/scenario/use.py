@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, ValidationInfo
 
 from testbed.errors import ScenarioError
-from testbed.scenario.axes import Section, Shape
+from testbed.scenario.axes import AxisSchema, Section
 from testbed.scenario.changes import apply_changes
 from testbed.scenario.devices import DeviceChanges
 from testbed.scenario.document import parse, plain
@@ -22,7 +22,7 @@ from testbed.scenario.graphs import topology_of
 from testbed.scenario.network import NULLABLE, About, Lan, Reverse, Topology
 from testbed.scenario.problems import problems_of
 from testbed.scenario.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
-from testbed.scenario.rules import Found, raise_found
+from testbed.scenario.rules import Violation, raise_found
 from testbed.scenario.suggest import suggestion
 from topologies.library import BUILT_IN, topology_path
 from topologies.readers import READERS, GraphReading, read_graph
@@ -138,16 +138,16 @@ def _expand(used: UsedTopology) -> Topology:
     try:
         base = _from_graph(used) if used.use.is_graph else read_topology_file(used.use.path, used.use.name)
     except ScenarioError as error:
-        raise_found([Found(("use",), "; ".join(error.problems[:3]))])
+        raise_found([Violation(("use",), "; ".join(error.problems[:3]))])
         raise
     return apply_changes(base, used)
 
 
-def _meaningless(used: UsedTopology) -> list[Found]:
+def _meaningless(used: UsedTopology) -> list[Violation]:
     if used.use.is_graph:
         return []
     return [
-        Found((key,), f"has no effect on '{used.use.name}', which says it itself", "it is for graph files")
+        Violation((key,), f"has no effect on '{used.use.name}', which says it itself", "it is for graph files")
         for key in FOR_GRAPHS
         if getattr(used, key) is not None
     ]
@@ -168,4 +168,4 @@ def _form(value: Any) -> str:
 
 
 _OTHER = Annotated[UsedTopology, AfterValidator(_expand), Tag("<use>")]
-TOPOLOGY = Shape(Annotated[_OTHER | Annotated[Topology, Tag("<written>")], Discriminator(_form)])
+TOPOLOGY = AxisSchema(Annotated[_OTHER | Annotated[Topology, Tag("<written>")], Discriminator(_form)])

@@ -19,13 +19,13 @@ from testbed.messages import Message
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import SitePath
-from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp import TcpConnection
 
 _WEIGHT = 1e-6
 _CHANNEL_WEIGHT = 1e-2  # from one channel to the next, where several senders meet
 
 
-class Letter(Protocol):
+class Deliverable(Protocol):
     """What is delivered: something with a message in it."""
 
     message: Message
@@ -47,7 +47,7 @@ class BestEffort:
     """
 
     def __init__(
-        self, clock: Clock, network: FlowNetwork, connection: Connection, path: SitePath, links: Sequence[int],
+        self, clock: Clock, network: FlowNetwork, connection: TcpConnection, path: SitePath, links: Sequence[int],
         setting: Setting, deliver: Callable[[Any], None],
     ) -> None:  # fmt: skip
         self._clock, self._network, self._connection, self._path = clock, network, connection, path
@@ -60,7 +60,7 @@ class BestEffort:
         self._timer = self._serving = False
         connection.on_idle = self._pump
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: Deliverable) -> None:
         """Queue a message."""
         count, size_bytes = datagrams(letter.message)
         item = _OnTheWay(letter, size_bytes * self._setting.goodput, count)

@@ -28,7 +28,7 @@ class Nodes(Protocol):
         """It starts again, as a new process would."""
 
 
-class Faults:
+class SimulatedFaults:
     """Asks the Plan's fault clock what is due, and does it."""
 
     def __init__(self, plan: Plan, clock: Clock, due: FaultClock, nodes: Nodes, on_fault: OnFault) -> None:

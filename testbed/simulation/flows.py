@@ -17,13 +17,13 @@ from typing import Any
 
 from testbed.simulation import layout as k
 from testbed.simulation.clock import Clock
-from testbed.simulation.store import Store
+from testbed.simulation.solver_state import SolverState
 
 Done = Callable[[], None]
 _TAG_TOLERANCE_BYTES = 1e-6
 
 
-class Port:
+class ReservableLink:
     """A link that somebody may keep to themselves, having foreseen all of their flows: see ``phase``."""
 
     __slots__ = ("classes", "give_way")
@@ -42,7 +42,7 @@ class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
     __slots__ = (
-        "base", "delivered", "dirty", "flows", "idle", "number", "path", "ports", "resting", "shares", "started",
+        "base", "delivered", "dirty", "flows", "idle", "number", "path", "ports", "parked", "shares", "started",
         "tags", "watched",
     )  # fmt: skip
 
@@ -52,12 +52,12 @@ class FlowClass:
         self.flows = 0
         self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
         self.idle, self.dirty = True, False  # idle: not among those that the solver is to know
-        self.resting = False  # idle, but the solver has not been told
+        self.parked = False  # idle, but the solver has not been told
         self.shares = False  # others may have been active on its links since it is
         self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
-        self.ports: tuple[Port, ...] = ()  # of its links, those that somebody may keep
+        self.ports: tuple[ReservableLink, ...] = ()  # of its links, those that somebody may keep
 
 
 class FlowNetwork:
@@ -72,14 +72,14 @@ class FlowNetwork:
         compile_after: float = math.inf,
     ) -> None:  # fmt: skip
         self._clock, self._compile_after = clock, compile_after
-        self._store = Store(len(capacities), longest_path)
+        self._store = SolverState(len(capacities), longest_path)
         if compiled:
             self._store.compile()
         for link, capacity in enumerate(capacities):
             self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
-        self._ports: dict[int, Port] = {}
-        self._alone: dict[tuple[float, float, float, int], Store] = {}  # their state is empty between two plays
+        self._ports: dict[int, ReservableLink] = {}
+        self._alone: dict[tuple[float, float, float, int], SolverState] = {}  # their state is empty between two plays
         self._latest: list[FlowClass | None] = [None] * len(capacities)  # by link: the last class to become active
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
@@ -106,21 +106,21 @@ class FlowNetwork:
         self._classes.append(new)
         return new
 
-    def port(self, link: int) -> Port:
+    def port(self, link: int) -> ReservableLink:
         """That link, as one that may be kept; to be asked for before there are classes over it."""
         if link not in self._ports:
             assert not any(link in each.path for each in self._classes), link
-            self._ports[link] = Port()
+            self._ports[link] = ReservableLink()
         return self._ports[link]
 
-    def alone(self, flow_class: FlowClass, flows: int) -> Store:
-        """A network of the one link of that class, and as many classes like it as asked for; for ``Store.play``."""
+    def alone(self, flow_class: FlowClass, flows: int) -> SolverState:
+        """A network of the one link of that class, and as many classes like it as needed; for ``SolverState.play``."""
         (link,), held = flow_class.path, self._store
         weight, cap = (held.F[flow_class.base + at] for at in (k.WEIGHT, k.CAP))
         what = (self.capacity(link), weight, cap, flows)
         store = self._alone.get(what)
         if store is None:
-            store = self._alone[what] = Store(1, 1)
+            store = self._alone[what] = SolverState(1, 1)
             store.LF[k.CAPACITY] = what[0]
             for _ in range(flows):
                 store.add_class((0,), weight, cap)
@@ -164,15 +164,15 @@ class FlowNetwork:
         flow_class.idle = False
         F, base = self._store.F, flow_class.base  # noqa: N806
         F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
-        if flow_class.resting:
-            flow_class.resting = False
+        if flow_class.parked:
+            flow_class.parked = False
             return
         flow_class.shares = False
         latest = self._latest
         for link in flow_class.path:
             before, latest[link] = latest[link], flow_class
             if before is not None and before is not flow_class:
-                if before.resting:
+                if before.parked:
                     self._take_out(before)
                 elif not before.idle:
                     before.shares = flow_class.shares = True
@@ -181,7 +181,7 @@ class FlowNetwork:
 
     def _take_out(self, flow_class: FlowClass) -> None:
         """It rests no more, and the solver knows it no more."""
-        flow_class.resting = False
+        flow_class.parked = False
         self._store.take_out(flow_class.number)
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
@@ -195,7 +195,7 @@ class FlowNetwork:
         """The link's capacity from now on."""
         self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         latest = self._latest[link]
-        if latest is not None and latest.resting:
+        if latest is not None and latest.parked:
             self._take_out(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
@@ -210,7 +210,7 @@ class FlowNetwork:
     def rate(self, flow_class: FlowClass) -> float:
         """Rate of one flow of the class, as last solved."""
         rate: float = self._store.F[flow_class.base + k.RATE]
-        return 0.0 if flow_class.resting else rate
+        return 0.0 if flow_class.parked else rate
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Bytes that all flows of the class together have carried until now."""
@@ -268,7 +268,7 @@ class FlowNetwork:
                 if tags:
                     F[base + k.FLOWS], F[base + k.TOP] = float(touched.flows), tags[0][0]
                 else:
-                    touched.idle, touched.resting = True, False
+                    touched.idle, touched.parked = True, False
                     F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
         self._dirty_links.clear()
         next_s = store.flush(self._clock.now, dirty)
@@ -283,7 +283,7 @@ class FlowNetwork:
         store, classes = self._store, self._classes
         for number in dirty:
             touched = classes[number]
-            touched.idle, touched.resting, touched.dirty = True, True, False
+            touched.idle, touched.parked, touched.dirty = True, True, False
             store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
         return store.next_s()
 

@@ -23,7 +23,7 @@ Done = Callable[[], None]
 SEGMENT_BYTES = 1448  # of payload in a full frame: MTU 1500, TCP timestamps
 
 
-class Host:
+class HostModel:
     """Cores, and the threads that have something to do and no core."""
 
     def __init__(self, clock: Clock, plan: HostPlan) -> None:
@@ -68,7 +68,7 @@ class Host:
 class Thread:
     """A node's process, or one thread of it: does its pieces of work in their order."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostModel) -> None:
         self.host = host
         self.pieces: deque[tuple[float, Done]] = deque()
         self.waiting = False  # for a core, or has one

@@ -46,7 +46,7 @@ from testbed.simulation.layout import (
     UPDATED,
     WEIGHT,
     Array,
-    Starts,
+    FlowArrivals,
     State,
 )
 
@@ -224,7 +224,7 @@ def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> f
     return INFINITE
 
 
-def play(until: float, starts: Starts, dirty: Array, due: Array, width: int, state: State) -> int:
+def play(until: float, starts: FlowArrivals, dirty: Array, due: Array, width: int, state: State) -> int:
     """Let flows start, share and end until a given time; then none is left. Returns how many have ended by then.
 
     Class ``i`` has the ``i``-th start, and nothing before it. Says of each when it ended (``INFINITE``: it has not),
@@ -258,7 +258,7 @@ def play(until: float, starts: Starts, dirty: Array, due: Array, width: int, sta
     return ended
 
 
-def _break_off(now: float, started: int, starts: Starts, dirty: Array, width: int, state: State) -> None:
+def _break_off(now: float, started: int, starts: FlowArrivals, dirty: Array, width: int, state: State) -> None:
     """End all flows, and say what was left of them."""
     F, n_dirty = state.F, 0
     for c in range(started):
@@ -316,7 +316,7 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
     def play_packed(until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array) -> int:
         if sources < 0:
             return 0
-        starts = Starts(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
+        starts = FlowArrivals(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
         return play(until, starts, ints[ints[12] : ints[13]], ints[ints[13] : ints[14]], width, _unpacked(floats, ints))
 
     flush_compiled, take_due_compiled, play_compiled = (

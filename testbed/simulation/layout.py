@@ -37,7 +37,7 @@ class State(NamedTuple):
     items: Array
 
 
-class Starts(NamedTuple):
+class FlowArrivals(NamedTuple):
     """Of flows in the order in which they start: when, what each has to carry (in the end: had left), so many alike,
     when they ended; and in which order they ended."""
 

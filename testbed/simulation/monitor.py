@@ -9,9 +9,9 @@ from typing import Any
 from testbed.plan.model import LinkPlan, Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
-from testbed.simulation.paths import Paths, WanLink, changes_from
-from testbed.simulation.recorder import Log, Progress
-from testbed.simulation.tcp import Connection
+from testbed.simulation.paths import PathTable, WanLink, changes_from
+from testbed.simulation.recorder import Progress, VirtualEventSink
+from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import doubts
 
@@ -27,14 +27,16 @@ class Links:
     Bytes are Ethernet frames, as an interface's counters are.
     """
 
-    def __init__(self, clock: Clock, network: FlowNetwork, paths: Paths, log: Log, sample_interval_s: float) -> None:
+    def __init__(
+        self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink, sample_interval_s: float
+    ) -> None:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._interval_s, self._sampling = sample_interval_s, False
-        self._connections: dict[int, list[Connection]] = {link.number: [] for link in paths.links}
+        self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
         self._carried = [0.0] * len(paths.links)  # by link: what its flows had carried when last looked at
         self._known: dict[FlowClass, float] = {}  # by flow: likewise
 
-    def add(self, connection: Connection, links: tuple[int, ...]) -> None:
+    def add(self, connection: TcpConnection, links: tuple[int, ...]) -> None:
         """A connection over these links was made."""
         for number in links:
             if number in self._connections:
@@ -162,7 +164,7 @@ class Links:
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _PAUSED_BYTES_PER_S))
 
 
-class Status:
+class ProgressReporter:
     """Signs of life for whoever watches, by wall time."""
 
     def __init__(self, clock: Clock, progress: Progress, report_nodes: Callable[[], None]) -> None:

@@ -56,7 +56,7 @@ class SitePath:
             self.queue_bytes = self.narrowest.plan.queue_bytes
 
 
-class Paths:
+class PathTable:
     """All links, and paths by pair of nodes (made when first asked for)."""
 
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:

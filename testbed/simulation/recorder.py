@@ -17,14 +17,14 @@ BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # what a brief log l
 _WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
-class Log(Protocol):
+class VirtualEventSink(Protocol):
     """What of ``testbed.results.events.EventLog`` is used."""
 
     def write(self, kind: str, t: float, **fields: Any) -> None: ...
     def append(self, event: dict[str, Any]) -> None: ...
 
 
-class Recorder:
+class VirtualRecorder:
     """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
 
     ``on_milestone`` hears of the start of training, and of rounds. ``left_out``: kinds that are not written;
@@ -32,7 +32,7 @@ class Recorder:
     """
 
     def __init__(
-        self, node: str, log: Log, progress: Progress, on_milestone: Milestone,
+        self, node: str, log: VirtualEventSink, progress: Progress, on_milestone: Milestone,
         left_out: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.node, self._log, self._progress, self._on_milestone = node, log, progress, on_milestone

@@ -17,7 +17,7 @@ from simpy.core import EmptySchedule
 
 from testbed.best_effort import pace_bps
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
@@ -26,20 +26,20 @@ from testbed.simulation.background import start_background
 from testbed.simulation.best_effort import BestEffort, Setting
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
-from testbed.simulation.crew import Crew, Lanes
-from testbed.simulation.faults import Faults, OnFault
+from testbed.simulation.envelope import Peer
+from testbed.simulation.failure_notifier import FailureNotifier
+from testbed.simulation.faults import OnFault, SimulatedFaults
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.fold import fold
-from testbed.simulation.host import Host, Thread
-from testbed.simulation.letter import Peer
-from testbed.simulation.monitor import Links, Status
-from testbed.simulation.news import News
-from testbed.simulation.paths import Paths, SitePath
-from testbed.simulation.phase import Way, ports_of
-from testbed.simulation.recorder import BRIEF, Progress, Recorder
-from testbed.simulation.tcp import Connection, Crowd
+from testbed.simulation.host import HostModel, Thread
+from testbed.simulation.monitor import Links, ProgressReporter
+from testbed.simulation.paths import PathTable, SitePath
+from testbed.simulation.predicted_transfer import ServerPath, ports_of
+from testbed.simulation.recorder import BRIEF, Progress, VirtualRecorder
+from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
+from testbed.simulation.worker_group import FlowGroups, WorkerGroup
 from testbed.simulation.world import SimulatedWorld
 from testbed.world import Role
 
@@ -76,7 +76,7 @@ class SimulationOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeExit:
+class SimulatedNodeExit:
     """How a node ended: what its role returned, or the error, and when."""
 
     result: Any
@@ -90,7 +90,7 @@ def simulate(
     run_directory: Path,
     on_progress: Progress,
     options: SimulationOptions | None = None,
-) -> dict[str, NodeExit]:
+) -> dict[str, SimulatedNodeExit]:
     """Run every node of ``plan`` in virtual time; event logs go to ``<run_directory>/events``.
 
     Ends when all roles have ended, when one has failed, when nobody can advance any more, or on Ctrl-C (then the
@@ -121,7 +121,7 @@ class Simulation:
         self._buffer_bytes = max(4096, min(1 << 16, _LOG_MEMORY_BYTES // max(1, len(plan.nodes))))
         self.clock = Clock(options.begin_s)
         self._due = options.due or FaultClock(plan)
-        self._paths = Paths(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
+        self._paths = PathTable(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
         compiled = _may_compile(plan) if options.compiled is None else options.compiled
         later = _SOLVES if options.compiled is None and importlib.util.find_spec("numba") is not None else math.inf
         self.network = FlowNetwork(self.clock, self._paths.capacities(), self._paths.longest, compiled, later)
@@ -129,17 +129,17 @@ class Simulation:
         self._waits = Waits(self.clock)
         self._log = EventLog(self._directory, "links")
         self._links = Links(self.clock, self.network, self._paths, self._log, options.sample_interval_s)
-        self._host = Host(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
+        self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
         self._logs: dict[str, EventLog] = {}
         self._left_out = BRIEF if _is_brief(plan) else frozenset()
         self._worlds: dict[str, SimulatedWorld] = {}
-        self._recorders: list[Recorder] = []  # of nodes whose status is reported one by one
-        self._status = Status(self.clock, on_progress, self._report_nodes)
+        self._recorders: list[VirtualRecorder] = []  # of nodes whose status is reported one by one
+        self._status = ProgressReporter(self.clock, on_progress, self._report_nodes)
         self._stop: BaseException | None = None
-        self._faults = Faults(plan, self.clock, self._due, self, options.on_fault)
-        self._news = News(plan, self.clock, lambda: self._worlds[monitor_of(plan)])
+        self._faults = SimulatedFaults(plan, self.clock, self._due, self, options.on_fault)
+        self._news = FailureNotifier(plan, self.clock, lambda: self._worlds[monitor_of(plan)])
         self._trained = False  # whether training has begun
-        self.exits: dict[str, NodeExit] = {}
+        self.exits: dict[str, SimulatedNodeExit] = {}
 
     def start(self, make_role: RoleMaker) -> None:
         """Make all nodes; their roles begin at once, in the Plan's order."""
@@ -201,7 +201,7 @@ class Simulation:
     def _make_world(self, node: NodePlan) -> SimulatedWorld:
         log = self._logs.get(node.name) or EventLog(self._directory, node.name, self._buffer_bytes)
         self._logs[node.name] = log
-        recorder = Recorder(node.name, log, self._progress, self._on_milestone, self._left_out)
+        recorder = VirtualRecorder(node.name, log, self._progress, self._on_milestone, self._left_out)
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._find
         )
@@ -211,7 +211,7 @@ class Simulation:
         world.pacer = Pacer(node.device, self._plan.seed, node.name, self._due.training_since_s)
         world.process = Thread(self._host) if self._host else None
         if node.name in self._members:
-            world.fold(Crew(self._members[node.name], self._plan.seed))
+            world.fold(WorkerGroup(self._members[node.name], self._plan.seed))
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders = [*(each for each in self._recorders if each.node != node.name), recorder]
         return world
@@ -222,7 +222,7 @@ class Simulation:
         if source.crew is not None or world.crew is not None:
             return self._find_folded(source, world, path)
         deliver = self._news.way(source, world)
-        connection = Connection(self.clock, self.network, path, links, self._tcp, deliver)
+        connection = TcpConnection(self.clock, self.network, path, links, self._tcp, deliver)
         self._links.add(connection, links)
         best_effort = None
         if self._plan.transport.best_effort_channels:
@@ -237,18 +237,22 @@ class Simulation:
         """As ``_find``, where one end stands for many nodes: so many connections, as few as say the same."""
         links, port = self._paths.shared(source.node, target.node, self._members)
         if source.crew is None:
-            connection = self._connect(path, links, target, Crowd(target.copies, port))
+            connection = self._connect(path, links, target, ConnectionGroup(target.copies, port))
             return Peer(connection, target, path.tier, None)
         lanes = source.crew.lanes(in_step=target.node not in self._plan.node(source.node).parents)
-        connections = [self._connect(path, links, target, Crowd(lane.copies, port), lane.copies) for lane in lanes]
-        way = Way(self.network, target, self._ports.get(links[0]), path.delay_s)
-        return Peer(connections[0], target, path.tier, None, Lanes(self.clock, source.crew, lanes, connections, way))
+        connections = [
+            self._connect(path, links, target, ConnectionGroup(lane.copies, port), lane.copies) for lane in lanes
+        ]
+        way = ServerPath(self.network, target, self._ports.get(links[0]), path.delay_s)
+        return Peer(
+            connections[0], target, path.tier, None, FlowGroups(self.clock, source.crew, lanes, connections, way)
+        )
 
     def _connect(
-        self, path: SitePath, links: tuple[int, ...], target: SimulatedWorld, crowd: Crowd, copies: int = 1
-    ) -> Connection:
+        self, path: SitePath, links: tuple[int, ...], target: SimulatedWorld, crowd: ConnectionGroup, copies: int = 1
+    ) -> TcpConnection:
         deliver = target.deliver if copies == 1 else partial(target.deliver, copies=copies)
-        connection = Connection(self.clock, self.network, path, links, self._tcp, deliver, crowd)
+        connection = TcpConnection(self.clock, self.network, path, links, self._tcp, deliver, crowd)
         self._links.add(connection, links)
         return connection
 
@@ -264,13 +268,13 @@ class Simulation:
 
     def _finish(self, name: str, result: Any, error: BaseException | None) -> None:
         if name not in self.exits:
-            self.exits[name] = NodeExit(result, error, self.clock.now)
+            self.exits[name] = SimulatedNodeExit(result, error, self.clock.now)
             self.clock.over = self.clock.over or len(self.exits) == len(self._plan.nodes)
             self._worlds[name].close()
 
     def _on_missed(self, message: Message) -> None:
         """A node that registers when all is over is turned away, and ends, as it would at a closed port."""
-        if message.kind is Kind.REGISTER and self._plan.recovery.on_failure == "continue":
+        if message.kind is MessageKind.REGISTER and self._plan.recovery.on_failure == "continue":
             self._finish(message.sender, None, None)
 
     def kill(self, node: str, error: NodeLost) -> None:
@@ -296,7 +300,7 @@ class Simulation:
     def dismiss(self, node: str) -> None:
         """A fault: the node is asked to leave."""
         if node not in self.exits:
-            self._worlds[node].take_in(Message(Kind.LEAVE, sender=node, sent_at_s=self.clock.now))
+            self._worlds[node].take_in(Message(MessageKind.LEAVE, sender=node, sent_at_s=self.clock.now))
 
     def revive(self, node: str) -> None:
         """A fault is over: a new process of that name, if the others have gone on and still do."""

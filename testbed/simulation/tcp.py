@@ -58,7 +58,7 @@ _FULL = 0.95  # a round that sent this share of its window was limited by the wi
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class ConnectionGroup:
     """So many connections that always do the same, as one. ``port``: the capacity of those ends of each connection
     that it shares with none of the others, and that are therefore not among its links."""
 
@@ -66,7 +66,7 @@ class Crowd:
     port: float = math.inf
 
 
-class Connection:
+class TcpConnection:
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
     Sizes are of one connection of the crowd; ``deliver`` is called once for all of them.
@@ -82,7 +82,7 @@ class Connection:
 
     def __init__(
         self, clock: Clock, network: FlowNetwork, path: SitePath, links: tuple[int, ...], model: TcpModel,
-        deliver: Callable[[Any], None], crowd: Crowd = Crowd(),
+        deliver: Callable[[Any], None], crowd: ConnectionGroup = ConnectionGroup(),
     ) -> None:  # fmt: skip
         self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
         self._links, self._copies, self._port = links, crowd.copies, crowd.port

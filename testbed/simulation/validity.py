@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.simulation.paths import WanLink
-from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 
 LONG_FLOW = 16  # bandwidth-delay products
@@ -21,7 +21,7 @@ UNEVEN = 1.5  # of round trips
 _SHARE = 0.01  # of a link's bytes: below, a connection is no competitor
 
 
-def doubts(links: Iterable[WanLink], connections: Mapping[int, Sequence[Connection]], model: TcpModel) -> list[str]:
+def doubts(links: Iterable[WanLink], connections: Mapping[int, Sequence[TcpConnection]], model: TcpModel) -> list[str]:
     """Sentences for the run's report, at most three; empty where everything is inside the model's claim."""
     short: list[tuple[float, str]] = []
     uneven: list[tuple[float, str]] = []
@@ -57,15 +57,15 @@ def doubts(links: Iterable[WanLink], connections: Mapping[int, Sequence[Connecti
     return said
 
 
-def _spills(connection: Connection) -> bool:
+def _spills(connection: TcpConnection) -> bool:
     return connection.products < LONG_FLOW and connection.largest_burst_bytes > connection.room_bytes
 
 
-def _spill(link: WanLink, connection: Connection) -> str:
+def _spill(link: WanLink, connection: TcpConnection) -> str:
     kilobytes = f"{connection.largest_burst_bytes / 1e3:.0f} kB on {link.plan.name}"
     return f"bursts of {kilobytes} overflow a queue that takes {connection.room_bytes / 1e3:.0f} kB of them"
 
 
-def _rivals(connections: Sequence[Connection]) -> list[Connection]:
+def _rivals(connections: Sequence[TcpConnection]) -> list[TcpConnection]:
     carried = [each.carried_bytes for each in connections]
     return [each for each, mine in zip(connections, carried, strict=True) if mine > _SHARE * sum(carried)]

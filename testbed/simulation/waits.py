@@ -10,7 +10,7 @@ import msgspec
 
 from testbed.errors import WaitTimeout
 from testbed.simulation.clock import Clock, VirtualFuture
-from testbed.simulation.fiber import Fiber
+from testbed.simulation.task import Task
 
 _LONGEST_GRAPH = 50
 
@@ -37,7 +37,7 @@ class Wait(msgspec.Struct, eq=False):
     since_s: float
     end_s: float
     future: VirtualFuture[Any]
-    fiber: Fiber
+    fiber: Task
     expired: bool = False
     graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
 

@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from testbed.best_effort import best_effort_overhead_bytes
-from testbed.messages import Kind, Message, wire_bytes
+from testbed.messages import Message, MessageKind, wire_bytes
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel
-from testbed.simulation.crew import Crew
-from testbed.simulation.fiber import Fiber
+from testbed.simulation.envelope import Envelope, Peer, carried
 from testbed.simulation.host import Thread
-from testbed.simulation.letter import Letter, Peer, carried
 from testbed.simulation.mailbox import Handle, Mailbox
-from testbed.simulation.phase import Phase
-from testbed.simulation.recorder import Recorder
+from testbed.simulation.predicted_transfer import PredictedTransfer
+from testbed.simulation.recorder import VirtualRecorder
+from testbed.simulation.task import Task
 from testbed.simulation.waits import Waits
+from testbed.simulation.worker_group import WorkerGroup
 from testbed.world import Future, Work
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
 
 
-class Task(VirtualFuture[Any]):
+class TaskFuture(VirtualFuture[Any]):
     """The result of a spawned coroutine, which knows whether anybody has asked for it."""
 
     asked_for: bool = False
@@ -50,7 +50,7 @@ class SimulatedWorld:
     pacer: Pacer
 
     def __init__(
-        self, node: NodePlan, clock: Clock, waits: Waits, recorder: Recorder, compute: ComputeModel,
+        self, node: NodePlan, clock: Clock, waits: Waits, recorder: VirtualRecorder, compute: ComputeModel,
         step_deadline_s: float, find: Callable[[SimulatedWorld, str], Peer],
     ) -> None:  # fmt: skip
         self.node = node.name
@@ -60,17 +60,17 @@ class SimulatedWorld:
         self._mailbox = Mailbox(clock)
         self.take_in = self._mailbox.put
         self.reading_until_s = self._computing_until_s = self._paused_until_s = 0.0
-        self._running: dict[Fiber, None] = {}
+        self._running: dict[Task, None] = {}
         self._tells_compute, self._tells_waits = recorder.keeps("compute"), recorder.keeps("wait")
         self.ended = False
         self.process: Thread | None = None  # where all nodes share a machine's cores
-        self.phase: Phase | None = None  # in which a crew sends here
-        self.crew: Crew | None = None  # the members, where this node stands for several
+        self.phase: PredictedTransfer | None = None  # in which a crew sends here
+        self.crew: WorkerGroup | None = None  # the members, where this node stands for several
         self.copies = 1  # how many like nodes this one stands for
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_missed: Callable[[Message], None] = lambda message: None  # told of what comes when the node has ended
 
-    def fold(self, crew: Crew) -> None:
+    def fold(self, crew: WorkerGroup) -> None:
         """This node stands for all of the crew."""
         self.crew, self.copies = crew, crew.size
 
@@ -104,7 +104,7 @@ class SimulatedWorld:
         size_bytes = payload_bytes + header_bytes
         everyone = self.copies * peer.world.copies  # records tell of the messages of all who are folded
         self._recorder.sent(peer.tier, payload_bytes * everyone)
-        letter = Letter(message, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
+        letter = Envelope(message, payload_bytes * everyone, header_bytes * everyone, peer.world, peer.tier)
         if peer.lanes is not None:
             letter.lanes = peer.lanes.count
             letter.header_bytes += peer.lanes.more_bytes
@@ -117,7 +117,7 @@ class SimulatedWorld:
             return None
         return await self._send_when_accepted(peer, size_bytes, letter)
 
-    def _send_by_process(self, process: Thread, peer: Peer, size_bytes: float, letter: Letter) -> None:
+    def _send_by_process(self, process: Thread, peer: Peer, size_bytes: float, letter: Envelope) -> None:
         """The message leaves when this process, on a core that it shares, has got round to it."""
         host, priority, connection = process.host, letter.message.priority, peer.connection
         carrying_s = host.carrying_s(size_bytes) if peer.tier == "wan" else 0.0
@@ -133,9 +133,9 @@ class SimulatedWorld:
         payload_bytes = message.payload_bytes
         self._recorder.sent(peer.tier, payload_bytes)
         header_bytes = best_effort_overhead_bytes(message)
-        peer.best_effort.send(Letter(message, payload_bytes, header_bytes, peer.world, peer.tier))
+        peer.best_effort.send(Envelope(message, payload_bytes, header_bytes, peer.world, peer.tier))
 
-    async def _send_when_accepted(self, peer: Peer, size_bytes: float, letter: Letter) -> None:
+    async def _send_when_accepted(self, peer: Peer, size_bytes: float, letter: Envelope) -> None:
         """Queue it at once, but hold its sender until the queue has room or the message has left it."""
         accepted: VirtualFuture[None] = VirtualFuture(self._clock)
 
@@ -168,7 +168,7 @@ class SimulatedWorld:
                 break
         return message
 
-    def deliver(self, letter: Letter, copies: int = 1) -> None:
+    def deliver(self, letter: Envelope, copies: int = 1) -> None:
         """The last byte is here; the message is handed over when this node has looked at those before it.
 
         ``copies``: of so many folded senders; handed over is the letter of all, with the last of them.
@@ -192,7 +192,7 @@ class SimulatedWorld:
         if not letter.lanes:
             self._clock.at(ready_s, self._hand_over, letter)
 
-    def part_came(self, letter: Letter, copies: int, at_s: float) -> None:
+    def part_came(self, letter: Envelope, copies: int, at_s: float) -> None:
         """As ``deliver`` at a time that is over, for a part that was not the last one."""
         letter.lanes -= 1
         self._read(at_s, self._compute.message_cost_s * copies)
@@ -202,7 +202,7 @@ class SimulatedWorld:
         self.reading_until_s = (at_s if at_s > self.reading_until_s else self.reading_until_s) + cost_s
         return self.reading_until_s
 
-    def _hand_over(self, letter: Letter, last: bool = True) -> None:
+    def _hand_over(self, letter: Envelope, last: bool = True) -> None:
         """``last``: nothing else is done by this event."""
         if self.ended:
             self.on_missed(letter.message)
@@ -217,7 +217,7 @@ class SimulatedWorld:
     def lost(self, peer: str, why: str) -> None:
         """This world tells its node that a peer is gone."""
         if not self.ended:
-            self.take_in(Message(Kind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
+            self.take_in(Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
 
     def forget(self, peer: str) -> None:
         """That peer is a new process: what was on its way to the one before is lost."""
@@ -240,7 +240,7 @@ class SimulatedWorld:
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
         assert isinstance(future, VirtualFuture), "a world awaits only what it made itself"
-        if isinstance(future, Task):
+        if isinstance(future, TaskFuture):
             future.asked_for = True
         if future.done():
             done: T = future.result()
@@ -264,29 +264,29 @@ class SimulatedWorld:
         return VirtualFuture(self._clock)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
-        task = Task(self._clock)
-        self._running[Fiber(self._clock, coroutine, self._task_ended, task)] = None
+        task = TaskFuture(self._clock)
+        self._running[Task(self._clock, coroutine, self._task_ended, task)] = None
         return task
 
     def run(self, coroutine: Coroutine[Any, Any, Any], on_end: Callable[[Any], None]) -> None:
         """Run the node's role; ``on_end(result)`` when it returns, ``on_failure`` when it (or a task) raises."""
-        self._running[Fiber(self._clock, coroutine, self._role_ended, on_end)] = None
+        self._running[Task(self._clock, coroutine, self._role_ended, on_end)] = None
 
     def fail(self, error: BaseException) -> None:
         """End this node with ``error``, unless another came first."""
         if not self.ended:
             self.on_failure(error)
 
-    def _role_ended(self, fiber: Fiber, result: Any, error: BaseException | None) -> None:
+    def _role_ended(self, fiber: Task, result: Any, error: BaseException | None) -> None:
         self._running.pop(fiber, None)
         if error is not None:
             self.fail(error)
         else:
             fiber.of(result)
 
-    def _task_ended(self, fiber: Fiber, result: Any, error: BaseException | None) -> None:
+    def _task_ended(self, fiber: Task, result: Any, error: BaseException | None) -> None:
         self._running.pop(fiber, None)
-        task: Task = fiber.of
+        task: TaskFuture = fiber.of
         if error is None:
             task.set_result(result)
         elif task.asked_for and not isinstance(error, KeyboardInterrupt):

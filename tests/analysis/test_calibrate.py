@@ -13,7 +13,7 @@ from analysis.calibrate import calibrate, stream_byte_s
 from analysis.load import Run
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.results.rundir import Status
+from testbed.results.rundir import RunStatus
 from testbed.scenario.load import loads
 from tests.simulation.test_fold import SCENARIO
 
@@ -59,7 +59,7 @@ def run_of(back_end: str = "local", servers: int = 3, rounds: int = ROUNDS, cpu:
         ),
     }  # fmt: skip
     manifest = {"machine": {"cores": 8, "usable_cores": 2}}
-    return Run(Path("run"), {"back_end": back_end}, manifest, None, None, Status("done"), cast(Any, tables))
+    return Run(Path("run"), {"back_end": back_end}, manifest, None, None, RunStatus("done"), cast(Any, tables))
 
 
 def cpu_of(node: str, round_s: float, rounds: int) -> list[tuple[str, float, float]]:

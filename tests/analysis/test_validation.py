@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from analysis.validation import Point, error_figure, error_map, products_of, ranking, reproduced, verdict, write_table
+from analysis.validation import (
+    ValidationPoint,
+    error_figure,
+    error_map,
+    products_of,
+    ranking,
+    reproduced,
+    verdict,
+    write_table,
+)
 from testbed.errors import ScenarioError
 
 
-def points(*errors: float, technique: str = "fsa") -> list[Point]:
+def points(*errors: float, technique: str = "fsa") -> list[ValidationPoint]:
     return [
-        Point(technique, 5e6 * (i + 1), 0.02, 2.0, 2.0 * (1 + error), 20.0 - 10 * i) for i, error in enumerate(errors)
+        ValidationPoint(technique, 5e6 * (i + 1), 0.02, 2.0, 2.0 * (1 + error), 20.0 - 10 * i)
+        for i, error in enumerate(errors)
     ]
 
 
@@ -31,8 +41,10 @@ def test_nothing_to_compare_is_an_error() -> None:
 
 
 def test_the_ranking_is_of_techniques_at_one_place() -> None:
-    def at(rate: float, *times: tuple[float, float]) -> list[Point]:
-        return [Point(f"t{i}", rate, 0.01, emulated, simulated) for i, (emulated, simulated) in enumerate(times)]
+    def at(rate: float, *times: tuple[float, float]) -> list[ValidationPoint]:
+        return [
+            ValidationPoint(f"t{i}", rate, 0.01, emulated, simulated) for i, (emulated, simulated) in enumerate(times)
+        ]
 
     same = at(1e6, (1.0, 0.5), (2.0, 1.0), (3.0, 1.5))
     turned = at(2e6, (1.0, 3.0), (2.0, 2.0), (3.0, 1.0))
@@ -42,8 +54,8 @@ def test_the_ranking_is_of_techniques_at_one_place() -> None:
 
 
 def test_the_emulation_is_held_against_itself() -> None:
-    once = Point("fsa", 5e6, 0.02, 2.0, 1.5)
-    twice = [Point(name, 5e6, 0.02, 2.0, 1.5, repeats_s=times) for name, times in
+    once = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5)
+    twice = [ValidationPoint(name, 5e6, 0.02, 2.0, 1.5, repeats_s=times) for name, times in
              (("fsa", (2.0, 2.2)), ("hfa", (3.0, 2.1)), ("bsp", (1.0, 1.0)))]  # fmt: skip
     found = reproduced([once, *twice])
     assert found is not None and found.points == 3
@@ -62,14 +74,14 @@ def test_what_is_outside_the_models_claim_is_told() -> None:
 
 
 def test_an_emulation_that_does_not_vouch_for_its_times_is_no_measure() -> None:
-    busy = Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, "all cores were busy (> 95%) in 57% of the samples")
+    busy = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, "all cores were busy (> 95%) in 57% of the samples")
     assert not busy.valid
     assert busy.why == busy.caveat
-    assert Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0).why == ""
+    assert ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0).why == ""
 
 
 def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
-    short = Point("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, doubt="bursts of 322 kB overflow a queue")
+    short = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, doubt="bursts of 322 kB overflow a queue")
     assert not short.valid
     assert short.why == short.doubt
 
@@ -85,7 +97,7 @@ def test_table_and_map_are_written(tmp_path: Path) -> None:
 
 def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
     four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
-    figure = error_figure([*four, Point("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
+    figure = error_figure([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
     shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
     assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
     assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"

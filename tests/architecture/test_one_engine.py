@@ -9,11 +9,11 @@ from pathlib import Path
 import emulation
 import testbed.realtime
 import testbed.simulation
-from testbed.engine import evaluation, inbox, kvstore, membership, scheduler, server, upstream, worker
+from testbed.engine import evaluation, inbox, kvworker, membership, scheduler, server, upstream, worker
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (testbed.realtime, testbed.simulation, emulation)
-ENGINE_MODULES = (evaluation, inbox, kvstore, membership, scheduler, server, upstream, worker)
+ENGINE_MODULES = (evaluation, inbox, kvworker, membership, scheduler, server, upstream, worker)
 
 
 def engine_classes() -> set[str]:

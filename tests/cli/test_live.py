@@ -138,7 +138,7 @@ def test_no_duration_is_a_power_of_ten() -> None:
 
 
 def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
-    known = state.RunState(8, {f"dc{number}": state.Row() for number in range(1000)})
+    known = state.RunState(8, {f"dc{number}": state.NodeRow() for number in range(1000)})
     for number in range(1000):
         node = f"dc{number}/worker0"
         known.take({"kind": "round", "node": node, "round": 1 if number == 700 else 4, "loss": 0.5})

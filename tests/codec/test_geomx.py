@@ -13,11 +13,11 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.bisparse import BiSparseCodec
+from testbed.codec.context import CodecContext
 from testbed.codec.dgc import DgcCodec
 from testbed.codec.errors import NonFiniteNumbers, OutsideHalfPrecision
 from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.options import BiSparseOptions, DgcOptions, Fp16Options, TopKOptions, TwoBitOptions
-from testbed.codec.place import Place
 from testbed.codec.schedule import WarmUp, entries
 from testbed.codec.table import make_codec
 from testbed.codec.topk import TopKCodec
@@ -35,7 +35,7 @@ def push(codec: Codec, tensor: Tensor, key: int = 0) -> Tensor:
 
 
 def bisparse(tier: int = 2, **options: object) -> BiSparseCodec:
-    return BiSparseCodec(BiSparseOptions(**options), Place(tier, PARTIES))  # type: ignore[arg-type]
+    return BiSparseCodec(BiSparseOptions(**options), CodecContext(tier, PARTIES))  # type: ignore[arg-type]
 
 
 # ---- bytes of one round of the demo CNN, for one party --------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_indices_are_exact_beyond_two_to_the_24() -> None:
     size = 2**24 + 11
     tensor = torch.zeros(size)
     tensor[[2**24 + 1, 2**24 + 3, 2**24 + 10]] = torch.tensor([1.0, 2.0, 3.0])
-    codec = TopKCodec(TopKOptions(ratio=1e-6), Place())
+    codec = TopKCodec(TopKOptions(ratio=1e-6), CodecContext())
     assert push(codec, tensor).nonzero().view(-1).tolist() == [2**24 + 1, 2**24 + 3, 2**24 + 10]
 
 
@@ -295,14 +295,14 @@ def test_dgc_warms_up_as_in_the_authors_code() -> None:
 
 
 def test_dgc_sends_less_from_stage_to_stage() -> None:
-    codec = DgcCodec(DgcOptions(ratio=0.01, warmup_stages=1, stage_rounds=2), Place())
+    codec = DgcCodec(DgcOptions(ratio=0.01, warmup_stages=1, stage_rounds=2), CodecContext())
     counts = [codec.encode(0, numbers(5000, round_))[0].numel() for round_ in range(4)]
     assert counts == [500, 500, 50, 50]
     assert codec.encoded_bytes(5000) == 8 * 500
 
 
 def test_dgc_clips_to_the_share_of_each_contributor() -> None:
-    codec = DgcCodec(DgcOptions(clip_norm=2.0, warmup_stages=0), Place(contributors=4))
+    codec = DgcCodec(DgcOptions(clip_norm=2.0, warmup_stages=0), CodecContext(contributors=4))
     arrived, tensor = push(codec, numbers(1000)), numbers(1000)
     gathered = arrived + codec.unsent(0)
     assert float(gathered.norm()) == pytest.approx(1.0, rel=1e-5)
@@ -329,7 +329,7 @@ def test_error_feedback_loses_nothing(kind: str, size: int) -> None:
 
 
 def test_a_residual_that_overflows_is_refused_by_name() -> None:
-    codec = TopKCodec(TopKOptions(ratio=0.001), Place())
+    codec = TopKCodec(TopKOptions(ratio=0.001), CodecContext())
     huge = torch.full((2000,), 3e38)
     codec.encode(5, huge)
     with pytest.raises(NonFiniteNumbers, match="accumulated gradient of key 5"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from testbed.codec.memory import FeedbackMemory, Memory, MomentumMemory
+from testbed.codec.memory import FeedbackMemory, MomentumMemory, ResidualMemory
 from testbed.codec.selectors.bits import NonFinite
 from testbed.codec.selectors.cuda import CudaMemory
 from testbed.codec.selectors.sweep import SampleAndSweep
@@ -13,7 +13,7 @@ from tests.codec import inputs
 CPU = torch.device("cpu")
 
 
-def cpu_memory(size: int, momentum: float | None) -> Memory:
+def cpu_memory(size: int, momentum: float | None) -> ResidualMemory:
     select = SampleAndSweep()
     return FeedbackMemory(size, select) if momentum is None else MomentumMemory(size, select, momentum)
 

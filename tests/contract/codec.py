@@ -17,7 +17,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.errors import NonFiniteNumbers
-from testbed.messages import Kind, Message, decode_header, encode_header
+from testbed.messages import Message, MessageKind, decode_header, encode_header
 
 SIZES = (1, 2, 3, 4, 5, 15, 16, 17, 64, 999, 1000, 1001, 4099)
 KEY = 3
@@ -162,7 +162,7 @@ class CodecContract:
     def test_payloads_travel_in_messages(self) -> None:
         for size in self.sizes:
             parts = self.make().encode(KEY, numbers(size))
-            message = Message(Kind.PUSH, KEY, parts=parts)
+            message = Message(MessageKind.PUSH, KEY, parts=parts)
             _, received = decode_header(encode_header(message), message.payload_bytes)
             assert [(p.dtype, p.shape) for p in received] == [(p.dtype, p.shape) for p in parts]
             assert all(part.is_contiguous() for part in parts)

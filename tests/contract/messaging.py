@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import World
 from tests.contract.programs import Program, RunWorlds, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, TICK_S, WORKER
@@ -21,9 +21,9 @@ class MessageContract:
             torch.empty(0, 5),
             torch.arange(3, dtype=torch.float32).to(torch.bfloat16),
         )
-        sent = Message(Kind.PUSH, key=3, round=9, meta={"version": 2, "note": "é"}, parts=parts, priority=-4)
+        sent = Message(MessageKind.PUSH, key=3, round=9, meta={"version": 2, "note": "é"}, parts=parts, priority=-4)
         (got,) = run_worlds({WORKER: sending(REMOTE, sent), REMOTE: receiving(1)})[REMOTE]
-        assert (got.kind, got.key, got.round, got.meta, got.priority) == (Kind.PUSH, 3, 9, sent.meta, -4)
+        assert (got.kind, got.key, got.round, got.meta, got.priority) == (MessageKind.PUSH, 3, 9, sent.meta, -4)
         assert got.sender == WORKER
         assert [(part.dtype, part.shape) for part in got.parts] == [(part.dtype, part.shape) for part in parts]
         assert all(torch.equal(a, b) for a, b in zip(got.parts, parts, strict=True))
@@ -32,7 +32,7 @@ class MessageContract:
         async def sender(world: World) -> float:
             await world.sleep(0.02)
             at_s = world.now()
-            await world.send(REMOTE, Message(Kind.PUSH))
+            await world.send(REMOTE, Message(MessageKind.PUSH))
             return at_s
 
         async def receiver(world: World) -> tuple[float, float]:
@@ -47,7 +47,7 @@ class MessageContract:
         """What the first of them has got is not changed by what is said to the second."""
 
         async def sender(world: World) -> None:
-            message = Message(Kind.PUSH, key=4, meta={"note": "to all"}, parts=(torch.arange(3.0),))
+            message = Message(MessageKind.PUSH, key=4, meta={"note": "to all"}, parts=(torch.arange(3.0),))
             await world.send(REMOTE, message)
             await world.sleep(0.05)
             await world.send(NEIGHBOUR, message)
@@ -60,13 +60,16 @@ class MessageContract:
             assert each.parts[0].tolist() == [0.0, 1.0, 2.0]
 
     def test_messages_of_one_priority_keep_their_order(self, run_worlds: RunWorlds) -> None:
-        messages = [Message(Kind.PUSH, key=index, parts=(torch.ones(index * 50),)) for index in range(100)]
+        messages = [Message(MessageKind.PUSH, key=index, parts=(torch.ones(index * 50),)) for index in range(100)]
         got = run_worlds({WORKER: sending(REMOTE, *messages), REMOTE: receiving(100)})[REMOTE]
         assert [message.key for message in got] == list(range(100))
 
     def test_messages_of_several_senders_all_arrive(self, run_worlds: RunWorlds) -> None:
-        messages = [Message(Kind.PUSH, key=index) for index in range(20)]
-        mine, theirs = sending(REMOTE, *messages), sending(REMOTE, *[Message(Kind.PULL, key=k) for k in range(20)])
+        messages = [Message(MessageKind.PUSH, key=index) for index in range(20)]
+        mine, theirs = (
+            sending(REMOTE, *messages),
+            sending(REMOTE, *[Message(MessageKind.PULL, key=k) for k in range(20)]),
+        )
         got = run_worlds({WORKER: mine, NEIGHBOUR: theirs, REMOTE: receiving(40)})[REMOTE]
         for sender in (WORKER, NEIGHBOUR):
             assert [message.key for message in got if message.sender == sender] == list(range(20))
@@ -75,7 +78,7 @@ class MessageContract:
         def program(peer: str) -> Program:
             async def both(world: World) -> int:
                 for key in range(12):
-                    await world.send(peer, Message(Kind.PUSH, key=key, parts=(torch.ones(125_000),)))
+                    await world.send(peer, Message(MessageKind.PUSH, key=key, parts=(torch.ones(125_000),)))
                 return sum([(await world.receive("the other's")).payload_bytes for _ in range(12)])
 
             return both
@@ -85,10 +88,10 @@ class MessageContract:
 
     def test_an_urgent_message_overtakes_queued_bulk(self, run_worlds: RunWorlds) -> None:
         async def sender(world: World) -> None:
-            bulk = [Message(Kind.PUSH, key=key, parts=(torch.ones(1_000_000),)) for key in range(10)]
+            bulk = [Message(MessageKind.PUSH, key=key, parts=(torch.ones(1_000_000),)) for key in range(10)]
             tasks = [world.spawn(world.send(REMOTE, message), f"bulk {message.key}") for message in bulk]
             await world.sleep(0.001)
-            await world.send(REMOTE, Message(Kind.PULL, key=99, priority=10))
+            await world.send(REMOTE, Message(MessageKind.PULL, key=99, priority=10))
             for task in tasks:
                 await world.wait(task, "the bulk to be accepted")
 
@@ -102,10 +105,10 @@ class MessageContract:
             await world.sleep(0.1)
             return (await world.receive("what came long ago")).sender
 
-        assert run_worlds({WORKER: sending(REMOTE, Message(Kind.PUSH)), REMOTE: late})[REMOTE] == WORKER
+        assert run_worlds({WORKER: sending(REMOTE, Message(MessageKind.PUSH)), REMOTE: late})[REMOTE] == WORKER
 
     def test_what_was_sent_last_arrives_although_its_sender_ended(self, run_worlds: RunWorlds) -> None:
-        last = Message(Kind.DONE, parts=(torch.ones(500_000),))
+        last = Message(MessageKind.DONE, parts=(torch.ones(500_000),))
         (got,) = run_worlds({WORKER: sending(REMOTE, last), REMOTE: receiving(1)})[REMOTE]
         assert got.payload_bytes == 2_000_000
 
@@ -117,7 +120,7 @@ class MessageContract:
     ) -> None:
         def block(number: int) -> Message:
             parts = (torch.full((1024,), float(number)), torch.arange(number, dtype=torch.uint8))
-            return Message(Kind.BLOCK, key=number, round=7, meta={"of": 60}, parts=parts, channel=1 + number % 3)
+            return Message(MessageKind.BLOCK, key=number, round=7, meta={"of": 60}, parts=parts, channel=1 + number % 3)
 
         got = run_worlds({source: sending(WORKER, *map(block, range(60))), WORKER: receiving(60)})[WORKER]
         assert sorted(message.key for message in got) == list(range(60))
@@ -128,8 +131,10 @@ class MessageContract:
             assert all(torch.equal(a, b) for a, b in zip(message.parts, expected.parts, strict=True))
 
     def test_best_effort_goes_after_what_is_reliable(self, run_worlds: RunWorlds) -> None:
-        bulk = [Message(Kind.PUSH, key=key, parts=(torch.ones(100_000),)) for key in range(4)]
-        blocks = [Message(Kind.BLOCK, key=100 + n, parts=(torch.ones(1024),), channel=3 - n % 3) for n in range(30)]
+        bulk = [Message(MessageKind.PUSH, key=key, parts=(torch.ones(100_000),)) for key in range(4)]
+        blocks = [
+            Message(MessageKind.BLOCK, key=100 + n, parts=(torch.ones(1024),), channel=3 - n % 3) for n in range(30)
+        ]
         got = run_worlds({WORKER: sending(REMOTE, *blocks, *bulk), REMOTE: receiving(34)})[REMOTE]
         keys = [message.key for message in got]
         assert [key for key in keys if key < 100] == [0, 1, 2, 3]
@@ -141,13 +146,13 @@ class MessageContract:
         async def sender(world: World) -> float:
             start_s = world.now()
             for number in range(100):
-                await world.send(REMOTE, Message(Kind.BLOCK, key=number, parts=(torch.ones(10_000),), channel=1))
+                await world.send(REMOTE, Message(MessageKind.BLOCK, key=number, parts=(torch.ones(10_000),), channel=1))
             taken_s = world.now() - start_s
-            await world.send(REMOTE, Message(Kind.DONE))
+            await world.send(REMOTE, Message(MessageKind.DONE))
             return taken_s
 
         async def receiver(world: World) -> None:
-            while (await world.receive("anything")).kind is not Kind.DONE:
+            while (await world.receive("anything")).kind is not MessageKind.DONE:
                 pass
 
         taken_s = run_worlds({WORKER: sender, REMOTE: receiver})[WORKER]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import World
 from tests.contract.programs import RunWorlds
 from tests.contract.tiny import REMOTE, WORKER
@@ -27,7 +27,7 @@ class ServeContract:
 
         async def sender(world: World) -> None:
             for key in range(7):
-                await world.send(REMOTE, Message(Kind.PUSH, key=key))
+                await world.send(REMOTE, Message(MessageKind.PUSH, key=key))
                 await world.sleep(0.02 if key > 2 else 0.0)
 
         assert run_worlds({WORKER: sender, REMOTE: server})[REMOTE] == ([0, 1, 2, 3, 4, 5], 6)
@@ -42,6 +42,6 @@ class ServeContract:
             return str(caught.value)
 
         async def sender(world: World) -> None:
-            await world.send(REMOTE, Message(Kind.PUSH, key=3))
+            await world.send(REMOTE, Message(MessageKind.PUSH, key=3))
 
         assert run_worlds({WORKER: sender, REMOTE: server})[REMOTE] == "cannot take 3"

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from testbed.errors import RunFailed, WaitTimeout
-from testbed.messages import Kind, Message, overhead_bytes
+from testbed.messages import Message, MessageKind, overhead_bytes
 from testbed.world import Work, World
 from tests.contract.messaging import MessageContract
 from tests.contract.programs import RunWorlds, idle, receiving, sending
@@ -42,11 +42,11 @@ class WorldContract(MessageContract, ServeContract):
     def test_all_nodes_share_one_clock(self, run_worlds: RunWorlds) -> None:
         async def echo(world: World) -> None:
             await world.receive("the question")
-            await world.send(WORKER, Message(Kind.VALUE, meta={"clock": world.now()}))
+            await world.send(WORKER, Message(MessageKind.VALUE, meta={"clock": world.now()}))
 
         async def ask(world: World) -> tuple[float, float, float]:
             before_s = world.now()
-            await world.send(REMOTE, Message(Kind.PULL))
+            await world.send(REMOTE, Message(MessageKind.PULL))
             answer = await world.receive("the answer")
             return before_s, answer.meta["clock"], world.now()
 
@@ -81,7 +81,7 @@ class WorldContract(MessageContract, ServeContract):
 
         async def sender(world: World) -> None:
             await world.sleep(0.1)
-            await world.send(REMOTE, Message(Kind.PUSH, key=5))
+            await world.send(REMOTE, Message(MessageKind.PUSH, key=5))
 
         assert run_worlds({WORKER: sender, REMOTE: receiver})[REMOTE] == 5
 
@@ -191,7 +191,7 @@ class WorldContract(MessageContract, ServeContract):
 
         async def other(world: World) -> None:
             await world.sleep(0.02)
-            await world.send(WORKER, Message(Kind.VALUE, meta={"sent": world.now()}))
+            await world.send(WORKER, Message(MessageKind.VALUE, meta={"sent": world.now()}))
 
         sent_s, end_s = run_worlds({WORKER: worker, REMOTE: other})[WORKER]
         assert sent_s < end_s
@@ -237,7 +237,7 @@ class WorldContract(MessageContract, ServeContract):
 
     @pytest.mark.parametrize(("source", "tier"), [(NEIGHBOUR, "lan"), (REMOTE, "wan")])
     def test_the_receiver_records_each_transfer(self, run_worlds: RunWorlds, source: str, tier: str) -> None:
-        message = Message(Kind.PUSH, key=2, round=5, parts=(torch.ones(1000), torch.ones(7)))
+        message = Message(MessageKind.PUSH, key=2, round=5, parts=(torch.ones(1000), torch.ones(7)))
         (got,) = run_worlds({source: sending(WORKER, message), WORKER: receiving(1)})[WORKER]
         (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "transfer"]
         assert (event["source"], event["target"], event["tier"]) == (source, WORKER, tier)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from emulation.bulk import Transfer, transfer
+from emulation.bulk import BulkTransfer, transfer
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe
@@ -46,8 +46,8 @@ def rtts(net: Emulation, source: str, target: str, count: int = 50) -> list[floa
     return sorted(pair.rtts_s)
 
 
-def bulk(net: Emulation, source: str, target: str, seconds: float) -> Transfer:
-    each = Transfer("bulk", net.namespace_path(source), net.namespace_path(target), net.address(target))
+def bulk(net: Emulation, source: str, target: str, seconds: float) -> BulkTransfer:
+    each = BulkTransfer("bulk", net.namespace_path(source), net.namespace_path(target), net.address(target))
     transfer([each], seconds)
     return each
 
@@ -304,7 +304,7 @@ def windows(streams: int, **buffers: int) -> float:
     settings = plan({("dc0", "dc1"): {"rate_bps": 100e6, "delay_s": 0.05}}, transport=transport)
     with emulation(settings) as net:
         ends = net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0")
-        flows = [Transfer(f"stream {number}", *ends) for number in range(streams)]
+        flows = [BulkTransfer(f"stream {number}", *ends) for number in range(streams)]
         transfer(flows, 4.0)
         return sum(flow.goodput_bps(1.0) for flow in flows)
 
@@ -314,7 +314,7 @@ def initial_window(packets: int) -> list[str]:
     settings = plan({("dc0", "dc1"): {"delay_s": 0.1}}, transport=TransportPlan(initial_window_packets=packets))
     with emulation(settings) as net:
         shown = net.exec("dc0/worker0", ["ip", "route"], stdout=-1, text=True).communicate(timeout=5)[0]
-        each = Transfer("x", net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"),
+        each = BulkTransfer("x", net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"),
                         net.address("dc1/worker0"))  # fmt: skip
         transfer([each], 0.29)  # the second flight arrives 0.3 s after the first byte was sent
         return [shown, str(each.received[-1][1])]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation.accuracy.contract import Row
+from emulation.accuracy.contract import AccuracyRow
 from emulation.accuracy.replay import TRACE, rotated, series_of
 from emulation.accuracy.streams import PUBLISHED_BPS, SCALE, law_bps
 from emulation.accuracy.topologies import scaled_plan
@@ -49,7 +49,9 @@ def test_the_window_law_is_the_published_one() -> None:
 
 
 def test_a_row_knows_its_tolerance() -> None:
-    assert Row("rate", "x", 1.0, 1.019, 0.019, 0.02).ok and not Row("rate", "x", 1.0, 0.97, -0.03, 0.02).ok
+    assert (
+        AccuracyRow("rate", "x", 1.0, 1.019, 0.019, 0.02).ok and not AccuracyRow("rate", "x", 1.0, 0.97, -0.03, 0.02).ok
+    )
 
 
 def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

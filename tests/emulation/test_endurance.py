@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from emulation.endurance import Report, endure
+from emulation.endurance import EnduranceReport, endure
 
 pytestmark = pytest.mark.emulation
 
 
-def check(report: Report) -> None:
+def check(report: EnduranceReport) -> None:
     assert not report.leftovers
     assert report.descriptors[1] <= report.descriptors[0]
     assert max(report.gone_s) < 2.0

@@ -21,7 +21,7 @@ from emulation.shaping.install import delay_line_settings, delay_lines, link_spe
 from emulation.shaping.line import Line
 from emulation.shaping.loss import LossModel
 from emulation.shaping.path import Path, netem_options, netem_text
-from emulation.shaping.table import PARTS_PER_BILLION, Column, Table
+from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
@@ -31,49 +31,49 @@ MS = 1_000_000
 
 @pytest.fixture
 def line() -> Line:
-    return Line(Table.create(1).row(0), seed=1)
+    return Line(DelayTable.create(1).row(0), seed=1)
 
 
 def test_a_line_releases_when_the_delay_has_passed(line: Line) -> None:
-    line.cells[Column.DELAY_NS] = 20 * MS
+    line.cells[DelayField.DELAY_NS] = 20 * MS
     assert line.arrive([1, 2], 0) == [] and line.arrive([3], 5 * MS) == []
     assert line.next_due_ns() == 20 * MS
     assert line.release(20 * MS - 1) is None
     assert line.release(20 * MS) == 2
-    assert line.cells[Column.WAITING] == 1
+    assert line.cells[DelayField.WAITING] == 1
     assert line.release(25 * MS) == 3
     assert line.next_due_ns() is None
-    assert (line.cells[Column.PACKETS], line.cells[Column.WAITING]) == (3, 0)
+    assert (line.cells[DelayField.PACKETS], line.cells[DelayField.WAITING]) == (3, 0)
 
 
 def test_a_shrinking_delay_does_not_reorder(line: Line) -> None:
-    line.cells[Column.DELAY_NS] = 80 * MS
+    line.cells[DelayField.DELAY_NS] = 80 * MS
     line.arrive([1], 0)
-    line.cells[Column.DELAY_NS] = 20 * MS
+    line.cells[DelayField.DELAY_NS] = 20 * MS
     line.arrive([2], 10 * MS)
     assert line.release(30 * MS) is None
-    assert line.cells[Column.WAITING] == 2
+    assert line.cells[DelayField.WAITING] == 2
     assert line.release(80 * MS) == 2
 
 
 def test_lateness_is_counted(line: Line) -> None:
     line.arrive([1], 0)
     line.release(int(0.5 * MS))
-    assert line.cells[Column.LATE_COUNT] == 0
+    assert line.cells[DelayField.LATE_COUNT] == 0
     line.arrive([2, 3], 10 * MS)
     line.release(17 * MS)
-    assert (line.cells[Column.LATE_COUNT], line.cells[Column.LATE_MAX_NS]) == (2, 7 * MS)
+    assert (line.cells[DelayField.LATE_COUNT], line.cells[DelayField.LATE_MAX_NS]) == (2, 7 * MS)
 
 
 def test_lost_packets_never_come_out(line: Line) -> None:
-    line.cells[Column.LOSS_PPB] = PARTS_PER_BILLION // 4
+    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION // 4
     lost: list[int] = []
     for first in range(0, 20_000, 10):
         lost += line.arrive(range(first, first + 10), first)
-    assert line.cells[Column.LOST] == len(lost) == pytest.approx(5_000, abs=250)
+    assert line.cells[DelayField.LOST] == len(lost) == pytest.approx(5_000, abs=250)
     assert sum(count for _, _, count in line.waiting) == 20_000 - len(lost)
     assert not set(lost) & {last for _, last, _ in line.waiting}
-    line.cells[Column.LOSS_PPB] = PARTS_PER_BILLION
+    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION
     assert line.arrive([1, 2], 0) == [1, 2]
 
 
@@ -217,7 +217,7 @@ def test_delay_lines_share_the_links_by_rate() -> None:
         {("dc0", "dc1"): {"rate_bps": 100e6}, ("dc0", "dc2"): {"rate_bps": 10e6}, ("dc1", "dc2"): {"rate_bps": 10e6}},
         sites=3,
     )
-    shares = delay_line_settings(delay_lines(_specs(base)), Table.create(6), True, 2)
+    shares = delay_line_settings(delay_lines(_specs(base)), DelayTable.create(6), True, 2)
     assert sorted(line["row"] for share in shares for line in share["lines"]) == list(range(6))
     assert [len(share["lines"]) for share in shares] == [3, 3]
 
@@ -232,7 +232,7 @@ def test_a_floods_rate_leaves_the_burst_out() -> None:
 
 
 def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) -> None:
-    line.cells[Column.DELAY_NS], line.cells[Column.REORDER_PPB] = 20 * MS, PARTS_PER_BILLION // 4
+    line.cells[DelayField.DELAY_NS], line.cells[DelayField.REORDER_PPB] = 20 * MS, PARTS_PER_BILLION // 4
     early = 0
     for first in range(1, 20_000, 10):
         assert line.arrive(range(first, first + 10), first) == []
@@ -240,32 +240,32 @@ def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) ->
         assert not line.waiting or line.waiting[-1][1] not in line.early
     assert early == pytest.approx(5_000, abs=250)
     assert sum(count for _, _, count in line.waiting) == 20_000 - early
-    line.cells[Column.LOSS_PPB] = PARTS_PER_BILLION
+    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION
     assert line.arrive([1, 2], 0) == [1, 2] and line.early == []  # a link that is down lets nothing pass
 
 
 def test_spoilt_packets_are_lost_beside_the_others() -> None:
-    table = Table.create(1)
+    table = DelayTable.create(1)
     line = Line(table.row(0), seed=1)
-    line.cells[Column.CORRUPT_PPB] = PARTS_PER_BILLION // 5
-    line.cells[Column.LOSS_PPB], line.cells[Column.BURST_MILLI] = PARTS_PER_BILLION // 10, 4000
+    line.cells[DelayField.CORRUPT_PPB] = PARTS_PER_BILLION // 5
+    line.cells[DelayField.LOSS_PPB], line.cells[DelayField.BURST_MILLI] = PARTS_PER_BILLION // 10, 4000
     lost = line.arrive(range(20_000), 0)
-    assert len(set(lost)) == len(lost) == line.cells[Column.LOST]
+    assert len(set(lost)) == len(lost) == line.cells[DelayField.LOST]
     assert len(lost) == pytest.approx(20_000 * (1 - 0.9 * 0.8), rel=0.05)
-    line.cells[Column.CORRUPT_PPB] = 0
+    line.cells[DelayField.CORRUPT_PPB] = 0
     assert len(line.arrive(range(20_000), 0)) == pytest.approx(2_000, rel=0.15)
 
 
 def test_a_link_goes_down_and_up_and_keeps_its_loss() -> None:
     settings = plan({("dc0", "dc1"): {"loss": 0.01, "loss_burst_packets": 3.0, "reordering": 0.2}})
-    table = Table.create(2)
+    table = DelayTable.create(2)
     shaper = Shaper.__new__(Shaper)
     specs = _specs(settings)
     shaper.specs, shaper._table, shaper._down = {spec.name: spec for spec in specs}, table, set()
     shaper._current = {spec.name: spec.path for spec in specs}
 
     def row() -> tuple[int, int, int]:
-        columns = (Column.LOSS_PPB, Column.BURST_MILLI, Column.REORDER_PPB)
+        columns = (DelayField.LOSS_PPB, DelayField.BURST_MILLI, DelayField.REORDER_PPB)
         return tuple(table.get(specs[0].row, column) for column in columns)  # type: ignore[return-value]
 
     shaper.apply_plan()

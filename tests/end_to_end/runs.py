@@ -20,7 +20,7 @@ class Finished:
     """One run that has ended."""
 
     plan: Plan
-    outcome: session.Outcome
+    outcome: session.SessionResult
     directory: Path
     events: list[dict[str, Any]]  # of all nodes, each with its "node"
 

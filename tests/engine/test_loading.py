@@ -16,7 +16,7 @@ from testbed.engine.loading.loader import LEVELS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
-from testbed.training.cache.levels import Folder, Memory, Shelf
+from testbed.training.cache.levels import Folder, MemoryLevel, Shelf
 from testbed.training.cache.samples import Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from testbed.training.options.loading import Cached
@@ -133,7 +133,7 @@ def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:
 def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
     sample = Sample(torch.zeros(9), torch.tensor(1))
     if level == "memory":
-        memory = Memory(100)
+        memory = MemoryLevel(100)
         memory.put(1, sample), memory.put(2, sample), memory.put(3, sample)
         assert [memory.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
         return

@@ -9,7 +9,7 @@ import torch
 
 from testbed.engine.overlay.wiring import _group, _guide
 from testbed.plan.build import build_plan
-from testbed.policy.overlay.events import Transfer
+from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.tsengine import TsEngine
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES, run
@@ -25,7 +25,7 @@ def test_what_was_measured_is_known_five_rounds_across_later(sync: str, apart: i
     guide = _guide(plan, _group(plan, "hub/global0"))
     assert isinstance(guide, TsEngine)
     first, ways = apart - 1, ("east/server0", "hub/global0")
-    guide.arrived(Transfer(False, 0, first, *ways), 1e6)
+    guide.arrived(OverlayTransfer(False, 0, first, *ways), 1e6)
     assert guide.throughput.get(*ways, first + 5 * apart) == 1e6
     assert guide.throughput.get(*ways, first + 6 * apart) is None
 

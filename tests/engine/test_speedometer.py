@@ -7,27 +7,27 @@ from typing import cast
 
 import torch
 
-from testbed.engine.overlay.group import Speedometer
-from testbed.messages import Kind, Message
+from testbed.engine.overlay.group import ThroughputMeter
+from testbed.messages import Message, MessageKind
 from testbed.world import World
 
 
 def arrived(sender: str, sent_at_s: float, elements: int) -> Message:
-    message = Message(Kind.MERGE, 0, 0, parts=(torch.zeros(elements),))
+    message = Message(MessageKind.MERGE, 0, 0, parts=(torch.zeros(elements),))
     message.sender, message.sent_at_s = sender, sent_at_s
     return message
 
 
 def test_bytes_over_the_time_that_a_transfer_took() -> None:
     clock = SimpleNamespace(now=lambda: 3.0)
-    speed = Speedometer(cast(World, clock))
+    speed = ThroughputMeter(cast(World, clock))
     assert speed.bytes_per_s(arrived("east/server0", 1.0, 1000)) == 4000 / 2.0
 
 
 def test_time_in_a_queue_behind_others_of_the_same_sender_does_not_count() -> None:
     """Three were sent at once over a link of 1000 bytes per second; another sender's has its own time."""
     clock = SimpleNamespace(now=lambda: clock.time_s, time_s=0.0)
-    speed = Speedometer(cast(World, clock))
+    speed = ThroughputMeter(cast(World, clock))
     seen = []
     for clock.time_s in (4.0, 8.0, 12.0):
         seen.append(speed.bytes_per_s(arrived("east/server0", 0.0, 1000)))

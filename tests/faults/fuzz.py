@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from testbed.errors import ScenarioError
-from testbed.messages import MAX_HEADER_BYTES, Kind, Message, encode_header
+from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_header
 from testbed.plan.build import build_plan
 from testbed.plan.model import from_json, to_json
 from testbed.realtime.auth import MAX_HELLO_BYTES, decode_hello
@@ -101,7 +101,9 @@ def read_scenario(chance: Random) -> None:
 
 def read_frames(chance: Random) -> None:
     """A ``BadFrame``, or what was sent, or nothing yet: never a message that nobody sent."""
-    sent = Message(Kind.PUSH, 1, 2, {"n": chance.randint(0, 99)}, (torch.ones(chance.randint(0, 300)),), sender="a/b")
+    sent = Message(
+        MessageKind.PUSH, 1, 2, {"n": chance.randint(0, 99)}, (torch.ones(chance.randint(0, 300)),), sender="a/b"
+    )
     whole = b"".join(frame_pieces(encode_header(sent), sent.parts, 0, new_mac("hmac-sha256", KEY)))
     spoil = chance.choice((_flipped, _shortened, _doubled, _noise, _forged))
     data = spoil(whole, chance)

@@ -25,7 +25,7 @@ import pytest
 import torch
 
 from testbed.engine.membership import Membership
-from testbed.realtime.auth import Hello, Verdict
+from testbed.realtime.auth import HandshakeResult, Hello
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = "40"  # of a test: who waits for what the mutation took away has noticed as well
@@ -157,7 +157,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.network:Network._on_caller", _never_full,
         (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",)),
     "a second node of one name": Mutation(
-        "testbed.realtime.network:Network._judge", always(Verdict.WELCOME),
+        "testbed.realtime.network:Network._judge", always(HandshakeResult.WELCOME),
         (f"{REALTIME}_network.py::test_a_second_node_of_the_same_name_is_refused",)),
     "nobody listens for heartbeats": Mutation(
         "testbed.realtime.heartbeat:Liveness.silent", always([]),
@@ -187,14 +187,15 @@ MUTATIONS: dict[str, Mutation] = {
     "sums in order of arrival": Mutation(
         "testbed.engine.contributions:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)),
     "the others do not stand for the missing": Mutation(
-        "testbed.engine.presence:Presence.factor", always(1.0),
+        "testbed.engine.membership_view:MembershipView.factor", always(1.0),
         (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",)),
     "nobody is told who is gone": Mutation(
-        "testbed.engine.epochs:Epochs._tell", instead(_not_told), (f"{FAULTS}_continue.py::test_the_others_finish",)),
+        "testbed.engine.membership_ledger:MembershipLedger._tell",
+        instead(_not_told), (f"{FAULTS}_continue.py::test_the_others_finish",)),
     "rounds wait for the dead": Mutation(
-        "testbed.policy.sync.rounds:Rounds.lose", always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
+        "testbed.policy.sync.rounds:Rounds.on_member_lost", always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
     "who comes back begins at once": Mutation(
-        "testbed.engine.presence:Presence.may_have", always(True),
+        "testbed.engine.membership_view:MembershipView.may_have", always(True),
         (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",)),
     "who joins was always there": Mutation(
         "testbed.simulation.run:late_comers", always(()),
@@ -215,17 +216,19 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.faults:silences", always(()),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
     "a stopped node is alive": Mutation(
-        "testbed.simulation.faults:Faults._silent_at", always(None),
+        "testbed.simulation.faults:SimulatedFaults._silent_at", always(None),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
     "wrong bits pass": Mutation(
         "emulation.shaping.line:Line._drawn", always([]),
         ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",)),
     "an answer for a predecessor": Mutation(
-        "testbed.engine.presence:Presence.begins", always(0), (f"{FAULTS}_search.py::test_nor_where_one_once_was",)),
+        "testbed.engine.membership_view:MembershipView.begins",
+        always(0), (f"{FAULTS}_search.py::test_nor_where_one_once_was",)),
     "a replica answers before it has the step": Mutation(
         "testbed.engine.replica:Chain._copy", instead(_not_told), (f"{FAULTS}_replica.py::test_at_any_moment",)),
     "children forget what is not answered": Mutation(
-        "testbed.engine.kvstore:KVStore._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)),
+        "testbed.engine.kvworker:KVWorker._introduce",
+        _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)),
     "steps are made again by the replica": Mutation(
         "testbed.engine.replica:Copies._on_push", lambda before: lambda self, message, handler: handler(message),
         (f"{FAULTS}_copies.py::test_a_step_that_was_told_is_answered_and_not_made_again",)),

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from testbed.codec.table import make_codec
-from testbed.engine.kvstore import PULL_ROUND
+from testbed.engine.kvworker import PULL_ROUND
 from testbed.engine.replica import Copies
-from testbed.engine.upstream import Assigned, Top
-from testbed.messages import Kind, Message
+from testbed.engine.upstream import OverwriteUpdate, RootStore
+from testbed.messages import Message, MessageKind
 from testbed.world import Work
 
 KEY, SERVER, CHILD = 0, "hub/global0", "east/server0"
@@ -90,24 +90,28 @@ class Replica:
     def __init__(self) -> None:
         self.world, self.handlers, self.pushed = Stepping(), {}, []  # type: ignore[var-annotated]
         codec = make_codec("none", {}, 2, 3, 1)
-        self.top = Top(self.world, Assigned)  # type: ignore[arg-type]
+        self.top = RootStore(self.world, OverwriteUpdate)  # type: ignore[arg-type]
         self.copies = Copies(self.world, self, self.top, lambda: codec)  # type: ignore[arg-type]
-        self.copies.on(Kind.PUSH, self.pushed.append)
+        self.copies.on(MessageKind.PUSH, self.pushed.append)
         self.told(PULL_ROUND, 0.0)
         self.world.settle()
 
-    def on(self, kind: Kind, handler: Callable[[Message], None]) -> None:
+    def on(self, kind: MessageKind, handler: Callable[[Message], None]) -> None:
         self.handlers[kind] = handler
 
     def told(self, round_: int, value: float) -> None:
         meta = {"members": [CHILD], "notes": {}}
-        self.handlers[Kind.COPY](Message(Kind.COPY, KEY, round_, meta, (torch.tensor([value]),), sender=SERVER))
+        self.handlers[MessageKind.COPY](
+            Message(MessageKind.COPY, KEY, round_, meta, (torch.tensor([value]),), sender=SERVER)
+        )
 
     def push(self, round_: int) -> None:
-        self.handlers[Kind.PUSH](Message(Kind.PUSH, KEY, round_, {}, (torch.tensor([9.0]),), sender=CHILD))
+        self.handlers[MessageKind.PUSH](
+            Message(MessageKind.PUSH, KEY, round_, {}, (torch.tensor([9.0]),), sender=CHILD)
+        )
 
     def answers(self) -> list[tuple[int, float]]:
-        return [(said.round, float(said.parts[0])) for to, said in self.world.sent if said.kind is Kind.VALUE]
+        return [(said.round, float(said.parts[0])) for to, said in self.world.sent if said.kind is MessageKind.VALUE]
 
 
 def test_a_step_that_was_told_is_answered_and_not_made_again() -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from testbed.engine.presence import Presence
+from testbed.engine.membership_view import MembershipView
 from testbed.policy.events import Push
 from testbed.policy.sync.fsa import Fsa
 
 KEY = 0
 
 
-def presence() -> tuple[Presence, Fsa]:
+def presence() -> tuple[MembershipView, Fsa]:
     policy = Fsa(("a", "b", "c"), Fsa.Options())
-    return Presence(dict.fromkeys("abc", 1.0), policy), policy
+    return MembershipView(dict.fromkeys("abc", 1.0), policy), policy
 
 
 def test_who_comes_back_in_a_round_waits_for_its_end() -> None:
     present, policy = presence()
-    present.lose("c")
+    present.on_member_lost("c")
     policy.on_push(Push("a", KEY, 0))
     assert present.declare("c") and present.begins("c") == 1
     assert not present.may_have(KEY, "c"), "its value would be older than what round 1 begins with"
@@ -26,7 +26,7 @@ def test_who_comes_back_in_a_round_waits_for_its_end() -> None:
 
 def test_between_two_rounds_it_need_not() -> None:
     present, policy = presence()
-    present.lose("c")
+    present.on_member_lost("c")
     for member in "ab":
         policy.on_push(Push(member, KEY, 0))
     present.combined(KEY, 0)
@@ -40,8 +40,8 @@ def test_who_never_left_joins_nothing() -> None:
 
 def test_who_goes_on_from_another_server_keeps_its_first_round() -> None:
     present, policy = presence()
-    present.lose("c")
-    present.go_on("c", 5)
+    present.on_member_lost("c")
+    present.resume_member("c", 5)
     assert present.begins("c") == 5
     for round_ in (4, 5):
         for member in "ab":

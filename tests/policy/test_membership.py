@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.policy.events import Answer, Combine, Push
+from testbed.policy.events import Aggregate, Push, Reply
 from testbed.policy.sync import SYNC
 
 ABC = ("a", "b", "c")
@@ -25,14 +25,14 @@ def push(of: Any, member: str, round_: int, key: int = 0) -> list[Any]:
 def test_a_round_that_waited_for_the_dead_alone_is_complete(kind: str) -> None:
     fsa = policy(kind)
     assert push(fsa, "a", 0) == push(fsa, "c", 0) == []
-    combine, answer = fsa.lose("b")
+    combine, answer = fsa.on_member_lost("b")
     assert combine.members == answer.members == ("a", "c") and answer.rounds == (0, 0) and answer.by == "b"
 
 
 def test_what_the_dead_had_pushed_counts_but_is_not_answered() -> None:
     fsa = policy("fsa")
     push(fsa, "b", 0)
-    assert fsa.lose("b") == []
+    assert fsa.on_member_lost("b") == []
     push(fsa, "a", 0)
     combine, answer = push(fsa, "c", 0)
     assert combine.members == ABC and answer.members == ("a", "c")
@@ -40,11 +40,11 @@ def test_what_the_dead_had_pushed_counts_but_is_not_answered() -> None:
 
 def test_who_joins_takes_part_from_the_first_round_that_no_key_has_begun() -> None:
     fsa = policy("fsa")
-    fsa.lose("b")
+    fsa.on_member_lost("b")
     for member in ("a", "c"):
         push(fsa, member, 0)
     push(fsa, "a", 1, key=7)
-    assert fsa.join("b") == 2
+    assert fsa.on_member_joined("b") == 2
     assert push(fsa, "c", 1, key=7)[0].members == ("a", "c")
     push(fsa, "a", 1)
     assert push(fsa, "c", 1)[0].members == ("a", "c"), "also of keys that had not begun it"
@@ -55,7 +55,7 @@ def test_who_joins_takes_part_from_the_first_round_that_no_key_has_begun() -> No
 
 def test_hfa_goes_up_in_the_same_rounds() -> None:
     hfa = policy("hfa", k2=2)
-    hfa.lose("b")
+    hfa.on_member_lost("b")
     ups = [[push(hfa, "a", r), push(hfa, "c", r)][1][0].up for r in range(4)]
     assert ups == [False, True, False, True]
 
@@ -63,7 +63,7 @@ def test_hfa_goes_up_in_the_same_rounds() -> None:
 def test_nobody_waits_in_tap() -> None:
     tap = policy("tap")
     push(tap, "a", 4)
-    assert tap.lose("b") == [] and tap.join("b") == 5
+    assert tap.on_member_lost("b") == [] and tap.on_member_joined("b") == 5
 
 
 def test_who_was_held_for_the_dead_goes_on_in_ssp() -> None:
@@ -72,15 +72,15 @@ def test_who_was_held_for_the_dead_goes_on_in_ssp() -> None:
         push(ssp, member, 0)
     push(ssp, "a", 1)
     push(ssp, "c", 1)
-    assert push(ssp, "a", 2) == [Combine(0, 2, ("a",))], "b has not done round 1"
-    assert ssp.lose("b") == [Answer(0, (2,), ("a",), by="b")]
+    assert push(ssp, "a", 2) == [Aggregate(0, 2, ("a",))], "b has not done round 1"
+    assert ssp.on_member_lost("b") == [Reply(0, (2,), ("a",), by="b")]
 
 
 def test_who_joins_ssp_begins_with_the_slowest() -> None:
     ssp = policy("ssp", staleness=3)
-    ssp.lose("b")
+    ssp.on_member_lost("b")
     for round_ in range(3):
         push(ssp, "a", round_)
     push(ssp, "c", 0)
-    assert ssp.join("b") == 1
-    assert push(ssp, "b", 1)[0] == Combine(0, 1, ("b",))
+    assert ssp.on_member_joined("b") == 1
+    assert push(ssp, "b", 1)[0] == Aggregate(0, 1, ("b",))

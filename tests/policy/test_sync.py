@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push, Report, SyncPolicy
+from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply, SyncPolicy, WorkerReport
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.asynchronous import MixedSync, Tap
 from testbed.policy.sync.diloco import DiLoCo
@@ -39,7 +39,7 @@ def race(policy: SyncPolicy, speeds: dict[str, float], rounds: int) -> dict[str,
         clock[member] += 1
         leads.append(max(clock.values()) - min(clock.values()))
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Reply):
                 for freed, round_ in zip(effect.members, effect.rounds, strict=True):
                     answered[freed].append(round_)
                     if round_ + 1 < rounds:
@@ -52,7 +52,7 @@ def test_fsa_completes_with_the_last_push_in_rank_order(arrival: tuple[str, ...]
     policy = Fsa(MEMBERS, Fsa.Options())
     for member in arrival[:-1]:
         assert push(policy, member, 7, key=3) == []
-    assert push(policy, arrival[-1], 7, key=3) == [Combine(3, 7, MEMBERS), Answer(3, (7, 7, 7), MEMBERS)]
+    assert push(policy, arrival[-1], 7, key=3) == [Aggregate(3, 7, MEMBERS), Reply(3, (7, 7, 7), MEMBERS)]
 
 
 def test_fsa_keeps_keys_and_rounds_apart() -> None:
@@ -61,7 +61,7 @@ def test_fsa_keeps_keys_and_rounds_apart() -> None:
     assert push(policy, MEMBERS[1], 0, key=1) == []
     assert push(policy, MEMBERS[1], 1, key=0) == []
     assert policy.waiting_for(0, 0) == (MEMBERS[1],)
-    assert push(policy, MEMBERS[1], 0, key=0)[0] == Combine(0, 0, MEMBERS[:2])
+    assert push(policy, MEMBERS[1], 0, key=0)[0] == Aggregate(0, 0, MEMBERS[:2])
     assert policy.waiting_for(0, 0) == ()
 
 
@@ -77,7 +77,7 @@ def test_a_second_push_of_the_same_round_is_our_own_mistake() -> None:
 def test_asynchronous_pushes_are_applied_and_answered_alone(kind: type[Tap]) -> None:
     policy = kind(MEMBERS, kind.Options())
     for round_, member in enumerate((MEMBERS[0], MEMBERS[0], MEMBERS[2])):
-        expected = [Combine(0, round_, (member,)), Answer(0, (round_,), (member,))]
+        expected = [Aggregate(0, round_, (member,)), Reply(0, (round_,), (member,))]
         assert push(policy, member, round_) == expected
 
 
@@ -98,9 +98,9 @@ def test_ssp_never_leads_by_more_than_its_bound_and_answers_everything_once(boun
 def test_ssp_with_staleness_zero_has_the_rhythm_of_bsp() -> None:
     speeds = {"slow": 3.0, "fast": 1.0}
     policy = Ssp(tuple(speeds), Ssp.Options(staleness=0))
-    assert push(policy, "fast", 0) == [Combine(0, 0, ("fast",))]
+    assert push(policy, "fast", 0) == [Aggregate(0, 0, ("fast",))]
     assert policy.waiting_for(0, 0) == ("slow",)
-    assert push(policy, "slow", 0) == [Combine(0, 0, ("slow",)), Answer(0, (0, 0), ("slow", "fast"))]
+    assert push(policy, "slow", 0) == [Aggregate(0, 0, ("slow",)), Reply(0, (0, 0), ("slow", "fast"))]
 
 
 def test_ssp_without_a_bound_is_tap() -> None:
@@ -123,7 +123,7 @@ def test_nobody_waits_for_who_has_left(ends: list[int], bound: int, chance: rand
         else:
             effects = push(policy, member, clock[member])
             clock[member] += 1
-        free.update(name for effect in effects if isinstance(effect, Answer) for name in effect.members)
+        free.update(name for effect in effects if isinstance(effect, Reply) for name in effect.members)
     assert clock == left
 
 
@@ -135,7 +135,7 @@ def test_hfa_goes_up_every_k2th_round_for_every_key() -> None:
             for member in MEMBERS:
                 effects = push(policy, member, round_, key)
             combine = effects[0]
-            assert isinstance(combine, Combine)
+            assert isinstance(combine, Aggregate)
             ups.append((round_, key, combine.up))
     assert {(round_, up) for round_, _, up in ups} == {(round_, round_ % 3 == 2) for round_ in range(9)}
     assert Hfa.contribution is Contribution.MODEL
@@ -147,15 +147,15 @@ def test_esync_golden_three_steps_against_one() -> None:
 
     GeoMX' state server decides after each step with a slack; planned, four steps of 1 s end with the slow one's.
     """
-    reports = {"slow": Report(4.0, 0.0), "fast": Report(1.0, 0.0)}
+    reports = {"slow": WorkerReport(4.0, 0.0), "fast": WorkerReport(1.0, 0.0)}
     assert balanced_steps(reports, ESync.Options()) == {"slow": 1, "fast": 4}
-    reports["fast"] = Report(1.0, 1.0)  # its transfer takes a second longer: one step less
+    reports["fast"] = WorkerReport(1.0, 1.0)  # its transfer takes a second longer: one step less
     assert balanced_steps(reports, ESync.Options()) == {"slow": 1, "fast": 3}
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 10)), min_size=1, max_size=8))
 def test_esync_reach_times_differ_by_less_than_one_step(pairs: list[tuple[float, float]]) -> None:
-    reports = {f"w{number}": Report(*pair) for number, pair in enumerate(pairs)}
+    reports = {f"w{number}": WorkerReport(*pair) for number, pair in enumerate(pairs)}
     steps = balanced_steps(reports, ESync.Options(max_steps=10**6))
     latest = max(report.step_s + report.transfer_s for report in reports.values())
     for worker, report in reports.items():
@@ -170,8 +170,8 @@ def test_esync_reach_times_differ_by_less_than_one_step(pairs: list[tuple[float,
 def test_esync_on_equal_devices_has_fsas_pattern() -> None:
     policy = ESync(MEMBERS, ESync.Options())
     for member in MEMBERS:
-        effects = policy.on_push(Push(member, 0, 0, 1.0, {member: Report(0.05, 0.2)}))
-    assert effects == [Combine(0, 0, MEMBERS), Answer(0, (0, 0, 0), MEMBERS, dict.fromkeys(MEMBERS, 1))]
+        effects = policy.on_push(Push(member, 0, 0, 1.0, {member: WorkerReport(0.05, 0.2)}))
+    assert effects == [Aggregate(0, 0, MEMBERS), Reply(0, (0, 0, 0), MEMBERS, dict.fromkeys(MEMBERS, 1))]
 
 
 @pytest.mark.parametrize("kind", sorted(SYNC))
@@ -190,9 +190,9 @@ def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: st
         member = random_.choice(candidates)
         free.remove(member)
         for effect in policy.on_push(Push(member, 0, clock[member])):
-            rounds = effect.rounds if isinstance(effect, Answer) else (effect.round,) * len(effect.members)
+            rounds = effect.rounds if isinstance(effect, Reply) else (effect.round,) * len(effect.members)
             pairs = set(zip(effect.members, rounds, strict=True))
-            if isinstance(effect, Answer):
+            if isinstance(effect, Reply):
                 assert not pairs & answered
                 assert pairs <= taken
                 answered |= pairs
@@ -209,37 +209,37 @@ def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: st
 def test_esync_waits_for_nobody_who_is_gone() -> None:
     """At the global servers members are data centres: neither a worker of one nor a whole one leaves a ghost."""
     policy = ESync(("a/server0", "b/server0"), ESync.Options())
-    quick, slow, slower = Report(1.0, 0.0), Report(4.0, 0.0), Report(8.0, 0.0)
+    quick, slow, slower = WorkerReport(1.0, 0.0), WorkerReport(4.0, 0.0), WorkerReport(8.0, 0.0)
 
-    def steps(round_: int, **reports: dict[str, Report]) -> dict[str, int]:
+    def steps(round_: int, **reports: dict[str, WorkerReport]) -> dict[str, int]:
         for member, said in reports.items():
             effects = policy.on_push(Push(f"{member}/server0", 0, round_, 0.0, said))
         answer = effects[-1]
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Reply)
         return dict(answer.steps)
 
     both = {"a/worker0": quick, "a/worker1": slower}
     assert steps(0, a=both, b={"b/worker0": slow}) == {"a/worker0": 8, "a/worker1": 1, "b/worker0": 2}
     assert steps(1, a={"a/worker0": quick}, b={"b/worker0": slow}) == {"a/worker0": 4, "b/worker0": 1}
-    policy.lose("b/server0")
+    policy.on_member_lost("b/server0")
     assert steps(2, a={"a/worker0": quick}) == {"a/worker0": 1}
 
 
 def test_esync_knows_the_latest_of_everybody_when_relays_say_it_in_others_names() -> None:
     """In a tree the first member of a sum speaks for all whose contributions are in it, and trees change."""
     policy = ESync(MEMBERS, ESync.Options())
-    reports = {member: Report(1.0 + number, 0.0) for number, member in enumerate(MEMBERS)}
+    reports = {member: WorkerReport(1.0 + number, 0.0) for number, member in enumerate(MEMBERS)}
     for round_, sums in enumerate(([(0, 1, 2)], [(0,), (1, 2)], [(1, 2), (0,)], [(0, 2), (1,)], [(2,), (0, 1)])):
-        reports = {member: Report(report.step_s * 2, 0.0) for member, report in reports.items()}
+        reports = {member: WorkerReport(report.step_s * 2, 0.0) for member, report in reports.items()}
         for members in sums:
             for number in members:
                 said = {MEMBERS[each]: reports[MEMBERS[each]] for each in members} if number == members[0] else {}
                 effects = policy.on_push(Push(MEMBERS[number], 0, round_, 0.0, said))
         answer = effects[-1]
-        assert isinstance(answer, Answer) and answer.steps == balanced_steps(reports, ESync.Options())
+        assert isinstance(answer, Reply) and answer.steps == balanced_steps(reports, ESync.Options())
         assert set(answer.steps) == set(MEMBERS)
 
 
 def test_esync_takes_steps_too_short_to_be_measured() -> None:
-    reports = {"a": Report(0.0, 0.5), "b": Report(0.0, 0.0)}
+    reports = {"a": WorkerReport(0.0, 0.5), "b": WorkerReport(0.0, 0.0)}
     assert balanced_steps(reports, ESync.Options(max_steps=7)) == {"a": 1, "b": 7}

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.realtime.auth import Credentials, new_credentials
-from testbed.realtime.network import Limits
+from testbed.realtime.network import ConnectionLimits
 from testbed.realtime.node import AnyRole, NodeSetup, run_node
 from testbed.realtime.processor import Tokens
 from testbed.realtime.sockets import listen
@@ -32,8 +32,8 @@ class MemoryLog:
 class InProcess:
     """``run_worlds`` of the contract suite; ``credentials`` may be set per node to let one be wrong."""
 
-    def __init__(self, limits: Limits | None = None, tls: bool = False) -> None:
-        self.limits, self.tls = limits or Limits(), tls
+    def __init__(self, limits: ConnectionLimits | None = None, tls: bool = False) -> None:
+        self.limits, self.tls = limits or ConnectionLimits(), tls
         self.logs: dict[str, MemoryLog] = {}
         self.progress: list[dict[str, Any]] = []
         self.credentials: dict[str, Credentials] = {}

@@ -11,17 +11,25 @@ from typing import Any
 import pytest
 
 from testbed.realtime import auth
-from testbed.realtime.auth import Credentials, Hello, Refused, Verdict, accept, initiate, new_credentials
+from testbed.realtime.auth import (
+    Credentials,
+    HandshakeRefused,
+    HandshakeResult,
+    Hello,
+    accept,
+    initiate,
+    new_credentials,
+)
 
 GOOD = Credentials("run", b"s" * 32)
 
 
-def welcome(hello: Hello) -> Verdict:
-    return Verdict.WELCOME if hello.target == "t" else Verdict.STRANGER
+def welcome(hello: Hello) -> HandshakeResult:
+    return HandshakeResult.WELCOME if hello.target == "t" else HandshakeResult.STRANGER
 
 
 def meet(
-    mine: Credentials, theirs: Credentials, judge: Callable[[Hello], Verdict] = welcome, target: str = "t"
+    mine: Credentials, theirs: Credentials, judge: Callable[[Hello], HandshakeResult] = welcome, target: str = "t"
 ) -> list[Any]:
     return talk(lambda sock: initiate(sock, mine, "me", target, "data"), lambda sock: accept(sock, theirs, judge))
 
@@ -57,7 +65,7 @@ def test_both_ends_agree_on_two_different_keys() -> None:
 )
 def test_a_wrong_secret_or_run_is_named_at_both_ends(bad: Credentials) -> None:
     for outcome in meet(bad, GOOD):
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, HandshakeRefused)
         assert "wrong secret or wrong run" in str(outcome)
 
 
@@ -78,10 +86,10 @@ def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch)
     assert "version skew: peer speaks protocol 2, this is 1" in str(theirs)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.DUPLICATE, Verdict.STRANGER])
-def test_the_judgement_reaches_both_ends(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [HandshakeResult.DUPLICATE, HandshakeResult.STRANGER])
+def test_the_judgement_reaches_both_ends(verdict: HandshakeResult) -> None:
     for outcome in meet(GOOD, GOOD, lambda hello: verdict):
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, HandshakeRefused)
         assert outcome.verdict == verdict
 
 
@@ -89,20 +97,20 @@ def test_an_acceptor_that_does_not_know_the_secret_is_refused() -> None:
     async def impostor(sock: socket.socket) -> bytes:
         loop = asyncio.get_running_loop()
         await loop.sock_recv(sock, 2000)
-        await loop.sock_sendall(sock, auth._ANSWER.pack(Verdict.WELCOME, auth.PROTOCOL, b"n" * 32, b"p" * 32))
+        await loop.sock_sendall(sock, auth._ANSWER.pack(HandshakeResult.WELCOME, auth.PROTOCOL, b"n" * 32, b"p" * 32))
         proof = await loop.sock_recv(sock, 2000)
         with contextlib.suppress(BrokenPipeError):
-            await loop.sock_sendall(sock, bytes([Verdict.WELCOME]))
+            await loop.sock_sendall(sock, bytes([HandshakeResult.WELCOME]))
         return proof
 
     outcome, proof = talk(lambda sock: initiate(sock, GOOD, "me", "t", "data"), impostor)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, HandshakeRefused)
     assert proof == bytes(32), "nobody else must learn a proof from us"
 
 
 def test_only_who_knows_the_secret_is_judged() -> None:
     asked = []
-    meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or Verdict.WELCOME)
+    meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or HandshakeResult.WELCOME)
     assert asked == []
 
 

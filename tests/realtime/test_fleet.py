@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.world import RealWorld
@@ -200,7 +200,7 @@ def test_enter_is_called_first_in_the_child_and_addresses_are_the_plans(tmp_path
     def enter(node: NodePlan) -> None:
         (tmp_path / f"{node.rank}.pid").write_text(str(os.getpid()))
 
-    programs = {WORKER: sending(REMOTE, Message(Kind.PUSH)), REMOTE: receiving(1)}
+    programs = {WORKER: sending(REMOTE, Message(MessageKind.PUSH)), REMOTE: receiving(1)}
     plan = tiny_plan(programs)
     nodes = tuple(dataclasses.replace(node, address=f"127.0.7.{node.rank + 1}", port=5600) for node in plan.nodes)
     launch = Processes(tmp_path).launch(programs, enter=enter)
@@ -258,7 +258,7 @@ def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: str
 
 def test_twelve_nodes_all_greet_their_scheduler(tmp_path: Path) -> None:
     names = ["a/scheduler", *(f"{site}/worker{n}" for site in "abc" for n in range(3)), "a/server0", "b/server0"]
-    programs: dict[str, Any] = {name: sending("a/scheduler", Message(Kind.REGISTER)) for name in names[1:]}
+    programs: dict[str, Any] = {name: sending("a/scheduler", Message(MessageKind.REGISTER)) for name in names[1:]}
     programs["a/scheduler"] = receiving(11)
     start_s = time.monotonic()
     results = Processes(tmp_path)(programs)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.engine.overlay.entries import Entry, pack, unpack
 from testbed.errors import RunFailed, ScenarioError
-from testbed.messages import MAX_HEADER_BYTES, Kind, Message, encode_header, overhead_bytes
+from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_header, overhead_bytes
 from testbed.realtime.frames import (
     GOODBYE,
     HEARTBEAT,
@@ -50,14 +50,16 @@ def feed(target: FrameReader, data: bytes, portion: int = 1 << 30) -> list[Arriv
 
 
 def push(size: int = 1000) -> Message:
-    return Message(Kind.PUSH, key=1, round=2, parts=(torch.arange(size, dtype=torch.float32),), sender="a/worker0")
+    return Message(
+        MessageKind.PUSH, key=1, round=2, parts=(torch.arange(size, dtype=torch.float32),), sender="a/worker0"
+    )
 
 
 @settings(max_examples=50, deadline=None)
 @given(sizes=st.lists(st.integers(0, 70_000), max_size=4), portion=st.integers(1, 200_000), meta=st.integers(-9, 9))
 def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int, meta: int) -> None:
     parts = tuple(torch.randint(-99, 99, (size,), dtype=torch.int16) for size in sizes)
-    sent = Message(Kind.VALUE, meta={"m": meta}, parts=parts, sender="a/b")
+    sent = Message(MessageKind.VALUE, meta={"m": meta}, parts=parts, sender="a/b")
     data = frame(sent, 0) + frame(HEARTBEAT, 1) + frame(sent, 2) + frame(GOODBYE, 3)
     if portion < 50:
         data = frame(HEARTBEAT, 0) + frame(GOODBYE, 1)
@@ -76,7 +78,7 @@ def test_tensors_are_sent_from_and_received_into_their_own_memory() -> None:
     tensor = torch.zeros(10, 3, dtype=torch.bfloat16)
     memory_of(tensor)[0:2] = b"\x80\x3f"  # 1.0
     assert tensor[0, 0] == 1
-    message = Message(Kind.PUSH, parts=(tensor,))
+    message = Message(MessageKind.PUSH, parts=(tensor,))
     pieces = list(frame_pieces(encode_header(message), message.parts, 0, new_mac("hmac-sha256", KEY)))
     tensor[0, 0] = 2
     assert bytes(pieces[1][:2]) == b"\x00\x40"
@@ -168,7 +170,7 @@ def test_what_an_overlay_tells_of_thousands_of_slices_fits() -> None:
     """Three members' contributions to a chunk of two thousand slices and more, told one by one (``merge: exact``)."""
     entries = [Entry((member,), key, (torch.zeros(50),), {}) for member in range(3) for key in range(2200)]
     meta, parts = pack(entries)
-    sent = Message(Kind.MERGE, 0, 1, {"root": "hub/global0", "entries": meta}, parts, sender="a/server0")
+    sent = Message(MessageKind.MERGE, 0, 1, {"root": "hub/global0", "entries": meta}, parts, sender="a/server0")
     assert len(encode_header(sent)) > 65_536
     (arrival,) = feed(reader(), frame(sent))
     assert isinstance(arrival, Arrival) and len(unpack(arrival.message.meta["entries"], arrival.message.parts)) == 6600
@@ -176,4 +178,4 @@ def test_what_an_overlay_tells_of_thousands_of_slices_fits() -> None:
 
 def test_a_header_that_nobody_would_take_is_not_sent() -> None:
     with pytest.raises(RunFailed, match=r"merge of key 3: a header of \d+ bytes.*write larger slices"):
-        encode_header(Message(Kind.MERGE, 3, meta={"entries": "x" * MAX_HEADER_BYTES}))
+        encode_header(Message(MessageKind.MERGE, 3, meta={"entries": "x" * MAX_HEADER_BYTES}))

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from testbed.errors import CapabilityError, RunFailed
-from testbed.messages import Kind, Message, encode_header
+from testbed.messages import Message, MessageKind, encode_header
 from testbed.realtime.auth import Credentials, new_credentials
 from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
-from testbed.realtime.network import BEAT, DATA, Limits
+from testbed.realtime.network import BEAT, DATA, ConnectionLimits
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
@@ -59,7 +59,7 @@ def test_hostile_connections_do_not_disturb_a_session() -> None:
 
     async def honest(world: RealWorld) -> None:
         for _ in range(50):
-            await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.ones(1000),)))
+            await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.ones(1000),)))
             await world.sleep(0.005)
 
     assert worlds({REMOTE: attacked, WORKER: honest})[REMOTE] == 50_000
@@ -69,7 +69,7 @@ def test_hostile_connections_do_not_disturb_a_session() -> None:
 
 
 def test_silent_strangers_hold_only_so_many_places() -> None:
-    worlds = InProcess(Limits(handshakes=3))
+    worlds = InProcess(ConnectionLimits(handshakes=3))
 
     async def besieged(world: RealWorld) -> int:
         sockets = [socket.create_connection(worlds.addresses[REMOTE]) for _ in range(10)]
@@ -95,7 +95,7 @@ def test_a_node_with_the_wrong_secret_fails_within_two_seconds_and_says_so() -> 
 
     start_s = time.monotonic()
     with pytest.raises(RunFailed, match=rf"{WORKER}: {REMOTE} \(127\.0\.0\.1:\d+\): wrong secret or wrong run"):
-        worlds({REMOTE: waiting, WORKER: sending(REMOTE, Message(Kind.PUSH))})
+        worlds({REMOTE: waiting, WORKER: sending(REMOTE, Message(MessageKind.PUSH))})
     assert time.monotonic() - start_s < 2
     assert any(f"wrong secret or wrong run: it says that it is '{WORKER}'" in text for text in warnings(worlds, REMOTE))
 
@@ -104,11 +104,11 @@ def test_a_second_node_of_the_same_name_is_refused() -> None:
     worlds = InProcess()
 
     async def twice(world: RealWorld) -> str:
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
         with pytest.raises(RunFailed) as caught:
             await world.network._call(REMOTE, DATA)
-        await world.send(REMOTE, Message(Kind.DONE))
+        await world.send(REMOTE, Message(MessageKind.DONE))
         return str(caught.value)
 
     assert "duplicate registration" in worlds({WORKER: twice, REMOTE: receiving(2)})[WORKER]
@@ -134,16 +134,16 @@ def test_a_peer_that_is_never_there_is_named() -> None:
 @pytest.mark.parametrize("damage", ["garbage", "flipped", "in another's name"])
 def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> None:
     async def liar(world: RealWorld) -> None:
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
         connection = world.network._outgoing[REMOTE]
         if damage == "garbage":
             os.write(connection._sock.fileno(), b"x" * 100)
         elif damage == "flipped":
             connection._mac.update(b"!")
-            await world.send(REMOTE, Message(Kind.PUSH))
+            await world.send(REMOTE, Message(MessageKind.PUSH))
         else:
-            connection.queue.post(encode_header(Message(Kind.PUSH, sender=NEIGHBOUR)))
+            connection.queue.post(encode_header(Message(MessageKind.PUSH, sender=NEIGHBOUR)))
             connection.wake()
         await world.sleep(30)
 
@@ -158,7 +158,7 @@ def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
     worlds, times = InProcess(), {}
 
     async def vanish(world: RealWorld) -> None:
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
         times["at"] = time.monotonic()
         for connection in world.network._connections():
@@ -193,7 +193,7 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
 
     async def send(world: RealWorld) -> None:
         await world.sleep(0.2)
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
 
     assert InProcess()({REMOTE: look, WORKER: send})[REMOTE] == {(WORKER, BEAT), (WORKER, DATA)}
 
@@ -206,7 +206,7 @@ def test_long_computation_does_not_hold_up_messages(kind: str) -> None:
 
     async def caller(world: RealWorld) -> None:
         await world.sleep(0.1)
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
 
     worlds = InProcess()
     end_s = worlds({REMOTE: busy, WORKER: caller})[REMOTE]
@@ -215,11 +215,11 @@ def test_long_computation_does_not_hold_up_messages(kind: str) -> None:
 
 
 def test_send_waits_while_the_receiver_takes_nothing() -> None:
-    limits = Limits(queue_bytes=4_000_000, inbox_bytes=2_000_000)
+    limits = ConnectionLimits(queue_bytes=4_000_000, inbox_bytes=2_000_000)
 
     async def flood(world: RealWorld) -> float:
         for key in range(60):
-            await world.send(REMOTE, Message(Kind.PUSH, key=key, parts=(torch.ones(ONE_MEGABYTE),)))
+            await world.send(REMOTE, Message(MessageKind.PUSH, key=key, parts=(torch.ones(ONE_MEGABYTE),)))
             assert world.network._queues[REMOTE].queued_bytes <= 6_000_000
         return world.now()
 
@@ -240,9 +240,9 @@ def test_a_message_to_a_node_that_has_ended_is_dropped_with_a_warning() -> None:
     worlds = InProcess()
 
     async def late(world: RealWorld) -> None:
-        await world.send(NEIGHBOUR, Message(Kind.PUSH))
+        await world.send(NEIGHBOUR, Message(MessageKind.PUSH))
         await world.sleep(0.3)
-        await world.send(NEIGHBOUR, Message(Kind.PUSH))
+        await world.send(NEIGHBOUR, Message(MessageKind.PUSH))
 
     worlds({WORKER: late, NEIGHBOUR: receiving(1), REMOTE: idle})
     assert warnings(worlds, WORKER) == [f"push for {NEIGHBOUR} dropped: it has ended"]
@@ -260,13 +260,13 @@ def test_the_watcher_sees_status_lines() -> None:
 
     async def busy(world: RealWorld) -> None:
         world.record("round", t0=0.0, round=3, loss=0.25, samples=1)
-        await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.ones(1000),)))
+        await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.ones(1000),)))
         await world.receive("a long time", deadline_s=5.0)
 
     async def answer(world: RealWorld) -> None:
         await world.receive("the push")
         await world.sleep(0.8)
-        await world.send(WORKER, Message(Kind.VALUE, parts=(torch.ones(10),)))
+        await world.send(WORKER, Message(MessageKind.VALUE, parts=(torch.ones(10),)))
 
     worlds({WORKER: busy, REMOTE: answer})
     lines = [line for line in worlds.progress if line["kind"] == "status" and line["node"] == WORKER]

@@ -15,11 +15,11 @@ import torch
 
 from testbed.errors import CapabilityError, RunFailed, WaitTimeout
 from testbed.plan.model import TransportPlan, monitor_of
+from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import Liveness, error_of_loss
 from testbed.realtime.processor import Tokens
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import configure, listen
-from testbed.realtime.watch import NodeExit, Standing, first_cause
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
 
 
@@ -149,7 +149,7 @@ class TestWatch:
         assert isinstance(NodeExit("c", 5, cause="WaitTimeout", wait=("c", "x", 1.0, 2.0)).error(), WaitTimeout)
 
     def test_standing_tells_who_waits_and_when_anybody_advanced(self) -> None:
-        standing = Standing(100.0)
+        standing = FleetStatus(100.0)
         line = {"node": "a", "waits": [["a push", 2.0]], "activity": 3}
         standing.note(line, 101.0)
         standing.note(line, 105.0)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from testbed.errors import CapabilityError, ScenarioError
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.realtime import tls
 from testbed.realtime.tls import RECORD_BYTES, Stream, Tls, TlsSocket, new_tls, receive, send_all, shake_hands
 from testbed.realtime.world import RealWorld
@@ -107,7 +107,7 @@ def test_messages_of_all_sizes_arrive_whole() -> None:
     """Beyond a record and beyond what a socket takes at once, both kinds of end: with more here than was asked for."""
     sizes = [1, 100, RECORD_BYTES // 4 - 30, RECORD_BYTES // 4, 50_000, 1_000_000]
     sent = [torch.arange(float(size)) for size in sizes]
-    messages = [Message(Kind.PUSH, key, 0, parts=(tensor.clone(),)) for key, tensor in enumerate(sent)]
+    messages = [Message(MessageKind.PUSH, key, 0, parts=(tensor.clone(),)) for key, tensor in enumerate(sent)]
     got = InProcess(tls=True)({WORKER: sending(REMOTE, *messages), REMOTE: receiving(len(sizes))})
     assert all(torch.equal(message.parts[0], tensor) for message, tensor in zip(got[REMOTE], sent, strict=True))
 
@@ -115,13 +115,13 @@ def test_messages_of_all_sizes_arrive_whole() -> None:
 @pytest.mark.parametrize("covered", [True, False])
 def test_every_connection_of_a_node_is_covered(covered: bool) -> None:
     async def asking(world: RealWorld) -> set[bool]:
-        await world.send(REMOTE, Message(Kind.PULL))
+        await world.send(REMOTE, Message(MessageKind.PULL))
         await world.receive("an answer")
         return {isinstance(connection._sock, TlsSocket) for connection in world.network._connections()}
 
     async def answering(world: RealWorld) -> None:
         await world.receive("a question")
-        await world.send(WORKER, Message(Kind.VALUE))
+        await world.send(WORKER, Message(MessageKind.VALUE))
 
     kinds = InProcess(tls=covered)({WORKER: asking, REMOTE: answering})[WORKER]
     assert kinds == {covered}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from testbed.best_effort import DATAGRAM_BYTES, BestEffortQueue, best_effort_overhead_bytes, datagrams, pace_bps
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.realtime.auth import Keys
 from testbed.realtime.udp_wire import MEMORY, Datagrams, Packer, Unpacker, body_of
 from testbed.world import World
@@ -23,7 +23,9 @@ THEIRS = Keys(b"b" * 32, b"a" * 32)
 
 def block(number: int = 0, sender: str = WORKER, elements: int = 1024) -> Message:
     parts = (torch.full((elements,), float(number)),)
-    return Message(Kind.BLOCK, number, 3, {"block": number, "of": 9}, parts, channel=2, sender=sender, sent_at_s=1.5)
+    return Message(
+        MessageKind.BLOCK, number, 3, {"block": number, "of": 9}, parts, channel=2, sender=sender, sent_at_s=1.5
+    )
 
 
 def pair(mac: str = "hmac-sha256") -> tuple[Packer, Unpacker]:
@@ -114,7 +116,7 @@ def test_memory_for_incomplete_messages_is_bounded() -> None:
 def test_the_lower_channel_goes_first_and_what_is_two_rounds_old_stays() -> None:
     queue: BestEffortQueue[str] = BestEffortQueue()
     for channel, key, round_ in ((2, 1, 0), (1, 1, 1), (2, 1, 2), (3, 2, 0), (1, 1, 2)):
-        message = Message(Kind.BLOCK, key, round_, channel=channel)
+        message = Message(MessageKind.BLOCK, key, round_, channel=channel)
         queue.post(f"{channel}/{key}/{round_}", message, 10)
     out = [queue.pop() for _ in range(5)]
     assert [item and item[0] for item in out] == ["1/1/1", "1/1/2", "2/1/2", "3/2/0", None]
@@ -124,7 +126,7 @@ def test_the_lower_channel_goes_first_and_what_is_two_rounds_old_stays() -> None
 def test_a_full_queue_drops_the_oldest_of_the_highest_channel() -> None:
     queue: BestEffortQueue[int] = BestEffortQueue(limit_bytes=30)
     for number, channel in enumerate((1, 2, 2, 1)):
-        queue.post(number, Message(Kind.BLOCK, channel=channel), 10)
+        queue.post(number, Message(MessageKind.BLOCK, channel=channel), 10)
     assert [item and item[0] for item in (queue.pop(), queue.pop(), queue.pop())] == [0, 3, 2]
 
 
@@ -143,7 +145,7 @@ def test_datagrams_carry_the_mark_and_are_not_faster_than_the_pace() -> None:
     seen: list[tuple[float, int, int]] = []
 
     async def sender(world: World) -> None:
-        await world.send(REMOTE, Message(Kind.PUSH))
+        await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
         for number in range(150):
             message = block(number)

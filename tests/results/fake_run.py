@@ -15,7 +15,7 @@ from typing import Any
 from testbed.plan import model
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan
 from testbed.results.events import EventLog
-from testbed.run.session import Outcome
+from testbed.run.session import SessionResult
 
 SITES = ("virginia", "tokyo", "frankfurt")
 PAYLOAD = {0: 4_000, 1: 100_000}
@@ -69,7 +69,7 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
     _write_monitor(plan, events, now, rate_bps)
 
 
-def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, Any]], None]) -> Outcome:
+def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, Any]], None]) -> SessionResult:
     """Stands in for ``testbed.run.session.run``: the same run directory and the same kinds of progress."""
     on_progress({"kind": "stage", "name": "network up", "t": 0.0})
     write_events(plan, directory / "events")
@@ -89,7 +89,7 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
             )
     on_progress({"kind": "evaluate", "accuracy": 0.93, "loss": 0.2, "round": 7, "t": 9.0, "snapshot_t": 8.8})
     on_progress({"kind": "warning", "message": "a trace change came 20 ms late"})
-    return Outcome("done", "", 0)  # fmt: skip
+    return SessionResult("done", "", 0)  # fmt: skip
 
 
 def make_run(path: Path, **options: Any) -> Path:
@@ -99,7 +99,7 @@ def make_run(path: Path, **options: Any) -> Path:
     plan = make_plan(**options)
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})
     write_events(plan, run.events)
-    finish(run, plan, Outcome("done", "", 0), started="2025-03-01T14:05:02+00:00", duration_s=12.5)
+    finish(run, plan, SessionResult("done", "", 0), started="2025-03-01T14:05:02+00:00", duration_s=12.5)
     return path
 
 

@@ -74,8 +74,8 @@ def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
 def test_owner_is_recognised_by_start_time_and_boot() -> None:
     me = owner.current()
     assert me.alive()
-    assert not owner.Owner(me.pid, me.start_ticks - 1, me.boot_id).alive()
-    assert not owner.Owner(me.pid, me.start_ticks, "another boot").alive()
+    assert not owner.ProcessOwner(me.pid, me.start_ticks - 1, me.boot_id).alive()
+    assert not owner.ProcessOwner(me.pid, me.start_ticks, "another boot").alive()
 
 
 def test_a_zombie_is_dead() -> None:

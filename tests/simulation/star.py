@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import DevicePlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series, SitePlan
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import RoleMaker, SimulationOptions
@@ -106,7 +106,7 @@ def star_roles(size_bytes: int, rounds: int) -> RoleMaker:
             ends = []
             for round_ in range(rounds):
                 await world.compute(Work("step", round_), lambda: None)
-                await world.send(node.parents[0], Message(Kind.PUSH, 0, round_, parts=(tensor,)))
+                await world.send(node.parents[0], Message(MessageKind.PUSH, 0, round_, parts=(tensor,)))
                 await world.receive(f"values of round {round_}")
                 ends.append(world.now())
                 world.record("round", t0=0.0, round=round_, loss=1.0, samples=1)
@@ -118,10 +118,10 @@ def star_roles(size_bytes: int, rounds: int) -> RoleMaker:
                     await world.receive(f"pushes of round {round_}")
                 await world.compute(Work("sum", round_, size_bytes=size_bytes * len(node.children)), lambda: None)
                 if node.parents:
-                    await world.send(node.parents[0], Message(Kind.PUSH, 0, round_, parts=(tensor,)))
+                    await world.send(node.parents[0], Message(MessageKind.PUSH, 0, round_, parts=(tensor,)))
                     await world.receive(f"values of round {round_}")
                 for child in node.children:
-                    await world.send(child, Message(Kind.VALUE, 0, round_, parts=(tensor,)))
+                    await world.send(child, Message(MessageKind.VALUE, 0, round_, parts=(tensor,)))
 
         return worker if node.role == "worker" else server  # type: ignore[return-value]
 

@@ -11,8 +11,8 @@ from testbed.scenario.load import loads
 from testbed.simulation.acknowledgements import SHARE, Acknowledgements
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.paths import Paths
-from testbed.simulation.tcp import Connection
+from testbed.simulation.paths import PathTable
+from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 
 SIZE, RATE_BPS = 1e6, 10e6
@@ -55,7 +55,7 @@ def ends_s(senders: str, *overrides: str) -> dict[str, float]:
     """When 1 MB has arrived, of each of ``senders`` that send to each other at the same time."""
     plan = build_plan(loads(SCENARIO, overrides=list(overrides)), "simulate")
     clock, model = Clock(), TcpModel(slow_start=False, setup_round_trips=0.0)
-    paths = Paths(plan, model.goodput)
+    paths = PathTable(plan, model.goodput)
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
     arrived: dict[str, float] = {}
 
@@ -64,7 +64,7 @@ def ends_s(senders: str, *overrides: str) -> dict[str, float]:
 
     for source in senders:
         path, links = paths.between(f"{source}/worker0", f"{'ab'.replace(source, '')}/worker0")
-        Connection(clock, network, path, links, model, deliver).send(SIZE, 0.0, source)
+        TcpConnection(clock, network, path, links, model, deliver).send(SIZE, 0.0, source)
     clock.finish()
     return arrived
 

@@ -13,7 +13,7 @@ from testbed.simulation.background import start_background
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.monitor import Links
-from testbed.simulation.paths import Paths
+from testbed.simulation.paths import PathTable
 
 
 class NoLog:
@@ -29,7 +29,7 @@ class NoLog:
 def time_to_send(settings: Plan, size_bits: float) -> float:
     """When a flow from dc0 to dc1 ends that begins at 0 and takes all that there is."""
     clock, ended = Clock(), []
-    paths = Paths(settings, 1.0)
+    paths = PathTable(settings, 1.0)
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
     links = Links(clock, network, paths, NoLog(), 0.5)  # type: ignore[arg-type]
     links.start_traces(0.0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from testbed.best_effort import datagrams
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
@@ -21,7 +21,7 @@ BLOCKS = 400
 
 
 def block(number: int, channel: int = 1) -> Message:
-    return Message(Kind.BLOCK, number, parts=(torch.ones(1024),), channel=channel)
+    return Message(MessageKind.BLOCK, number, parts=(torch.ones(1024),), channel=channel)
 
 
 def with_links(plan: Plan, **values: Any) -> Plan:
@@ -85,7 +85,7 @@ def test_reliable_traffic_takes_what_it_wants_and_a_full_queue_loses(tmp_path: P
     """A neighbour's bulk over the same link is not slowed; of the blocks, the queue holds some and the rest is lost."""
 
     async def bulk(world: World) -> None:
-        await world.send(REMOTE, Message(Kind.PUSH, 10_000, parts=(torch.ones(1_000_000),)))
+        await world.send(REMOTE, Message(MessageKind.PUSH, 10_000, parts=(torch.ones(1_000_000),)))
 
     plan = dataclasses.replace(tiny_plan([WORKER, NEIGHBOUR, REMOTE]), back_end="simulate")
     plan = with_links(plan, queue_bytes=50_000)

@@ -10,10 +10,10 @@ import pytest
 from simpy import Event
 
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
-from testbed.simulation.fiber import Fiber
+from testbed.simulation.task import Task
 
 
-def _ended(fiber: Fiber, result: object, error: BaseException | None) -> None:
+def _ended(fiber: Task, result: object, error: BaseException | None) -> None:
     assert error is None
 
 
@@ -56,12 +56,12 @@ def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
         seen.append("child again")
 
     async def parent() -> None:
-        Fiber(clock, child(), lambda fiber, result, error: seen.append("child has ended"))
+        Task(clock, child(), lambda fiber, result, error: seen.append("child has ended"))
         seen.append("parent")
         await Sleep(clock, 1.0)
         seen.append("parent again")
 
-    Fiber(clock, parent(), _ended)
+    Task(clock, parent(), _ended)
     clock.run()
     assert seen == ["parent", "child", "parent again", "child again", "child has ended"]
 
@@ -75,7 +75,7 @@ def test_several_wait_for_one_future_and_some_only_later() -> None:
         seen.append((name, await future, clock.now))
 
     for name, until_s in (("a", 0.5), ("b", 0.7), ("late", 3.0)):
-        Fiber(clock, waiter(name, until_s), _ended)
+        Task(clock, waiter(name, until_s), _ended)
     clock.at(1.0, lambda _: future.set_result(7))
     clock.run()
     assert seen == [("a", 7, 1.0), ("b", 7, 1.0), ("late", 7, 3.0)]
@@ -104,7 +104,7 @@ def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
         finally:
             seen.append("cleaned up")
 
-    fiber = Fiber(clock, work(), lambda fiber, result, error: seen.append("ended"))
+    fiber = Task(clock, work(), lambda fiber, result, error: seen.append("ended"))
     clock.at(1.0 if started else 0.0, lambda _: seen.append("now"))
     if started:
         while not seen:
@@ -120,7 +120,7 @@ def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
     async def work() -> None:
         await Sleep(clock, 1.0)
 
-    fiber = Fiber(clock, work(), _ended)
+    fiber = Task(clock, work(), _ended)
     gone = weakref.ref(fiber.coroutine)
     gc.disable()
     try:
@@ -144,7 +144,7 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
         future.set_last("woken")
         assert len(clock.pending) == events + beside  # an event of its own only where somebody else comes first
 
-    Fiber(clock, waiter(), _ended)
+    Task(clock, waiter(), _ended)
     clock.at(1.0, last)
     if beside:
         clock.at(1.0, lambda _: seen.append("beside"))
@@ -166,7 +166,7 @@ def test_simpys_own_processes_run_beside_fibers() -> None:
             seen.append(("process", clock.now))
 
     clock.process(process())
-    Fiber(clock, fiber(), _ended)
+    Task(clock, fiber(), _ended)
     clock.run()
     assert seen == [("process", 1.0), ("fiber", 1.5), ("process", 2.0)]
 
@@ -178,7 +178,7 @@ def test_who_is_closed_while_it_sleeps_never_wakes() -> None:
         await Sleep(clock, 2.0)
         seen.append("woken")
 
-    fiber = Fiber(clock, sleeper(), _ended)
+    fiber = Task(clock, sleeper(), _ended)
     clock.at(1.0, lambda _: fiber.close())
     clock.run()
     assert not seen

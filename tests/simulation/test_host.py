@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.plan.model import HostPlan, SimulationPlan
 from testbed.scenario.load import loads
 from testbed.simulation.clock import Clock
-from testbed.simulation.host import Host, Thread
+from testbed.simulation.host import HostModel, Thread
 from testbed.simulation.run import simulate
 from testbed.world import Work, World
 from tests.contract.tiny import NEIGHBOUR, WORKER, tiny_plan
@@ -29,7 +29,7 @@ EXACT = 1e-9
 def ends(cores: int, pieces: list[list[float]]) -> list[list[float]]:
     """When each process has done each of its pieces, all asked for at the start."""
     clock = Clock()
-    host = Host(clock, HostPlan(cores=cores, message_s=0, byte_s=0))
+    host = HostModel(clock, HostPlan(cores=cores, message_s=0, byte_s=0))
     done: list[list[float]] = [[] for _ in pieces]
     for mine, works in zip(done, pieces, strict=True):
         thread = Thread(host)
@@ -65,7 +65,7 @@ def run_two(host: HostPlan, roles: dict[str, Any], directory: Path) -> dict[str,
 def test_a_message_takes_a_core_at_both_ends(tmp_path: Path) -> None:
     async def sender(world: World) -> None:
         for _ in range(2):
-            await world.send(NEIGHBOUR, Message(Kind.PUSH, parts=(torch.empty(250, device="meta"),)))
+            await world.send(NEIGHBOUR, Message(MessageKind.PUSH, parts=(torch.empty(250, device="meta"),)))
 
     async def receiver(world: World) -> list[float]:
         times = []

@@ -12,18 +12,18 @@ from random import Random
 
 import pytest
 
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
-from testbed.simulation.crew import Crew, Lane, Lanes
-from testbed.simulation.flows import FlowNetwork, Port
-from testbed.simulation.letter import Letter
+from testbed.simulation.envelope import Envelope
+from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.paths import SitePath
-from testbed.simulation.phase import Phase, Way
-from testbed.simulation.recorder import Recorder
-from testbed.simulation.tcp import Connection, Crowd
+from testbed.simulation.predicted_transfer import PredictedTransfer, ServerPath
+from testbed.simulation.recorder import VirtualRecorder
+from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Waits
+from testbed.simulation.worker_group import FlowGroup, FlowGroups, WorkerGroup
 from testbed.simulation.world import SimulatedWorld
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
 from tests.simulation.test_fold import EXACT, Ran, plan_of
@@ -63,7 +63,7 @@ def drawn(seed: int, others: int) -> Case:
     )  # fmt: skip
 
 
-class Members(Crew):
+class Members(WorkerGroup):
     """A crew of which the test says when each is ready: at once, or so long after BEGIN_S."""
 
     def __init__(self, ready_s: tuple[float, ...]) -> None:
@@ -80,16 +80,16 @@ class Lan:
     def __init__(self, case: Case, foresee: bool, compiled: bool) -> None:
         self.clock = clock = Clock()
         self.network = FlowNetwork(clock, [case.port_bytes_per_s, 1e9], 2, compiled)
-        self.port: Port | None = self.network.port(0)
+        self.port: ReservableLink | None = self.network.port(0)
         node = tiny_plan([NEIGHBOUR]).nodes[0]
-        recorder = Recorder(node.name, Nothing(), lambda event: None, lambda kind, fields: None, frozenset())
+        recorder = VirtualRecorder(node.name, Nothing(), lambda event: None, lambda kind, fields: None, frozenset())
         self.server = SimulatedWorld(node, clock, Waits(clock), recorder, ComputeModel(), 1e9, lambda *_: None)  # type: ignore[arg-type]
         self.arrivals: list[tuple[float, int]] = []
         self.server.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
         self.lanes = self._lanes(case, lan, foresee)
         far = SitePath("lan", (), 3e-4, 3e-4)
-        self.other = Connection(clock, self.network, far, (1, 0), TCP, self.server.deliver)
+        self.other = TcpConnection(clock, self.network, far, (1, 0), TCP, self.server.deliver)
         for at_s, size_bytes in case.others:
             clock.at(BEGIN_S + at_s, partial(self._send_other, size_bytes))
         clock.at(BEGIN_S, lambda _: self.members.begin())
@@ -97,20 +97,21 @@ class Lan:
             clock.at(at_s, partial(self._send_crew, case.size_bytes))
         clock.run()
 
-    def _lanes(self, case: Case, path: SitePath, foresee: bool) -> Lanes:
+    def _lanes(self, case: Case, path: SitePath, foresee: bool) -> FlowGroups:
         lanes = [
-            Lane(i, copies, more) for i, (copies, more) in enumerate(zip(case.copies, case.more_bytes, strict=True))
+            FlowGroup(i, copies, more)
+            for i, (copies, more) in enumerate(zip(case.copies, case.more_bytes, strict=True))
         ]
         self.connections = [
-            Connection(
+            TcpConnection(
                 self.clock, self.network, path, (0,), TCP, partial(self.server.deliver, copies=lane.copies),
-                Crowd(lane.copies, case.own_bytes_per_s),
+                ConnectionGroup(lane.copies, case.own_bytes_per_s),
             )
             for lane in lanes
         ]  # fmt: skip
-        way = Way(self.network, self.server, self.port if foresee else None, path.delay_s)
+        way = ServerPath(self.network, self.server, self.port if foresee else None, path.delay_s)
         self.members = Members(case.ready_s)
-        return Lanes(self.clock, self.members, lanes, self.connections, way)
+        return FlowGroups(self.clock, self.members, lanes, self.connections, way)
 
     def _send_crew(self, size_bytes: float, _: object) -> None:
         letter = self._letter(CREW)
@@ -120,8 +121,8 @@ class Lan:
     def _send_other(self, size_bytes: float, _: object) -> None:
         self.other.send(size_bytes, 0.0, self._letter(OTHER))
 
-    def _letter(self, key: int) -> Letter:
-        return Letter(Message(Kind.PUSH, key, sender="west/worker0"), 0, 0, self.server, "lan")
+    def _letter(self, key: int) -> Envelope:
+        return Envelope(Message(MessageKind.PUSH, key, sender="west/worker0"), 0, 0, self.server, "lan")
 
     def _take(self, message: Message) -> bool:
         self.arrivals.append((self.clock.now, message.key))
@@ -143,18 +144,18 @@ class Nothing:
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many phases there were, and how many gave way."""
     count = {"phases": 0, "gave way": 0}
-    begin, give_way = Phase._foresee, Phase.give_way
+    begin, give_way = PredictedTransfer._foresee, PredictedTransfer.give_way
 
-    def count_begin(phase: Phase, event: object) -> None:
+    def count_begin(phase: PredictedTransfer, event: object) -> None:
         count["phases"] += 1
         begin(phase, event)
 
-    def count_end(phase: Phase) -> None:
+    def count_end(phase: PredictedTransfer) -> None:
         count["gave way"] += 1
         give_way(phase)
 
-    monkeypatch.setattr(Phase, "_foresee", count_begin)
-    monkeypatch.setattr(Phase, "give_way", count_end)
+    monkeypatch.setattr(PredictedTransfer, "_foresee", count_begin)
+    monkeypatch.setattr(PredictedTransfer, "give_way", count_end)
     return count
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import Link, ring_s
+from testbed.policy.collective.cost import LinkCost, ring_s
 from testbed.policy.collective.predict import finish_times_s
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.ring import RingLinks, ring_times_s
 from tests.engine.collectives.test_times import GAMMA, OPTIONS, WAN, simulated_s
@@ -19,17 +19,17 @@ from tests.engine.collectives.test_times import GAMMA, OPTIONS, WAN, simulated_s
 EXACT = 1e-9
 
 
-def uneven(ranks: int, seed: int, gamma: float) -> tuple[RingLinks, list[Link]]:
+def uneven(ranks: int, seed: int, gamma: float) -> tuple[RingLinks, list[LinkCost]]:
     draw = np.random.default_rng(seed)
     delays, betas = draw.uniform(0.001, 0.1, ranks), draw.uniform(1e-9, 1e-7, ranks)
-    return RingLinks(delays, betas, gamma), [Link(d, b, gamma) for d, b in zip(delays, betas, strict=True)]
+    return RingLinks(delays, betas, gamma), [LinkCost(d, b, gamma) for d, b in zip(delays, betas, strict=True)]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8, 13])
 @pytest.mark.parametrize("gamma", [0.0, 1e-8])
 def test_as_the_schedules_say_on_uneven_links(ranks: int, gamma: float) -> None:
     links, by_rank = uneven(ranks, ranks, gamma)
-    schedules = [ALL_REDUCE["ring"](Shape(ranks), rank) for rank in range(ranks)]
+    schedules = [ALL_REDUCE["ring"](GroupShape(ranks), rank) for rank in range(ranks)]
     expected = finish_times_s(schedules, 1e7, lambda a, b: by_rank[a])
     assert ring_times_s(1e7, links) == pytest.approx(expected, rel=EXACT)
 
@@ -37,7 +37,7 @@ def test_as_the_schedules_say_on_uneven_links(ranks: int, gamma: float) -> None:
 @pytest.mark.parametrize("ranks", [2, 8, 1000])
 def test_the_closed_form_on_equal_links(ranks: int) -> None:
     links = RingLinks(np.full(ranks, 0.02), np.full(ranks, 8e-8), 1e-9)
-    assert ring_times_s(1e8, links) == pytest.approx(ring_s(ranks, 1e8, Link(0.02, 8e-8, 1e-9)), rel=EXACT)
+    assert ring_times_s(1e8, links) == pytest.approx(ring_s(ranks, 1e8, LinkCost(0.02, 8e-8, 1e-9)), rel=EXACT)
 
 
 # ASTRA-sim 2.0, analytical backend, 50 MB, 0.125 GiB/s, α = 10 ms; it adds an endpoint delay of some 90 µs in all.
@@ -62,4 +62,4 @@ def test_a_late_rank_delays_those_behind_it() -> None:
     start = np.array([0.0, 0.0, 5.0, 0.0])
     times = ring_times_s(4e6, links, start)
     assert times.min() > 5.0
-    assert times.max() == pytest.approx(5.0 + ring_s(4, 4e6, Link(0.01, 1e-8)), rel=EXACT)
+    assert times.max() == pytest.approx(5.0 + ring_s(4, 4e6, LinkCost(0.01, 1e-8)), rel=EXACT)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan, Series
-from testbed.simulation.run import NodeExit, SimulationOptions, simulate
+from testbed.simulation.run import SimulatedNodeExit, SimulationOptions, simulate
 from testbed.simulation.waits import Deadlock
 from testbed.world import Role, Work, World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
@@ -25,7 +25,9 @@ EXACT = 1e-9
 SIZE = 10_000_000
 
 
-def run_star(shape: Shape, directory: Path, rounds: int = 1, options: SimulationOptions = FLUID) -> dict[str, NodeExit]:
+def run_star(
+    shape: Shape, directory: Path, rounds: int = 1, options: SimulationOptions = FLUID
+) -> dict[str, SimulatedNodeExit]:
     exits = simulate(star_plan(shape), star_roles(SIZE, rounds), directory, lambda event: None, options)
     assert [exit_.error for exit_ in exits.values() if exit_.error] == []
     return exits
@@ -88,7 +90,7 @@ def test_the_goodput_of_a_link_is_its_frames_less_their_headers(tmp_path: Path) 
 async def star_sender(world: World) -> None:
     import torch
 
-    await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.empty(2_500_000, device="meta"),)))
+    await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.empty(2_500_000, device="meta"),)))
 
 
 async def star_receiver(world: World) -> None:
@@ -102,8 +104,8 @@ def test_a_message_costs_its_receiver_time_and_they_take_turns(tmp_path: Path) -
     plan = tiny_plan([WORKER, NEIGHBOUR, REMOTE])
 
     async def sender(world: World) -> None:
-        await world.send(NEIGHBOUR, Message(Kind.PUSH))
-        await world.send(NEIGHBOUR, Message(Kind.PUSH))
+        await world.send(NEIGHBOUR, Message(MessageKind.PUSH))
+        await world.send(NEIGHBOUR, Message(MessageKind.PUSH))
 
     async def receiver(world: World) -> list[float]:
         times = []
@@ -282,7 +284,7 @@ def test_a_sender_is_held_back_while_too_much_is_queued(tmp_path: Path) -> None:
     async def sender(world: World) -> list[float]:
         accepted = []
         for _ in range(8):
-            await world.send(REMOTE, Message(Kind.PUSH, parts=(torch.empty(5_000_000, device="meta"),)))
+            await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.empty(5_000_000, device="meta"),)))
             accepted.append(world.now())
         return accepted
 

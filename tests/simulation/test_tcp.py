@@ -12,7 +12,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.emulated import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.paths import SitePath, WanLink
-from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 
 EXACT = 1e-9
@@ -30,8 +30,8 @@ class Wire:
         self.path.refresh()
         self.arrived: list[tuple[object, float]] = []
 
-    def connect(self, model: TcpModel, links: tuple[int, ...] = (0,), path: SitePath | None = None) -> Connection:
-        return Connection(self.clock, self.network, path or self.path, links, model, self._on_arrival)
+    def connect(self, model: TcpModel, links: tuple[int, ...] = (0,), path: SitePath | None = None) -> TcpConnection:
+        return TcpConnection(self.clock, self.network, path or self.path, links, model, self._on_arrival)
 
     def _on_arrival(self, item: object) -> None:
         self.arrived.append((item, self.clock.now))
@@ -235,7 +235,7 @@ def test_a_capacity_that_falls_below_the_window_and_rises_again() -> None:
     assert wire.times()[0] == pytest.approx(alone.times()[0] + 1.0, rel=1e-6)
 
 
-def cut(wire: Wire, connection: Connection, at_s: float, for_s: float) -> None:
+def cut(wire: Wire, connection: TcpConnection, at_s: float, for_s: float) -> None:
     """The path is down from ``at_s`` on, for ``for_s``."""
 
     def turn(up: bool) -> None:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.messages import Kind, Message, overhead_bytes, wire_bytes
+from testbed.messages import Message, MessageKind, overhead_bytes, wire_bytes
 
 DEVICES = ["cpu", "meta"]
 SHAPES = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=3), max_size=20)
@@ -25,7 +25,7 @@ def test_payload_and_overhead_are_those_of_the_encoded_message(
     parts = tuple(torch.empty(shape, dtype=torch.int16, device="meta") for shape in shapes)
     if device == "cpu":
         parts = tuple(torch.zeros(shape[:1], dtype=torch.float32) for shape in shapes)
-    message = Message(Kind.PUSH, key, 7, {"m": meta}, parts, sender="a/b", sent_at_s=0.25)
+    message = Message(MessageKind.PUSH, key, 7, {"m": meta}, parts, sender="a/b", sent_at_s=0.25)
     for _ in range(2):  # the second time parts may be known
         assert wire_bytes(message) == (message.payload_bytes, overhead_bytes(message))
 
@@ -33,5 +33,5 @@ def test_payload_and_overhead_are_those_of_the_encoded_message(
 def test_a_tensor_is_not_taken_for_one_that_is_gone() -> None:
     """Whoever is remembered by identity must not be mistaken for another that has it now."""
     for size in range(1, 200):
-        message = Message(Kind.PUSH, parts=(torch.empty(size, device="meta"),))
+        message = Message(MessageKind.PUSH, parts=(torch.empty(size, device="meta"),))
         assert wire_bytes(message)[0] == 4 * size

@@ -15,7 +15,7 @@ from topologies.generators import (
     FatTree,
     Mesh,
     Ring,
-    Star,
+    StarTopology,
     dumbbell,
     fat_tree,
     mesh,
@@ -27,7 +27,7 @@ from topologies.random_networks import Geometric, Waxman, geometric, waxman
 
 
 def test_a_star_has_all_links_at_the_centre() -> None:
-    graph = star(Star(data_centers=5, workers=3, rate=1e6, delay=0.01))
+    graph = star(StarTopology(data_centers=5, workers=3, rate=1e6, delay=0.01))
     assert {(a, b) for a, b, _, _ in pairs(graph)} == {("dc0", f"dc{number}") for number in range(1, 5)}
     assert set(nx.get_node_attributes(graph, "workers").values()) == {3}
     assert set(nx.get_edge_attributes(graph, "rate_bps").values()) == {1e6}

@@ -26,7 +26,7 @@ def read_network_traces(path: Path) -> NetworkTraces:
     if "src" not in table.names or "dst" not in table.names:
         file.refuse(file.rows[0][0], "has no columns 'src' and 'dst'", "write 'time_s,src,dst,rate_mbit_s'")
     src, dst = table.names.index("src"), table.names.index("dst")
-    by_pair: dict[tuple[str, str], list[own.Row]] = {}
+    by_pair: dict[tuple[str, str], list[own.TraceRow]] = {}
     for row in own.rows(file, table):
         by_pair.setdefault((row.cells[src], row.cells[dst]), []).append(row)
     traces = {

@@ -16,7 +16,7 @@ from analysis.figures.papers.quantities import rate_mbps, usual
 from analysis.identity import Identity
 from testbed.policy.collective import ALL_REDUCE, cost
 from testbed.policy.collective.predict import finish_times_s
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 
 RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
 HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float32 elements
@@ -96,24 +96,24 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
     link = _link(row)
     ranks, size = row["ranks"], row["size_bytes"]
     if row["study"] == "hierarchical":
-        inside = cost.Link(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
+        inside = cost.LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
         if row["variant"] == "torus2d":  # rings of two inside, then rings of four whose links two members share
-            return cost.torus2d_s(2, ranks, size, inside, cost.Link(link.alpha_s, 2 * link.beta_s))
+            return cost.torus2d_s(2, ranks, size, inside, cost.LinkCost(link.alpha_s, 2 * link.beta_s))
         return cost.three_phase_ring_s(ranks, 2, size, inside, link)
     return cost.star_s(ranks, size, link) if row["variant"] == "PS" else model_s(row["variant"], ranks, size, link)
 
 
-def _link(row: Mapping[str, Any]) -> cost.Link:
+def _link(row: Mapping[str, Any]) -> cost.LinkCost:
     beta_s = 8 / (row["rate_mbps"] * 1e6 * GOODPUT)
-    return cost.Link(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
+    return cost.LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
 
 
-def model_s(algorithm: str, ranks: int, size_bytes: float, link: cost.Link) -> float:
+def model_s(algorithm: str, ranks: int, size_bytes: float, link: cost.LinkCost) -> float:
     """The closed form where it is exact: powers of two, rings, direct. Otherwise its schedule, walked in the model."""
     exact = algorithm in cost.ON_EQUAL_LINKS and algorithm != "double_binary_tree"
     if exact and (ranks & (ranks - 1) == 0 or algorithm in ("ring", "butterfly", "direct")):
         return cost.ON_EQUAL_LINKS[algorithm](ranks, size_bytes, link)
-    schedules = [ALL_REDUCE[algorithm](Shape(ranks), rank) for rank in range(ranks)]
+    schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
 
@@ -171,7 +171,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
 
 def _crossover(rows: pd.DataFrame, ranks: int) -> Assertion:
     """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
-    link = cost.Link(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
+    link = cost.LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
     lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
     slopes = [(high - low) / 1e9 for low, high in lines]
     predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from testbed.codec.selectors.bits import INFINITY_BITS, SMALLEST_BITS, Bits, Indices, NonFinite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import Source
+from testbed.codec.selectors.sources import ValueSource
 
 BLOCK = 1 << 17  # elements: 512 KiB of float32, which stay in a level-2 cache
 
@@ -25,7 +25,7 @@ def blocks(size: int) -> Iterator[slice]:
 class Bisection:
     """Exact top-k of any numbers, at up to 31 counting sweeps."""
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         """Ascending positions of the k largest magnitudes (zeros excepted; of equal ones the lowest positions)."""
         check_k(k, source.size)
         for part in blocks(source.size):
@@ -33,7 +33,7 @@ class Bisection:
         return largest_by_bisection(source, k)
 
 
-def largest_by_bisection(source: Source, k: int) -> Indices:
+def largest_by_bisection(source: ValueSource, k: int) -> Indices:
     """The same, of a source that is up to date."""
     bad = _count(source, INFINITY_BITS)
     if bad:
@@ -41,11 +41,11 @@ def largest_by_bisection(source: Source, k: int) -> Indices:
     return _collect(source, _kth_largest(source, k), k) if k else np.empty(0, np.int64)
 
 
-def _count(source: Source, bound: int) -> int:
+def _count(source: ValueSource, bound: int) -> int:
     return sum(int(np.count_nonzero(bits >= bound)) for _, bits in _magnitudes(source))
 
 
-def _magnitudes(source: Source) -> Iterator[tuple[int, Bits]]:
+def _magnitudes(source: ValueSource) -> Iterator[tuple[int, Bits]]:
     """Start and magnitudes of each block."""
     buffer = np.empty(min(BLOCK, source.size), np.int32)
     for part in blocks(source.size):
@@ -53,7 +53,7 @@ def _magnitudes(source: Source) -> Iterator[tuple[int, Bits]]:
         yield part.start, magnitude_bits(numbers, out=buffer[: numbers.size])
 
 
-def _kth_largest(source: Source, k: int) -> int:
+def _kth_largest(source: ValueSource, k: int) -> int:
     """The largest bound that at least k magnitudes reach; the smallest of all if there are fewer that are not zero."""
     low, high = SMALLEST_BITS, INFINITY_BITS  # count(low) >= k, or nothing is that large; count(high) < k
     while high - low > 1:
@@ -65,7 +65,7 @@ def _kth_largest(source: Source, k: int) -> int:
     return low
 
 
-def _collect(source: Source, bound: int, k: int) -> Indices:
+def _collect(source: ValueSource, bound: int, k: int) -> Indices:
     """All above ``bound``, and the first equal to it, k in total."""
     above: list[Indices] = []
     equal: list[Indices] = []

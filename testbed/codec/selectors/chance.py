@@ -6,7 +6,7 @@ import numpy as np
 
 from testbed.codec.selectors.bisection import blocks
 from testbed.codec.selectors.bits import Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import Source
+from testbed.codec.selectors.sources import ValueSource
 
 
 class RandomK:
@@ -15,7 +15,7 @@ class RandomK:
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         check_k(k, source.size)
         for part in blocks(source.size):
             check_finite(magnitude_bits(source.update(part)))

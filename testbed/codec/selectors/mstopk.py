@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.codec.selectors.bits import Floats, Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import Source
+from testbed.codec.selectors.sources import ValueSource
 
 SAMPLINGS = 30  # of the paper
 
@@ -33,7 +33,7 @@ class PublishedMsTopk:
     def __init__(self, seed: int = 0, samplings: int = SAMPLINGS) -> None:
         self._random, self._samplings = np.random.default_rng(seed), samplings
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         """Ascending positions. More than k, up to all, where the published algorithm does that (constant tensors)."""
         check_k(k, source.size)
         numbers = source.update(slice(0, source.size))

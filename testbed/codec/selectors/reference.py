@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from testbed.codec.selectors.bits import SMALLEST_BITS, Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import Source
+from testbed.codec.selectors.sources import ValueSource
 
 
 class FullSort:
     """Exact by construction: sort by magnitude, equal ones by position, and take the first k that are not zero."""
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         check_k(k, source.size)
         bits = magnitude_bits(source.update(slice(0, source.size)))
         check_finite(bits)
@@ -23,7 +23,7 @@ class FullSort:
 class TorchTopk:
     """``torch.topk`` of |x|. Exact in magnitudes; which of equal ones it takes is torch's choice."""
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         check_k(k, source.size)
         numbers = source.update(slice(0, source.size))
         check_finite(magnitude_bits(numbers))

@@ -2,7 +2,7 @@
 
 Error feedback adds the gradient to a residual and then chooses from the residual. Done as one sweep, in blocks that
 stay in the cache, this reads and writes the memory once: 12 bytes an element, where separate steps need 28 and more.
-So a selector is given a ``Source``, which it must ``update`` exactly once everywhere, block by block.
+So a selector is given a ``ValueSource``, which it must ``update`` exactly once everywhere, block by block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from testbed.codec.selectors.bits import Floats, Indices
 
 
-class Source(Protocol):
+class ValueSource(Protocol):
     """``size`` numbers. Arrays are flat float32; what a method returns is for reading only."""
 
     size: int

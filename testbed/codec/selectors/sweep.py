@@ -17,7 +17,7 @@ import numpy as np
 from testbed.codec.selectors.bisection import BLOCK, blocks, largest_by_bisection
 from testbed.codec.selectors.bits import SMALLEST_BITS, Indices, check_k, magnitude_bits
 from testbed.codec.selectors.bits import positions_of_largest as largest_of
-from testbed.codec.selectors.sources import Source
+from testbed.codec.selectors.sources import ValueSource
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
 SAFETY = 4.0  # standard deviations; 0 of 2000 trials fell below the bound at 4, 1.9 % at 2
@@ -38,7 +38,7 @@ class SampleAndSweep:
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
 
-    def __call__(self, source: Source, k: int) -> Indices:
+    def __call__(self, source: ValueSource, k: int) -> Indices:
         """Ascending positions of the k largest magnitudes (zeros excepted; of equal ones the lowest positions)."""
         check_k(k, source.size)
         if source.size <= SMALL:
@@ -49,7 +49,7 @@ class SampleAndSweep:
             return largest_by_bisection(source, k)
         return found[largest_of(magnitude_bits(source.read(found)), k)]
 
-    def _bound(self, source: Source, k: int) -> tuple[int, int]:
+    def _bound(self, source: ValueSource, k: int) -> tuple[int, int]:
         """A magnitude that more than k elements should reach, and a generous bound for how many will."""
         sample = magnitude_bits(source.peek(sample_of(source.size, self._seed)))
         expected = k / source.size * sample.size
@@ -58,7 +58,7 @@ class SampleAndSweep:
         return max(bound, SMALLEST_BITS), 4 * rank * (source.size // sample.size + 1)
 
 
-def _sweep(source: Source, bound: int, most: int) -> Indices | None:
+def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
     bits, hits = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
     found: list[Indices] = []

@@ -21,7 +21,7 @@ SEGMENT = 64  # candidates of a block that are kept at once; a block with more i
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KernelSelection:
     """Candidates by block: positions inside the block and values, their counts, and the count of bad numbers."""
 
     positions: Tensor
@@ -30,11 +30,11 @@ class Found:
     bad: Tensor
 
 
-def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> Found:
+def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> KernelSelection:
     """``unsent`` += ``added``, and what of it reaches ``bound`` (magnitude bits, one int32)."""
     size = unsent.numel()
     blocks, device = triton.cdiv(size, BLOCK), unsent.device
-    found = Found(
+    found = KernelSelection(
         torch.empty(blocks * SEGMENT, dtype=torch.int32, device=device),
         torch.empty(blocks * SEGMENT, device=device),
         torch.empty(blocks, dtype=torch.int32, device=device),
@@ -48,12 +48,12 @@ def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> Found:
     return found
 
 
-def cumulative_blocks(found: Found) -> Tensor:
+def cumulative_blocks(found: KernelSelection) -> Tensor:
     """Where each block's candidates end in the joined list."""
     return torch.cumsum(found.counts, 0)
 
 
-def compact(unsent: Tensor, bound: Tensor, found: Found, ends: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def compact(unsent: Tensor, bound: Tensor, found: KernelSelection, ends: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Indices (ascending) and values of all ``count`` candidates."""
     indices = torch.empty(count, dtype=torch.int64, device=unsent.device)
     values = torch.empty(count, device=unsent.device)

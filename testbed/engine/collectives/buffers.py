@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.policy.collective.schedule import Transfer
+from testbed.policy.collective.schedule import RankTransfer
 
 Parts = tuple[Tensor, ...]
 
@@ -17,16 +17,16 @@ Parts = tuple[Tensor, ...]
 class Buffer(Protocol):
     """One rank's memory in one operation."""
 
-    def skips(self, transfer: Transfer) -> bool:
+    def skips(self, transfer: RankTransfer) -> bool:
         """Whether there is nothing to move: all ranks agree on that."""
 
-    def read(self, transfer: Transfer) -> Parts | None:
+    def read(self, transfer: RankTransfer) -> Parts | None:
         """Payload of a send, not changed by anything that happens later; None when there is nothing to move."""
 
-    def write(self, transfer: Transfer, parts: Parts) -> None:
+    def write(self, transfer: RankTransfer, parts: Parts) -> None:
         """Take a received payload: add it, or replace what is there."""
 
-    def work_bytes(self, transfer: Transfer) -> int:
+    def work_bytes(self, transfer: RankTransfer) -> int:
         """Bytes read by ``write`` as a computation; 0 when it is a mere copy."""
 
 
@@ -43,10 +43,10 @@ class Flat:
         self._tensor, self._bounds, self._codec = tensor, bounds, codec
         self._empty, self._element_bytes = tensor.is_meta, tensor.element_size()
 
-    def skips(self, transfer: Transfer) -> bool:
+    def skips(self, transfer: RankTransfer) -> bool:
         return self._bounds[transfer.start] == self._bounds[transfer.stop]
 
-    def read(self, transfer: Transfer) -> Parts | None:
+    def read(self, transfer: RankTransfer) -> Parts | None:
         if self.skips(transfer):
             return None
         mine = self._range(transfer)
@@ -62,7 +62,7 @@ class Flat:
             size = self._tensor.numel()
             self._tensor.copy_(self._codec.decode(0, self._codec.encode(0, self._tensor), size))
 
-    def write(self, transfer: Transfer, parts: Parts) -> None:
+    def write(self, transfer: RankTransfer, parts: Parts) -> None:
         if self._empty and self._codec is None:
             elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
             assert parts[0].numel() == elements, f"{parts[0].numel()} elements where {elements} belong"
@@ -77,11 +77,11 @@ class Flat:
         else:
             mine.copy_(theirs)
 
-    def work_bytes(self, transfer: Transfer) -> int:
+    def work_bytes(self, transfer: RankTransfer) -> int:
         elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
         return 2 * elements * self._element_bytes if transfer.reduce else 0
 
-    def _range(self, transfer: Transfer) -> Tensor:
+    def _range(self, transfer: RankTransfer) -> Tensor:
         start, stop = self._bounds[transfer.start], self._bounds[transfer.stop]
         return _sized(stop - start, self._tensor.dtype) if self._empty else self._tensor[start:stop]
 
@@ -97,15 +97,15 @@ class Parcels:
     def __init__(self, parcels: dict[int, Parts]) -> None:
         self.parcels = parcels
 
-    def skips(self, transfer: Transfer) -> bool:
+    def skips(self, transfer: RankTransfer) -> bool:
         return False
 
-    def read(self, transfer: Transfer) -> Parts:
+    def read(self, transfer: RankTransfer) -> Parts:
         assert transfer.stop == transfer.start + 1, "parcels travel one by one"
         return self.parcels[transfer.start]
 
-    def write(self, transfer: Transfer, parts: Parts) -> None:
+    def write(self, transfer: RankTransfer, parts: Parts) -> None:
         self.parcels[transfer.start] = parts
 
-    def work_bytes(self, transfer: Transfer) -> int:
+    def work_bytes(self, transfer: RankTransfer) -> int:
         return 0

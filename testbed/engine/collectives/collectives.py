@@ -19,10 +19,10 @@ from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
 from testbed.engine.collectives.mail import CollectiveMail, Tag
 from testbed.engine.collectives.operation import Label, Operation
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.collective import Algorithm, primitives
 from testbed.policy.collective.ring import ring
-from testbed.policy.collective.schedule import Schedule, Shape
+from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.world import World
 
 T = TypeVar("T")
@@ -40,12 +40,12 @@ class Collectives:
 
     def __init__(
         self, world: World, mail: CollectiveMail, ranks: Sequence[str], codec: Codec | None = None,
-        *, shape: Shape | None = None, name: str = "all",
+        *, shape: GroupShape | None = None, name: str = "all",
     ) -> None:  # fmt: skip
         self._world, self._mail, self._codec, self._name = world, mail, codec, name
         self.ranks = tuple(ranks)
         self.rank, self.size = self.ranks.index(world.node), len(self.ranks)
-        self.shape = shape or Shape(self.size)
+        self.shape = shape or GroupShape(self.size)
         self._schedules: dict[Algorithm, Schedule] = {}
         self._operations = self.round = self.priority = 0
 
@@ -139,7 +139,7 @@ class Collectives:
     async def send(self, to: int, tensor: Tensor) -> None:
         """Point to point: ``receive`` of rank ``to`` from this one gets it. Do not change the tensor any more."""
         tag = Tag(self._name, POINT_TO_POINT, 0)
-        message = Message(Kind.COLLECTIVE, -1, self.round, {}, (tensor,), self.priority)
+        message = Message(MessageKind.COLLECTIVE, -1, self.round, {}, (tensor,), self.priority)
         await self._mail.send(self.ranks[to], tag, message)
 
     async def receive(self, source: int) -> Tensor:

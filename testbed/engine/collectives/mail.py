@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from testbed.engine.inbox import Inbox
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
 _Way = tuple[str, int, int, str]  # group, operation, lane, sender
@@ -28,7 +28,7 @@ class CollectiveMail:
         self._world = world
         self._here: dict[_Way, deque[Message]] = {}
         self._awaited: dict[_Way, Future[Message]] = {}
-        inbox.on(Kind.COLLECTIVE, self._on_message)
+        inbox.on(MessageKind.COLLECTIVE, self._on_message)
 
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
         """Send ``message``, marked with ``tag``."""

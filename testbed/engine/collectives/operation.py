@@ -8,8 +8,8 @@ from typing import Any
 
 from testbed.engine.collectives.buffers import Buffer, Parts
 from testbed.engine.collectives.mail import CollectiveMail, Tag
-from testbed.messages import Kind, Message
-from testbed.policy.collective.schedule import Schedule, Steps, Transfer
+from testbed.messages import Message, MessageKind
+from testbed.policy.collective.schedule import RankTransfer, Schedule, Steps
 from testbed.world import Work, World
 
 
@@ -60,10 +60,10 @@ class Operation:
 
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
-        message = Message(Kind.COLLECTIVE, -1, self._label.round, meta, parts, self._label.priority)
+        message = Message(MessageKind.COLLECTIVE, -1, self._label.round, meta, parts, self._label.priority)
         return self._mail.send(to, tag, message)
 
-    async def _receive(self, tag: Tag, receive: Transfer, buffer: Buffer) -> None:
+    async def _receive(self, tag: Tag, receive: RankTransfer, buffer: Buffer) -> None:
         source = self._ranks[receive.peer]
         message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
         if "flag" in message.meta:

@@ -9,7 +9,7 @@ from testbed.plan.model import Plan
 from testbed.plan.recent import Recent
 from testbed.plan.routes import routes_of
 from testbed.policy.collective.ring_order import best_ring
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Ranks:
     names: tuple[str, ...]
     sites: tuple[tuple[str, ...], ...]
 
-    def shape(self, segments: int = 1) -> Shape:
+    def shape(self, segments: int = 1) -> GroupShape:
         """The groups as ranks."""
         groups, first = [], 0
         for site in self.sites:
             groups.append(tuple(range(first, first + len(site))))
             first += len(site)
-        return Shape(len(self.names), tuple(groups), segments)
+        return GroupShape(len(self.names), tuple(groups), segments)
 
     def site_of(self, name: str) -> tuple[str, ...]:
         """All workers of the data centre of ``name``."""

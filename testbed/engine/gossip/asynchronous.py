@@ -13,7 +13,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.mail import GossipMail
 from testbed.engine.gossip.model import OwnModel
 from testbed.messages import Message
-from testbed.policy.gossip.pairs import Partners, Progress
+from testbed.policy.gossip.pairs import Partners, StepCounter
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
@@ -27,7 +27,7 @@ class AsynchronousGossip:
     ) -> None:  # fmt: skip
         self._world, self._mail, self._model, self._partners = world, mail, model, partners
         self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), seed
-        self._progress = Progress(steps)
+        self._progress = StepCounter(steps)
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
         self._answer: Future[Message] = world.future()

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.engine.inbox import Inbox
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
 Handler = Callable[[Message], None]
@@ -25,7 +25,7 @@ class GossipMail:
         self._handlers: dict[str, Handler] = {}
         self._early: list[Message] = []
         self._models: dict[tuple[int, str], Future[Message]] = {}
-        inbox.on(Kind.GOSSIP, self._on_message)
+        inbox.on(MessageKind.GOSSIP, self._on_message)
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:
@@ -37,7 +37,7 @@ class GossipMail:
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send one message of this sort."""
-        message = Message(Kind.GOSSIP, _KEYS.get(what, -1), round_, {"what": what, **meta}, parts)
+        message = Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, {"what": what, **meta}, parts)
         await self._world.send(to, message)
 
     async def model(self, round_: int, sender: str) -> Message:

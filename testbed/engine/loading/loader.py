@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import Source, sample_of
+from testbed.engine.loading.source import SampleSource, sample_of
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, Memory
+from testbed.training.cache.levels import Disk, MemoryLevel
 from testbed.training.cache.samples import Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from testbed.training.options.loading import Cached
@@ -26,20 +26,20 @@ LEVELS = ("memory", "disk", "neighbour", "remote")
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class CacheLevels:
     """What a loader loads from. ``neighbours``: the workers of its data centre, itself included, by their shares."""
 
-    memory: Memory
+    memory: MemoryLevel
     disk: Disk
     requests: Requests
-    source: Source
+    source: SampleSource
     neighbours: tuple[str, ...]
 
 
 class Loader:
     """Of one worker. Samples that are being loaded are not asked for a second time."""
 
-    def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: Levels) -> None:
+    def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: CacheLevels) -> None:
         self._world, self._dataset, self._batches = world, dataset, batches
         self._options, self._levels, self._coder = options, levels, SampleCoder(dataset)
         self._tasks: dict[int, Future[list[Sample]]] = {}

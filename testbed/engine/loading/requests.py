@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import torch
 
 from testbed.engine.inbox import Inbox
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
 Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
@@ -25,8 +25,8 @@ class Requests:
         self._world = world
         self._asked = 0
         self._answers: dict[int, Future[Message]] = {}
-        inbox.on(Kind.FETCH, self._spawn_answer)
-        inbox.on(Kind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
+        inbox.on(MessageKind.FETCH, self._spawn_answer)
+        inbox.on(MessageKind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
 
     async def ask(self, node: str, numbers: Sequence[int], *, whole: bool = False) -> list[bytes]:
         """What ``node`` gives for these numbers."""
@@ -34,7 +34,7 @@ class Requests:
         number = self._asked
         self._answers[number] = answer = self._world.future()
         parts = (torch.tensor(numbers, dtype=torch.int64),)
-        await self._world.send(node, Message(Kind.FETCH, number, -1, {"whole": whole}, parts))
+        await self._world.send(node, Message(MessageKind.FETCH, number, -1, {"whole": whole}, parts))
         message = await self._world.wait(answer, f"samples from {node}")
         data, sizes = message.parts
         return [bytes(part.numpy()) for part in torch.split(data, sizes.tolist())]
@@ -46,4 +46,4 @@ class Requests:
         contents = await self.give(message.parts[0].tolist(), message.meta["whole"])
         data = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8)
         sizes = torch.tensor([len(content) for content in contents])
-        await self._world.send(message.sender, Message(Kind.SAMPLES, message.key, -1, {}, (data, sizes)))
+        await self._world.send(message.sender, Message(MessageKind.SAMPLES, message.key, -1, {}, (data, sizes)))

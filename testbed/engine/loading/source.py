@@ -16,14 +16,14 @@ def sample_of(dataset: Dataset, number: int) -> Sample:
     return Sample(dataset.train_inputs[number], dataset.train_labels[number])
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Where samples are that no level nearer has."""
 
     async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
         """Encoded samples, in the order asked for."""
 
 
-class Store:
+class SampleStore:
     """A token bucket without tokens saved up: requests of one worker follow each other at ``rate_bps``."""
 
     def __init__(self, world: World, dataset: Dataset, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
@@ -38,7 +38,7 @@ class Store:
         return contents
 
 
-class Owner:
+class SampleOwner:
     """Another worker that has all samples, reached over the links between."""
 
     def __init__(self, requests: Requests, node: str) -> None:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.loader import Batch, Levels, Loader
+from testbed.engine.loading.loader import Batch, CacheLevels, Loader
 from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import Owner, Source, Store
+from testbed.engine.loading.source import SampleOwner, SampleSource, SampleStore
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, Folder, Memory, Shelf
+from testbed.training.cache.levels import Disk, Folder, MemoryLevel, Shelf
 from testbed.training.cache.samples import SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
@@ -38,7 +38,9 @@ class LoadingTrainer(Trainer):
         """From now on this worker loads, and gives to others."""
         requests = Requests(world, inbox)
         mates = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
-        levels = Levels(Memory(self._options.memory), self._disk(), requests, self._source(world, requests), mates)
+        levels = CacheLevels(
+            MemoryLevel(self._options.memory), self._disk(), requests, self._source(world, requests), mates
+        )
         self._loader = Loader(world, self._dataset, self._batches, self._options, levels)
         requests.give = self._loader.give
 
@@ -60,12 +62,12 @@ class LoadingTrainer(Trainer):
         data = digest_of(self._dataset.train_inputs, self._dataset.train_labels)
         return Folder(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
 
-    def _source(self, world: World, requests: Requests) -> Source:
+    def _source(self, world: World, requests: Requests) -> SampleSource:
         options = self._options
         if options.source and options.source != self._node.data_center:
             owner = next(w.name for w in self._plan.with_role("worker") if w.data_center == options.source)
-            return Owner(requests, owner)
-        return Store(world, self._dataset, SampleCoder(self._dataset), options.rate, options.latency)
+            return SampleOwner(requests, owner)
+        return SampleStore(world, self._dataset, SampleCoder(self._dataset), options.rate, options.latency)
 
 
 def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from testbed.engine.inbox import Handler, Mail
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.events import Chunk, chunks_of
 from testbed.world import World
 
@@ -14,7 +14,7 @@ CONTROL_PRIORITY = 1 << 20  # words about transfers overtake the transfers
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OverlayGroup:
     """A server, ``root``, and the children that contribute to it, in rank order."""
 
     root: str
@@ -47,19 +47,19 @@ class Chunks:
             self.of_key.update(dict.fromkeys(chunk.sizes, chunk))
 
 
-class Tapped:
+class InterceptedMail:
     """Mail whose handlers can also be called from here, as if their message had come by itself."""
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail
-        self._before: dict[Kind, Handler] = {}
-        self._handlers: dict[Kind, Handler] = {}
+        self._before: dict[MessageKind, Handler] = {}
+        self._handlers: dict[MessageKind, Handler] = {}
 
-    def before(self, kind: Kind, handler: Handler) -> None:
+    def before(self, kind: MessageKind, handler: Handler) -> None:
         """Let ``handler`` see messages of ``kind`` before the one that is registered later."""
         self._before[kind] = handler
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
         self._handlers[kind] = handler
         before = self._before.get(kind)
@@ -81,10 +81,10 @@ class OverlayMail:
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail
-        self._handlers: dict[tuple[Kind, str], Handler] = {}
-        self._kinds: set[Kind] = set()
+        self._handlers: dict[tuple[MessageKind, str], Handler] = {}
+        self._kinds: set[MessageKind] = set()
 
-    def on(self, kind: Kind, root: str, handler: Handler) -> None:
+    def on(self, kind: MessageKind, root: str, handler: Handler) -> None:
         """Hand messages of ``kind`` in the group of ``root`` to ``handler``."""
         self._handlers[kind, root] = handler
         if kind not in self._kinds:
@@ -95,7 +95,7 @@ class OverlayMail:
         self._handlers[message.kind, message.meta["root"]](message)
 
 
-class Speedometer:
+class ThroughputMeter:
     """How fast what arrives at this node travelled: payload over wall time.
 
     The time of a transfer begins when it was sent, or, if others from that sender were still arriving then, with the

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 from testbed.codec.base import Codec
 from testbed.engine.overlay.entries import Entry, added_up, pack, unpack
-from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
-from testbed.messages import Kind, Message
+from testbed.engine.overlay.group import (
+    CONTROL_PRIORITY,
+    Chunks,
+    InterceptedMail,
+    OverlayGroup,
+    OverlayMail,
+    ThroughputMeter,
+)
+from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.tree import Parents
@@ -33,20 +40,20 @@ class Member:
     """``trees``: what this node knows before the first round."""
 
     def __init__(
-        self, world: World, mail: OverlayMail, store: Tapped, group: Group, codec: Codec, trees: Trees
+        self, world: World, mail: OverlayMail, store: InterceptedMail, group: OverlayGroup, codec: Codec, trees: Trees
     ) -> None:
         self._world, self._store, self._group, self._codec = world, store, group, codec
         self._first_trees, self._detours = trees.first, trees.detours
         self._trees: dict[int, Parents] = {}
         self._speeds: dict[int, list[list[float]]] = {}  # seen here or below: source, target, bytes per second
         self._rank = group.members.index(world.node)
-        self._chunks, self._speed = Chunks(), Speedometer(world)
+        self._chunks, self._speed = Chunks(), ThroughputMeter(world)
         self._held: dict[tuple[int, int], list[Entry]] = {}
         self._priorities: dict[int, int] = {}
         self._spreads: dict[int, Message] = {}
-        mail.on(Kind.MERGE, group.root, self._on_merge)
-        mail.on(Kind.SPREAD, group.root, self._on_spread)
-        mail.on(Kind.TELL, group.root, self._on_tell)
+        mail.on(MessageKind.MERGE, group.root, self._on_merge)
+        mail.on(MessageKind.SPREAD, group.root, self._on_spread)
+        mail.on(MessageKind.TELL, group.root, self._on_tell)
 
     def declare(self, sizes: dict[int, int]) -> None:
         """Elements of the wire keys that live on this group's root."""
@@ -101,7 +108,7 @@ class Member:
         about = {"root": self._group.root, "entries": meta}
         if self._group.adapts:
             about["speeds"] = self._speeds.pop(chunk.name, [])
-        await self._send(to, Message(Kind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
+        await self._send(to, Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
@@ -112,7 +119,9 @@ class Member:
         waits = message.meta.get("waits", {})
         for entry in unpack(message.meta["entries"], message.parts):
             waited = {"waited_s": waits[self._rank]} if waits else {}
-            value = Message(Kind.VALUE, entry.key, message.round, entry.notes | waited, entry.parts, message.priority)
+            value = Message(
+                MessageKind.VALUE, entry.key, message.round, entry.notes | waited, entry.parts, message.priority
+            )
             value.sender = self._group.root
             self._store.deliver(value)
         speed = self._speed.bytes_per_s(message)
@@ -127,7 +136,7 @@ class Member:
 
     async def _send_down(self, chunk: int, to: str) -> None:
         held = self._spreads[chunk]
-        await self._send(to, Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
+        await self._send(to, Message(MessageKind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority))
 
     # ---- ways ---------------------------------------------------------------------------------------------------
 
@@ -155,7 +164,9 @@ class Member:
 
     async def _ask(self, up: bool, chunk: int, round_: int, source: str, speed: float) -> None:
         about = {"root": self._group.root, "up": up} | ({"source": source, "speed": speed} if source else {})
-        await self._world.send(self._group.root, Message(Kind.ASK, chunk, round_, about, priority=CONTROL_PRIORITY))
+        await self._world.send(
+            self._group.root, Message(MessageKind.ASK, chunk, round_, about, priority=CONTROL_PRIORITY)
+        )
 
     def _on_tell(self, message: Message) -> None:
         to = message.meta["to"]
@@ -166,7 +177,9 @@ class Member:
             self._world.spawn(self._send_down(message.key, to), "pass on values")
 
 
-def by_way(world: World, group: Group, detours: Detours | None, to: str, message: Message) -> tuple[str, Message]:
+def by_way(
+    world: World, group: OverlayGroup, detours: Detours | None, to: str, message: Message
+) -> tuple[str, Message]:
     """Whom to send it, and as what: a message that goes through another node says who it is for."""
     meta = {name: value for name, value in message.meta.items() if name != "on_to"}
     if detours is not None:

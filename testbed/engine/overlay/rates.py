@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from testbed.engine.overlay.group import Group
+from testbed.engine.overlay.group import OverlayGroup
 from testbed.plan.model import Plan
 from testbed.plan.routes import routes_of
 
 
-def planned_rates(plan: Plan, group: Group) -> dict[tuple[int, int], float]:
+def planned_rates(plan: Plan, group: OverlayGroup) -> dict[tuple[int, int], float]:
     """Bytes per second between ranks (−1: the root) whose data centres are neighbours: routers may lie between them,
     other data centres may not, for those are better relays than mere transit.
     """

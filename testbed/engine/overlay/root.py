@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from testbed.engine.kvstore import PULL_ROUND
+from testbed.engine.kvworker import PULL_ROUND
 from testbed.engine.overlay.entries import Entry, pack, unpack
-from testbed.engine.overlay.group import CONTROL_PRIORITY, Chunks, Group, OverlayMail, Speedometer, Tapped
+from testbed.engine.overlay.group import (
+    CONTROL_PRIORITY,
+    Chunks,
+    InterceptedMail,
+    OverlayGroup,
+    OverlayMail,
+    ThroughputMeter,
+)
 from testbed.engine.overlay.member import by_way
-from testbed.messages import Kind, Message
-from testbed.policy.overlay.events import Transfer
+from testbed.messages import Message, MessageKind
+from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.netstorm import Detours, NetStorm
 from testbed.policy.overlay.tree import Parents, Tree
 from testbed.policy.overlay.tsengine import TsEngine
@@ -39,21 +46,21 @@ class Root:
         self,
         world: World,
         mail: OverlayMail,
-        server: Tapped,
-        group: Group,
+        server: InterceptedMail,
+        group: OverlayGroup,
         guide: Guide,
         detours: Detours | None = None,
     ) -> None:
         self._detours = detours
         self._world, self._server, self._group, self._guide = world, server, group, guide
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
-        self._chunks, self._speed = Chunks(), Speedometer(world)
+        self._chunks, self._speed = Chunks(), ThroughputMeter(world)
         self._trees: dict[int, Parents] = {}  # in use now, and from their next round on
         self._planned: dict[int, Parents] = {}
         self._answers: dict[tuple[int, int], _Answers] = {}
         self._spreads: dict[int, Message] = {}
-        mail.on(Kind.MERGE, group.root, self._on_merge)
-        mail.on(Kind.ASK, group.root, self._on_ask)
+        mail.on(MessageKind.MERGE, group.root, self._on_merge)
+        mail.on(MessageKind.ASK, group.root, self._on_ask)
 
     def on_declare(self, message: Message) -> None:
         """A child has declared its keys; all declare the same."""
@@ -73,7 +80,7 @@ class Root:
         if isinstance(self._guide, NetStorm):
             self._learn(self._guide, message, speed)
         if isinstance(self._guide, TsEngine):
-            arrived = Transfer(True, message.key, message.round, message.sender, self._group.root)
+            arrived = OverlayTransfer(True, message.key, message.round, message.sender, self._group.root)
             self._guide.arrived(arrived, speed)
             self._begin(self._guide.ready(True, message.key, message.round, self._group.root))
 
@@ -88,7 +95,7 @@ class Root:
         """One push per member; of a sum the first member's carries it, and those of the others are empty."""
         parts, notes = entry.parts, entry.notes
         for member in entry.members:
-            push = Message(Kind.PUSH, entry.key, message.round, notes, parts, message.priority)
+            push = Message(MessageKind.PUSH, entry.key, message.round, notes, parts, message.priority)
             push.sender = self._group.members[member]
             self._server.deliver(push)
             parts, notes = (), {}
@@ -121,7 +128,7 @@ class Root:
         if tree is not None and following is not None and tree.parents != following.parents:
             about["parents"] = list(following.parents)
             self._trees[chunk] = following
-        self._spreads[chunk] = Message(Kind.SPREAD, chunk, round_, about, parts, priority)
+        self._spreads[chunk] = Message(MessageKind.SPREAD, chunk, round_, about, parts, priority)
         if isinstance(self._guide, TsEngine):
             self._begin(self._guide.ready(False, chunk, round_, self._group.root))
             return
@@ -131,7 +138,7 @@ class Root:
 
     async def _send_down(self, chunk: int, to: str) -> None:
         held = self._spreads[chunk]
-        message = Message(Kind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority)
+        message = Message(MessageKind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority)
         await self._world.send(*by_way(self._world, self._group, self._detours, to, message))
 
     # ---- words with members -------------------------------------------------------------------------------------
@@ -140,18 +147,18 @@ class Root:
         assert isinstance(self._guide, TsEngine), "nobody asks in a fixed tree"
         up, source = message.meta["up"], message.meta.get("source")
         if source:
-            arrived = Transfer(up, message.key, message.round, source, message.sender)
+            arrived = OverlayTransfer(up, message.key, message.round, source, message.sender)
             self._guide.arrived(arrived, message.meta["speed"])
         self._begin(self._guide.ready(up, message.key, message.round, message.sender))
 
-    def _begin(self, transfers: Iterable[Transfer]) -> None:
+    def _begin(self, transfers: Iterable[OverlayTransfer]) -> None:
         for transfer in transfers:
             if transfer.source == self._group.root:
                 self._world.spawn(self._send_down(transfer.chunk, transfer.target), "send values")
             else:
                 self._world.spawn(self._tell(transfer), "tell")
 
-    async def _tell(self, transfer: Transfer) -> None:
+    async def _tell(self, transfer: OverlayTransfer) -> None:
         about = {"root": self._group.root, "up": transfer.up, "to": transfer.target}
-        message = Message(Kind.TELL, transfer.chunk, transfer.round, about, priority=CONTROL_PRIORITY)
+        message = Message(MessageKind.TELL, transfer.chunk, transfer.round, about, priority=CONTROL_PRIORITY)
         await self._world.send(transfer.source, message)

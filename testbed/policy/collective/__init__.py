@@ -10,11 +10,11 @@ from testbed.policy.collective.butterfly import butterfly, recursive_doubling
 from testbed.policy.collective.direct import direct
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
 from testbed.policy.collective.ring import ring
-from testbed.policy.collective.schedule import Schedule, Shape
+from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
 
-Algorithm = Callable[[Shape, int], Schedule]
+Algorithm = Callable[[GroupShape, int], Schedule]
 
 ALL_REDUCE: dict[str, Algorithm] = {
     "tree": tree,

@@ -11,7 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.policy.collective.butterfly import doubling, halving
-from testbed.policy.collective.schedule import Schedule, Shape, Step, Steps, Transfer, even_cuts, placed, segmented
+from testbed.policy.collective.schedule import (
+    GroupShape,
+    RankTransfer,
+    Schedule,
+    ScheduleStep,
+    Steps,
+    even_cuts,
+    placed,
+    segmented,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ def blocks_of(size: int) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def binary_blocks(shape: Shape, rank: int) -> Schedule:
+def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
     """See the module."""
     blocks = blocks_of(shape.size)
     chunks = blocks[0].size
@@ -43,7 +52,7 @@ def binary_blocks(shape: Shape, rank: int) -> Schedule:
     block, local = blocks[index], rank - blocks[index].first
     width = chunks // block.size
     ranges = [(i * width, (i + 1) * width) for i in range(block.size)]
-    steps: list[Step] = list(placed(halving(local, block.size), block.members(), ranges))
+    steps: list[ScheduleStep] = list(placed(halving(local, block.size), block.members(), ranges))
     smaller = _neighbours(blocks[index + 1], local, block, chunks) if index + 1 < len(blocks) else ()
     larger = _neighbours(blocks[index - 1], local, block, chunks) if index else ()
     steps += _exchange(smaller, larger)
@@ -62,9 +71,14 @@ def _neighbours(other: Block, local: int, block: Block, chunks: int) -> tuple[tu
 
 def _exchange(smaller: tuple[tuple[int, int, int], ...], larger: tuple[tuple[int, int, int], ...]) -> Steps:
     """Take the smaller block's sums, pass one's own to the larger block, take its results, pass them back."""
-    up_in = tuple(Transfer(*piece, True) for piece in smaller)
-    up_out = tuple(Transfer(*piece, True) for piece in larger)
-    down_in = tuple(Transfer(*piece) for piece in larger)
-    down_out = tuple(Transfer(*piece) for piece in smaller)
-    steps = (Step(receives=up_in), Step(sends=up_out), Step(receives=down_in), Step(sends=down_out))
-    return tuple(step for step in steps if step != Step())
+    up_in = tuple(RankTransfer(*piece, True) for piece in smaller)
+    up_out = tuple(RankTransfer(*piece, True) for piece in larger)
+    down_in = tuple(RankTransfer(*piece) for piece in larger)
+    down_out = tuple(RankTransfer(*piece) for piece in smaller)
+    steps = (
+        ScheduleStep(receives=up_in),
+        ScheduleStep(sends=up_out),
+        ScheduleStep(receives=down_in),
+        ScheduleStep(sends=down_out),
+    )
+    return tuple(step for step in steps if step != ScheduleStep())

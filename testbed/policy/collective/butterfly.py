@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from testbed.policy.collective.schedule import (
+    GroupShape,
+    RankTransfer,
     Schedule,
-    Shape,
-    Step,
+    ScheduleStep,
     Steps,
-    Transfer,
     even_cuts,
     placed,
     receiving,
@@ -29,7 +29,7 @@ def halving(rank: int, size: int) -> Steps:
         middle = (low + high) // 2
         partner = rank ^ (middle - low)
         mine, theirs = ((low, middle), (middle, high)) if rank < middle else ((middle, high), (low, middle))
-        steps.append(Step((Transfer(partner, *theirs, True),), (Transfer(partner, *mine, True),)))
+        steps.append(ScheduleStep((RankTransfer(partner, *theirs, True),), (RankTransfer(partner, *mine, True),)))
         low, high = mine
     return tuple(steps)
 
@@ -41,7 +41,9 @@ def doubling(rank: int, size: int) -> Steps:
         partner = rank ^ distance
         mine, theirs = rank // distance * distance, partner // distance * distance
         steps.append(
-            Step((Transfer(partner, mine, mine + distance),), (Transfer(partner, theirs, theirs + distance),)),
+            ScheduleStep(
+                (RankTransfer(partner, mine, mine + distance),), (RankTransfer(partner, theirs, theirs + distance),)
+            ),
         )
         distance *= 2
     return tuple(steps)
@@ -51,8 +53,8 @@ def exchanging(rank: int, size: int) -> Steps:
     """One chunk, ``size`` a power of two: partners swap everything and add, so all hold the sum after log2 p steps."""
     steps, distance = [], 1
     while distance < size:
-        whole = (Transfer(rank ^ distance, 0, 1, True),)
-        steps.append(Step(whole, whole))
+        whole = (RankTransfer(rank ^ distance, 0, 1, True),)
+        steps.append(ScheduleStep(whole, whole))
         distance *= 2
     return tuple(steps)
 
@@ -76,14 +78,14 @@ def folded(rank: int, size: int, chunks: int, core: Callable[[int, int], Steps])
     return steps
 
 
-def butterfly(shape: Shape, rank: int) -> Schedule:
+def butterfly(shape: GroupShape, rank: int) -> Schedule:
     """Recursive halving and doubling: 2 log2 p steps, 2 (p − 1)/p · n; two more steps of n if p is no power of 2."""
     power = 1 << shape.size.bit_length() - 1
     steps = folded(rank, shape.size, power, lambda r, p: halving(r, p) + doubling(r, p))
     return segmented(Schedule(even_cuts(power), (steps,)), shape.segments)
 
 
-def recursive_doubling(shape: Shape, rank: int) -> Schedule:
+def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
     """⌈log2 p⌉ steps of n each: the fewest steps, for small tensors."""
     steps = folded(rank, shape.size, 1, exchanging)
     return segmented(Schedule(even_cuts(1), (steps,)), shape.segments)

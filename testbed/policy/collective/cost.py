@@ -13,7 +13,7 @@ from math import ceil, log2
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkCost:
     """``alpha_s`` per message, ``beta_s`` per byte sent, ``gamma_s`` per byte added."""
 
     alpha_s: float
@@ -29,13 +29,13 @@ class Link:
         return self.alpha_s + size_bytes * self.beta_s
 
 
-def ring_s(ranks: int, size_bytes: float, link: Link) -> float:
+def ring_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """2 (p − 1) α + 2 (p − 1)/p n β + (p − 1)/p n γ."""
     part = size_bytes / ranks
     return (ranks - 1) * (link.message_s(part) + link.copy_s(part))
 
 
-def butterfly_s(ranks: int, size_bytes: float, link: Link) -> float:
+def butterfly_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """As the ring's bytes in 2 log2 p steps; two more steps of n, and n γ, when p is no power of two."""
     if ranks == 1:
         return 0.0
@@ -46,7 +46,7 @@ def butterfly_s(ranks: int, size_bytes: float, link: Link) -> float:
     return time_s + (fold_s if power != ranks else 0.0)
 
 
-def recursive_doubling_s(ranks: int, size_bytes: float, link: Link) -> float:
+def recursive_doubling_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """log2 p (α + n β + n γ); at most two more steps of n when p is no power of two."""
     if ranks == 1:
         return 0.0
@@ -55,12 +55,12 @@ def recursive_doubling_s(ranks: int, size_bytes: float, link: Link) -> float:
     return log2(power) * link.message_s(size_bytes) + (fold_s if power != ranks else 0.0)
 
 
-def binomial_tree_s(ranks: int, size_bytes: float, link: Link) -> float:
+def binomial_tree_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """⌈log2 p⌉ (2 α + 2 n β + n γ); an upper bound when p is no power of two."""
     return ceil(log2(ranks)) * (link.message_s(size_bytes) + link.copy_s(size_bytes))
 
 
-def tree_s(ranks: int, size_bytes: float, link: Link, segments: int = 1) -> float:
+def tree_s(ranks: int, size_bytes: float, link: LinkCost, segments: int = 1) -> float:
     """Binary tree of depth d in s segments: 2 d α + (2 d + s − 1) n/s β + (d + s − 1) n/s 2 γ.
 
     Up and down go in opposite directions and overlap, so the way down adds d steps only.
@@ -72,24 +72,24 @@ def tree_s(ranks: int, size_bytes: float, link: Link, segments: int = 1) -> floa
     return 2 * depth * link.alpha_s + (2 * depth + segments - 1) * part * link.beta_s + adding_s
 
 
-def double_binary_tree_s(ranks: int, size_bytes: float, link: Link) -> float:
+def double_binary_tree_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """≈ 2 ⌈log2 p⌉ α + 2 n β + n γ: every rank has one port and sends and receives n twice; many segments."""
     if ranks == 1:
         return 0.0
     return 2 * ceil(log2(ranks)) * link.alpha_s + size_bytes * (2 * link.beta_s + link.gamma_s)
 
 
-def three_phase_ring_s(groups: int, members: int, size_bytes: float, inside: Link, across: Link) -> float:
+def three_phase_ring_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
     """2 (g − 1)(α + n/g β) inside and 2 (G − 1)(α + n/G β) across, where the g rings share the group's uplink."""
     return ring_s(members, size_bytes, inside) + ring_s(groups, size_bytes, across)
 
 
-def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: Link, along_columns: Link) -> float:
+def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: LinkCost, along_columns: LinkCost) -> float:
     """2 (X − 1)(α + n/X β) along rows, 2 (Y − 1)(α + n/(X Y) β) along columns, every link a rank's own."""
     return ring_s(columns, size_bytes, along_rows) + ring_s(rows, size_bytes / columns, along_columns)
 
 
-def leader_ring_s(groups: int, members: int, size_bytes: float, inside: Link, across: Link) -> float:
+def leader_ring_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
     """Ring among leaders; inside 2 g steps: reduce-scatter and gather, then scatter and all-gather."""
     if members == 1:
         return ring_s(groups, size_bytes, across)
@@ -97,7 +97,7 @@ def leader_ring_s(groups: int, members: int, size_bytes: float, inside: Link, ac
     return ring_s(members, size_bytes, inside) + collect_s + ring_s(groups, size_bytes, across)
 
 
-def direct_s(ranks: int, size_bytes: float, link: Link) -> float:
+def direct_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """2 α + 2 n/p β + (p − 1)/p n γ: every pair of ranks has a link of its own, and all are used at once."""
     if ranks == 1:
         return 0.0
@@ -105,12 +105,12 @@ def direct_s(ranks: int, size_bytes: float, link: Link) -> float:
     return 2 * link.copy_s(part) + (ranks - 1) * part * link.gamma_s
 
 
-def star_s(ranks: int, size_bytes: float, link: Link) -> float:
+def star_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """One parameter server with one port: 2 α + 2 p n β + p n γ."""
     return 2 * link.alpha_s + ranks * size_bytes * (2 * link.beta_s + link.gamma_s)
 
 
-Cost = Callable[[int, float, Link], float]
+Cost = Callable[[int, float, LinkCost], float]
 
 ON_EQUAL_LINKS: dict[str, Cost] = {
     "tree": tree_s,
@@ -123,7 +123,7 @@ ON_EQUAL_LINKS: dict[str, Cost] = {
 }
 
 
-def crossover_bytes(small: Cost, large: Cost, ranks: int, link: Link) -> float:
+def crossover_bytes(small: Cost, large: Cost, ranks: int, link: LinkCost) -> float:
     """The size from which ``large`` is faster than ``small``: both costs are lines in the size. inf or 0 if never."""
     small_0, large_0 = small(ranks, 0, link), large(ranks, 0, link)
     unit = 1e9

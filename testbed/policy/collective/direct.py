@@ -10,16 +10,16 @@ Order of a sum: chunk r at rank r: its own, then r − 1, r − 2, … around th
 from __future__ import annotations
 
 from testbed.policy.collective.primitives import all_gather_direct
-from testbed.policy.collective.schedule import Schedule, Shape, Step, Transfer, even_cuts, segmented
+from testbed.policy.collective.schedule import GroupShape, RankTransfer, Schedule, ScheduleStep, even_cuts, segmented
 
 
-def direct(shape: Shape, rank: int) -> Schedule:
+def direct(shape: GroupShape, rank: int) -> Schedule:
     """All-reduce in 2 steps of p − 1 messages of n / p each."""
     size = shape.size
     if size == 1:
         return Schedule(even_cuts(1), ((),))
     others = [(rank + distance) % size for distance in range(1, size)]
-    sends = tuple(Transfer(peer, peer, peer + 1, True) for peer in others)
-    receives = tuple(Transfer(peer, rank, rank + 1, True) for peer in reversed(others))
+    sends = tuple(RankTransfer(peer, peer, peer + 1, True) for peer in others)
+    receives = tuple(RankTransfer(peer, rank, rank + 1, True) for peer in reversed(others))
     (gather,) = all_gather_direct(rank, size).lanes
-    return segmented(Schedule(even_cuts(size), ((Step(sends, receives), *gather),)), shape.segments)
+    return segmented(Schedule(even_cuts(size), ((ScheduleStep(sends, receives), *gather),)), shape.segments)

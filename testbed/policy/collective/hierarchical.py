@@ -14,11 +14,11 @@ from math import isqrt, lcm
 
 from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
 from testbed.policy.collective.schedule import (
+    GroupShape,
+    RankTransfer,
     Schedule,
-    Shape,
-    Step,
+    ScheduleStep,
     Steps,
-    Transfer,
     even_cuts,
     merged,
     placed,
@@ -28,17 +28,17 @@ from testbed.policy.collective.schedule import (
 Groups = tuple[tuple[int, ...], ...]
 
 
-def three_phase_ring(shape: Shape, rank: int) -> Schedule:
+def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
     """Groups may differ in size: the parts of the buffer are then cut where any group's shares begin."""
     return segmented(_three_phases(shape.sites(), rank), shape.segments)
 
 
-def torus2d(shape: Shape, rank: int) -> Schedule:
+def torus2d(shape: GroupShape, rank: int) -> Schedule:
     """``three_phase_ring`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
     return segmented(_three_phases(grid(shape), rank), shape.segments)
 
 
-def leader_ring(shape: Shape, rank: int) -> Schedule:
+def leader_ring(shape: GroupShape, rank: int) -> Schedule:
     """Only one rank per group speaks across: what a group without a common network outside has to do."""
     groups = shape.sites()
     chunks = lcm(len(groups), *(len(group) for group in groups))
@@ -52,7 +52,7 @@ def leader_ring(shape: Shape, rank: int) -> Schedule:
     return segmented(Schedule(even_cuts(chunks), (steps,)), shape.segments)
 
 
-def grid(shape: Shape) -> Groups:
+def grid(shape: GroupShape) -> Groups:
     """Rows of a torus: X ranks each, Y rows, X · Y = p; with p prime there is one row, a plain ring."""
     groups = shape.sites()
     if len(groups) > 1 and len({len(group) for group in groups}) == 1:
@@ -112,9 +112,9 @@ def _collect(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]])
     local = group.index(rank)
     scatter = placed(ring_reduce_scatter(local, len(group)), group, ranges)
     if local:
-        return (*scatter, Step(sends=(Transfer(group[0], *ranges[local]),)))
-    others = tuple(Transfer(member, *ranges[i]) for i, member in enumerate(group) if i)
-    return (*scatter, Step(receives=others)) if others else scatter
+        return (*scatter, ScheduleStep(sends=(RankTransfer(group[0], *ranges[local]),)))
+    others = tuple(RankTransfer(member, *ranges[i]) for i, member in enumerate(group) if i)
+    return (*scatter, ScheduleStep(receives=others)) if others else scatter
 
 
 def _hand_out(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> Steps:
@@ -122,6 +122,6 @@ def _hand_out(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]
     local = group.index(rank)
     gather = placed(ring_all_gather(local, len(group)), group, ranges)
     if local:
-        return (Step(receives=(Transfer(group[0], *ranges[local]),)), *gather)
-    others = tuple(Transfer(member, *ranges[i]) for i, member in enumerate(group) if i)
-    return (Step(sends=others), *gather) if others else gather
+        return (ScheduleStep(receives=(RankTransfer(group[0], *ranges[local]),)), *gather)
+    others = tuple(RankTransfer(member, *ranges[i]) for i, member in enumerate(group) if i)
+    return (ScheduleStep(sends=others), *gather) if others else gather

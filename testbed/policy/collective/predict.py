@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from testbed.policy.collective.cost import Link
-from testbed.policy.collective.schedule import Schedule, Transfer
+from testbed.policy.collective.cost import LinkCost
+from testbed.policy.collective.schedule import RankTransfer, Schedule
 
-LinkOf = Callable[[int, int], Link]
+LinkOf = Callable[[int, int], LinkCost]
 
 
 @dataclass
@@ -107,12 +107,12 @@ class _Walk:
             return self.time_s
         return queue[0]
 
-    def _add(self, transfer: Transfer, state: _State, link_of: LinkOf) -> None:
+    def _add(self, transfer: RankTransfer, state: _State, link_of: LinkOf) -> None:
         """Sums of a rank take turns, in the order of arrival."""
         gamma_s = link_of(transfer.peer, self.rank).gamma_s
         if transfer.reduce and gamma_s:
             self.time_s = max(self.time_s, state.adder_free_s[self.rank]) + self._bytes(transfer) * gamma_s
             state.adder_free_s[self.rank] = self.time_s
 
-    def _bytes(self, transfer: Transfer) -> float:
+    def _bytes(self, transfer: RankTransfer) -> float:
         return (self._cuts[transfer.stop] - self._cuts[transfer.start]) * self._scale

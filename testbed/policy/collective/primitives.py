@@ -7,7 +7,7 @@ per rank, which sends each byte once and costs one latency.
 from __future__ import annotations
 
 from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
-from testbed.policy.collective.schedule import Schedule, Step, Steps, Transfer, even_cuts, placed, segmented
+from testbed.policy.collective.schedule import RankTransfer, Schedule, ScheduleStep, Steps, even_cuts, placed, segmented
 from testbed.policy.collective.tree import binary, tree_broadcast, tree_reduce
 
 
@@ -31,17 +31,17 @@ def reduce(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
 def gather(rank: int, size: int, root: int) -> Schedule:
     """Every rank's chunk to the root."""
     if rank == root:
-        others = tuple(Transfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
-        return _direct(size, Step(receives=others))
-    return _direct(size, Step(sends=(Transfer(root, rank, rank + 1),)))
+        others = tuple(RankTransfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
+        return _direct(size, ScheduleStep(receives=others))
+    return _direct(size, ScheduleStep(sends=(RankTransfer(root, rank, rank + 1),)))
 
 
 def scatter(rank: int, size: int, root: int) -> Schedule:
     """Every rank's chunk from the root."""
     if rank == root:
-        others = tuple(Transfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
-        return _direct(size, Step(sends=others))
-    return _direct(size, Step(receives=(Transfer(root, rank, rank + 1),)))
+        others = tuple(RankTransfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
+        return _direct(size, ScheduleStep(sends=others))
+    return _direct(size, ScheduleStep(receives=(RankTransfer(root, rank, rank + 1),)))
 
 
 def all_gather(rank: int, size: int) -> Schedule:
@@ -52,9 +52,9 @@ def all_gather(rank: int, size: int) -> Schedule:
 def all_gather_direct(rank: int, size: int) -> Schedule:
     """Every rank's chunk to every rank, each by a message of its own: one latency, and no rank forwards for others."""
     turned = [(rank + i) % size for i in range(1, size)]
-    sends = tuple(Transfer(peer, rank, rank + 1) for peer in turned)
-    receives = tuple(Transfer(peer, peer, peer + 1) for peer in reversed(turned))
-    return _direct(size, Step(sends, receives))
+    sends = tuple(RankTransfer(peer, rank, rank + 1) for peer in turned)
+    receives = tuple(RankTransfer(peer, peer, peer + 1) for peer in reversed(turned))
+    return _direct(size, ScheduleStep(sends, receives))
 
 
 def reduce_scatter(rank: int, size: int) -> Schedule:
@@ -62,6 +62,6 @@ def reduce_scatter(rank: int, size: int) -> Schedule:
     return Schedule(even_cuts(size), (ring_reduce_scatter(rank, size),))
 
 
-def _direct(size: int, step: Step) -> Schedule:
-    steps: Steps = (step,) if step != Step() else ()
+def _direct(size: int, step: ScheduleStep) -> Schedule:
+    steps: Steps = (step,) if step != ScheduleStep() else ()
     return Schedule(even_cuts(size), (steps,))

@@ -5,7 +5,15 @@ Order of a sum: chunk c begins at rank c + 1 and takes the ranks in ring order, 
 
 from __future__ import annotations
 
-from testbed.policy.collective.schedule import Schedule, Shape, Step, Steps, Transfer, even_cuts, segmented
+from testbed.policy.collective.schedule import (
+    GroupShape,
+    RankTransfer,
+    Schedule,
+    ScheduleStep,
+    Steps,
+    even_cuts,
+    segmented,
+)
 
 
 def ring_reduce_scatter(rank: int, size: int) -> Steps:
@@ -24,12 +32,14 @@ def _around(rank: int, size: int, first: int, *, reduce: bool) -> Steps:
     for step in range(size - 1):
         mine, theirs = (first - step) % size, (first - step - 1) % size
         steps.append(
-            Step((Transfer(right, mine, mine + 1, reduce),), (Transfer(left, theirs, theirs + 1, reduce),)),
+            ScheduleStep(
+                (RankTransfer(right, mine, mine + 1, reduce),), (RankTransfer(left, theirs, theirs + 1, reduce),)
+            ),
         )
     return tuple(steps)
 
 
-def ring(shape: Shape, rank: int) -> Schedule:
+def ring(shape: GroupShape, rank: int) -> Schedule:
     """All-reduce in 2 (p − 1) steps of n / p each."""
     size = shape.size
     steps = ring_reduce_scatter(rank, size) + ring_all_gather(rank, size)

@@ -19,7 +19,7 @@ from math import lcm
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class RankTransfer:
     """Chunks ``start`` to ``stop`` (exclusive) to or from rank ``peer``; the receiver adds or replaces its own."""
 
     peer: int
@@ -29,14 +29,14 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduleStep:
     """What one rank sends and receives at a time. All sends are of the values before this step's receives."""
 
-    sends: tuple[Transfer, ...] = ()
-    receives: tuple[Transfer, ...] = ()
+    sends: tuple[RankTransfer, ...] = ()
+    receives: tuple[RankTransfer, ...] = ()
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[ScheduleStep, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GroupShape:
     """Who takes part: ``size`` ranks, in ring order; ``groups`` of ranks that are near each other (data centres).
 
     ``segments``: into how many parts the buffer is cut for pipelining.
@@ -84,18 +84,18 @@ def even_cuts(chunks: int) -> tuple[int, ...]:
 def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Steps:
     """Steps among local ranks 0…, moved to the ranks ``members``; local chunk i becomes the range ``chunks[i]``."""
 
-    def move(transfer: Transfer) -> Transfer:
+    def move(transfer: RankTransfer) -> RankTransfer:
         first, last = chunks[transfer.start], chunks[transfer.stop - 1]
-        return Transfer(members[transfer.peer], first[0], last[1], transfer.reduce)
+        return RankTransfer(members[transfer.peer], first[0], last[1], transfer.reduce)
 
-    return tuple(Step(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+    return tuple(ScheduleStep(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
 
 
 def merged(parts: Iterable[Steps]) -> Steps:
     """Several sequences of steps walked in step with each other."""
     return tuple(
-        Step(tuple(t for step in steps for t in step.sends), tuple(t for step in steps for t in step.receives))
-        for steps in zip_longest(*parts, fillvalue=Step())
+        ScheduleStep(tuple(t for step in steps for t in step.sends), tuple(t for step in steps for t in step.receives))
+        for steps in zip_longest(*parts, fillvalue=ScheduleStep())
     )
 
 
@@ -116,17 +116,17 @@ def segmented(schedule: Schedule, segments: int) -> Schedule:
 
 
 def _shifted(steps: Steps, shift: int) -> Steps:
-    def move(transfer: Transfer) -> Transfer:
-        return Transfer(transfer.peer, transfer.start + shift, transfer.stop + shift, transfer.reduce)
+    def move(transfer: RankTransfer) -> RankTransfer:
+        return RankTransfer(transfer.peer, transfer.start + shift, transfer.stop + shift, transfer.reduce)
 
-    return tuple(Step(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+    return tuple(ScheduleStep(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
 
 
-def sending(peer: int, start: int, stop: int, *, reduce: bool) -> Step:
+def sending(peer: int, start: int, stop: int, *, reduce: bool) -> ScheduleStep:
     """A step that only sends to one peer."""
-    return Step(sends=(Transfer(peer, start, stop, reduce),))
+    return ScheduleStep(sends=(RankTransfer(peer, start, stop, reduce),))
 
 
-def receiving(peer: int, start: int, stop: int, *, reduce: bool) -> Step:
+def receiving(peer: int, start: int, stop: int, *, reduce: bool) -> ScheduleStep:
     """A step that only receives from one peer."""
-    return Step(receives=(Transfer(peer, start, stop, reduce),))
+    return ScheduleStep(receives=(RankTransfer(peer, start, stop, reduce),))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.policy.collective.cost import Link
+from testbed.policy.collective.cost import LinkCost
 
 VALUE_BYTES = 4
 NORM_BYTES = 8  # a sum of squares, in double precision
@@ -58,7 +58,7 @@ def work_bytes(sizes: Sequence[int], ranks: int, kind: str, *, norms: bool) -> i
     return of_norms + UPDATE_READS * (share if kind == "update" else whole)
 
 
-def gather_s(sizes: Sequence[int], ranks: int, kind: str, link: Link, *, norms: bool) -> float:
+def gather_s(sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, *, norms: bool) -> float:
     """Time to gather norms, and new values, around a ring."""
     if kind == "everybody" or ranks == 1:
         return 0.0
@@ -68,7 +68,7 @@ def gather_s(sizes: Sequence[int], ranks: int, kind: str, link: Link, *, norms: 
 
 
 def saved_s(
-    sizes: Sequence[int], ranks: int, kind: str, link: Link, memory_bytes_per_s: float, *, norms: bool
+    sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, memory_bytes_per_s: float, *, norms: bool
 ) -> float:  # fmt: skip
     """What a step gains by being shared; negative where it loses."""
     alone = work_bytes(sizes, ranks, "everybody", norms=norms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.policy.collective.cost import Link
+from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.threshold import top_count
 
 VALUE_BYTES = 4
@@ -22,8 +22,8 @@ class Sites:
 
     sites: int
     workers: int
-    inside: Link
-    outside: Link
+    inside: LinkCost
+    outside: LinkCost
 
 
 def hitopk_wan_bytes(sites: int, workers: int, elements: int, density: float) -> int:

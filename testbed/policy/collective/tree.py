@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.policy.collective.schedule import (
+    GroupShape,
+    RankTransfer,
     Schedule,
-    Shape,
-    Step,
+    ScheduleStep,
     Steps,
-    Transfer,
     even_cuts,
     segmented,
     side_by_side,
@@ -22,20 +22,20 @@ from testbed.policy.collective.schedule import (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TreePosition:
     """One rank's place in a tree: ``parent`` is None at the root."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
-def binary(rank: int, size: int) -> Place:
+def binary(rank: int, size: int) -> TreePosition:
     """The complete binary tree in heap order: the children of r are 2 r + 1 and 2 r + 2."""
     children = tuple(child for child in (2 * rank + 1, 2 * rank + 2) if child < size)
-    return Place((rank - 1) // 2 if rank else None, children)
+    return TreePosition((rank - 1) // 2 if rank else None, children)
 
 
-def binomial(rank: int, size: int) -> Place:
+def binomial(rank: int, size: int) -> TreePosition:
     """The binomial tree: the parent of r is r without its lowest set bit."""
     reach = rank & -rank or size
     children = []
@@ -43,18 +43,18 @@ def binomial(rank: int, size: int) -> Place:
     while distance < reach and rank + distance < size:
         children.append(rank + distance)
         distance *= 2
-    return Place(rank & (rank - 1) if rank else None, tuple(children))
+    return TreePosition(rank & (rank - 1) if rank else None, tuple(children))
 
 
-def in_order(rank: int, size: int) -> Place:
+def in_order(rank: int, size: int) -> TreePosition:
     """Rank 0 above a binary tree whose leaves are the even ranks (of 1…p − 1, numbered in order): NCCL's."""
     if rank == 0:
         top = 1 << max(size - 1, 0).bit_length() >> 1
-        return Place(None, (top,) if size > 1 else ())
+        return TreePosition(None, (top,) if size > 1 else ())
     low = rank & -rank
     parent = (rank ^ low) | (low << 1)
     children = [child for child in (_left(rank, low), _right(rank, low, size)) if child is not None]
-    return Place(parent if parent < size else rank ^ low, tuple(children))
+    return TreePosition(parent if parent < size else rank ^ low, tuple(children))
 
 
 def _left(rank: int, low: int) -> int | None:
@@ -68,7 +68,7 @@ def _right(rank: int, low: int, size: int) -> int | None:
     return rank + step if step else None
 
 
-def mirrored(rank: int, size: int) -> Place:
+def mirrored(rank: int, size: int) -> TreePosition:
     """The second of the two trees: ``in_order`` reversed (p even) or turned by one (p odd)."""
 
     def there(other: int) -> int:
@@ -79,40 +79,40 @@ def mirrored(rank: int, size: int) -> Place:
 
     place = in_order(there(rank), size)
     parent = None if place.parent is None else back(place.parent)
-    return Place(parent, tuple(back(child) for child in place.children))
+    return TreePosition(parent, tuple(back(child) for child in place.children))
 
 
-def tree_reduce(place: Place) -> Steps:
+def tree_reduce(place: TreePosition) -> Steps:
     """Chunk 0: the root ends with the sum."""
-    up = () if place.parent is None else (Transfer(place.parent, 0, 1, True),)
-    down = tuple(Transfer(child, 0, 1, True) for child in place.children)
-    return tuple(step for step in (Step(receives=down), Step(sends=up)) if step != Step())
+    up = () if place.parent is None else (RankTransfer(place.parent, 0, 1, True),)
+    down = tuple(RankTransfer(child, 0, 1, True) for child in place.children)
+    return tuple(step for step in (ScheduleStep(receives=down), ScheduleStep(sends=up)) if step != ScheduleStep())
 
 
-def tree_broadcast(place: Place) -> Steps:
+def tree_broadcast(place: TreePosition) -> Steps:
     """Chunk 0: the root's value comes to all. The largest subtree is served first."""
-    up = () if place.parent is None else (Transfer(place.parent, 0, 1),)
-    down = tuple(Transfer(child, 0, 1) for child in reversed(place.children))
-    return tuple(step for step in (Step(receives=up), Step(sends=down)) if step != Step())
+    up = () if place.parent is None else (RankTransfer(place.parent, 0, 1),)
+    down = tuple(RankTransfer(child, 0, 1) for child in reversed(place.children))
+    return tuple(step for step in (ScheduleStep(receives=up), ScheduleStep(sends=down)) if step != ScheduleStep())
 
 
-def tree(shape: Shape, rank: int) -> Schedule:
+def tree(shape: GroupShape, rank: int) -> Schedule:
     """Reduce to rank 0 over a binary tree, then broadcast: 2 ⌊log2 p⌋ steps."""
     return _all_reduce(binary(rank, shape.size), shape.segments)
 
 
-def binomial_tree(shape: Shape, rank: int) -> Schedule:
+def binomial_tree(shape: GroupShape, rank: int) -> Schedule:
     """Reduce to rank 0 over a binomial tree, then broadcast: 2 ⌈log2 p⌉ steps of n each."""
     return _all_reduce(binomial(rank, shape.size), shape.segments)
 
 
-def double_binary_tree(shape: Shape, rank: int) -> Schedule:
+def double_binary_tree(shape: GroupShape, rank: int) -> Schedule:
     """Two trees, half of the buffer each."""
     first = _all_reduce(in_order(rank, shape.size), shape.segments)
     second = _all_reduce(mirrored(rank, shape.size), shape.segments)
     return side_by_side([first, second])
 
 
-def _all_reduce(place: Place, segments: int) -> Schedule:
+def _all_reduce(place: TreePosition, segments: int) -> Schedule:
     steps = tree_reduce(place) + tree_broadcast(place)
     return segmented(Schedule(even_cuts(1), (steps,)), segments)

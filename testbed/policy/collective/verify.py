@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from testbed.policy.collective.schedule import Schedule, Step
+from testbed.policy.collective.schedule import Schedule, ScheduleStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ Choose = Callable[[int], int]
 
 
 @dataclass
-class _Lane:
+class _Direction:
     """One lane of one rank: the steps to come. ``sent`` of the step at hand, and how many receives are done."""
 
     rank: int
     number: int
-    steps: deque[Step]
+    steps: deque[ScheduleStep]
     sent: bool = False
     received: int = 0
 
@@ -68,7 +68,7 @@ def carry_out(schedules: Sequence[Schedule], choose: Choose = lambda ready: 0) -
     values = [[Sum(str(rank), (rank,))] * schedule.chunks for rank, schedule in enumerate(schedules)]
     network = _Network()
     lanes = [
-        _Lane(rank, number, deque(steps))
+        _Direction(rank, number, deque(steps))
         for rank, schedule in enumerate(schedules)
         for number, steps in enumerate(schedule.lanes)
     ]
@@ -96,14 +96,14 @@ def _check_lanes_disjoint(rank: int, schedule: Schedule) -> None:
         touched |= mine
 
 
-def _can_go_on(lane: _Lane, network: _Network) -> bool:
+def _can_go_on(lane: _Direction, network: _Network) -> bool:
     step = lane.steps[0]
     if not lane.sent or lane.received == len(step.receives):
         return True
     return bool(network.queue(step.receives[lane.received].peer, lane.rank, lane.number))
 
 
-def _advance(lane: _Lane, network: _Network, values: list[list[Sum]]) -> None:
+def _advance(lane: _Direction, network: _Network, values: list[list[Sum]]) -> None:
     """Send all, or take one receive, or go to the next step."""
     step = lane.steps[0]
     mine = values[lane.rank]

@@ -24,7 +24,7 @@ class Partners:
         return self._neighbours[draw % len(self._neighbours)]
 
 
-class Progress:
+class StepCounter:
     """Counts everybody's steps, at one worker: the run ends when all together have made ``steps``."""
 
     def __init__(self, steps: int) -> None:

@@ -23,7 +23,7 @@ MERGE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class OverlayTransfer:
     """``source`` is to send ``chunk`` of ``round`` to ``target``."""
 
     up: bool

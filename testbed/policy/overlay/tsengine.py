@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from testbed.policy.overlay.chance import Stream
-from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, Transfer
+from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
 from testbed.policy.overlay.throughput import Throughput
 
 
@@ -66,7 +66,7 @@ class TsEngine:
         self._sending: Counter[str] = Counter()
         self._taking: Counter[str] = Counter()
 
-    def ready(self, up: bool, chunk: int, round_: int, node: str) -> list[Transfer]:
+    def ready(self, up: bool, chunk: int, round_: int, node: str) -> list[OverlayTransfer]:
         """Up: ``node`` has all that it can have of (chunk, round) by now. Down: it holds the values."""
         where = (chunk, round_)
         if up:
@@ -83,7 +83,7 @@ class TsEngine:
             self._spreads[where].holders.append(node)
         return self._match()
 
-    def arrived(self, transfer: Transfer, bytes_per_s: float) -> None:
+    def arrived(self, transfer: OverlayTransfer, bytes_per_s: float) -> None:
         """A transfer has ended; its target says so before it is ``ready`` again."""
         self._sending[transfer.source] -= 1
         self._taking[transfer.target] -= 1
@@ -96,25 +96,25 @@ class TsEngine:
 
     # ---- choices ------------------------------------------------------------------------------------------------
 
-    def _match(self) -> list[Transfer]:
+    def _match(self) -> list[OverlayTransfer]:
         """All transfers that can begin now."""
-        begun: list[Transfer] = []
+        begun: list[OverlayTransfer] = []
         for where, spread in list(self._spreads.items()):
             begun += self._grow(where, spread)
             if not spread.unserved:
                 del self._spreads[where]
         for where, gather in self._gathers.items():
             while (pair := self._pair(where[1], gather)) is not None:
-                begun.append(self._begin(Transfer(True, *where, *pair)))
+                begun.append(self._begin(OverlayTransfer(True, *where, *pair)))
                 gather.queue = [node for node in gather.queue if node not in pair]
         return begun
 
-    def _begin(self, transfer: Transfer) -> Transfer:
+    def _begin(self, transfer: OverlayTransfer) -> OverlayTransfer:
         self._sending[transfer.source] += 1
         self._taking[transfer.target] += 1
         return transfer
 
-    def _grow(self, where: tuple[int, int], spread: _Spread) -> list[Transfer]:
+    def _grow(self, where: tuple[int, int], spread: _Spread) -> list[OverlayTransfer]:
         begun, waiting = [], []
         for holder in spread.holders:
             free = [node for node in spread.unserved if self._taking[node] < self._options.ports]
@@ -123,7 +123,7 @@ class TsEngine:
                 continue
             receiver = self._receiver(holder, free, where[1])
             spread.unserved.remove(receiver)
-            begun.append(self._begin(Transfer(False, *where, holder, receiver)))
+            begun.append(self._begin(OverlayTransfer(False, *where, holder, receiver)))
         spread.holders = waiting
         return begun
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
+from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
 
 
 class Tap:
@@ -39,13 +39,13 @@ class Tap:
 
     def on_push(self, push: Push) -> list[Effect]:
         self._next_round = max(self._next_round, push.round // self._pushes_per_round[push.member] + 1)
-        return [Combine(push.key, push.round, (push.member,)), Answer(push.key, (push.round,), (push.member,))]
+        return [Aggregate(push.key, push.round, (push.member,)), Reply(push.key, (push.round,), (push.member,))]
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         """Nobody waited for it."""
         return []
 
-    def join(self, member: str) -> int:
+    def on_member_joined(self, member: str) -> int:
         """It goes on where the foremost is, so that it does not hold up the end of the run."""
         return self._next_round * self._pushes_per_round[member]
 

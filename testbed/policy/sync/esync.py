@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from testbed.policy.events import Contribution, Effect, Push, Report
+from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.fsa import Fsa
 
 LEAST_S = 1e-6  # reports are in whole microseconds; a faster step is one of 0
@@ -60,7 +60,7 @@ class ESync(Fsa):
     def __init__(self, members: tuple[str, ...], options: Options) -> None:
         super().__init__(members, Fsa.Options())
         self._options = options
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, WorkerReport] = {}
         self._told_by: dict[str, str] = {}  # workers: the member whose push said so last
         self._below: dict[str, Collection[str]] = {}  # members: the workers that their last reports were about
 
@@ -72,9 +72,9 @@ class ESync(Fsa):
             self._below[push.member] = tuple(push.reports)
         return super().on_push(push)
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         self._forget(member, ())  # nobody waits for it any more, nor for who was below it
-        return super().lose(member)
+        return super().on_member_lost(member)
 
     def _forget(self, member: str, kept: Collection[str]) -> None:
         """Those of whom ``member`` told, but for ``kept``: they are gone."""
@@ -86,7 +86,7 @@ class ESync(Fsa):
         return {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
 
 
-def balanced_steps(reports: Mapping[str, Report], options: ESync.Options) -> dict[str, int]:
+def balanced_steps(reports: Mapping[str, WorkerReport], options: ESync.Options) -> dict[str, int]:
     """Local steps of each worker for its next round, from what all have reported."""
     if not reports:
         return {}

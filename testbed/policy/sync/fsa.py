@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
+from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
 from testbed.policy.sync.rounds import Rounds
 
 
@@ -33,29 +33,29 @@ class Fsa:
         members = self._rounds.complete(push)
         return self._complete(push.key, push.round, members, push.member) if members else []
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         """``member`` is gone: rounds that waited for nobody else are complete."""
-        found = [self._complete(*complete, member) for complete in self._rounds.lose(member)]
+        found = [self._complete(*complete, member) for complete in self._rounds.on_member_lost(member)]
         return [effect for effects in found for effect in effects]
 
     def begin_at(self, round_: int) -> None:
         """All rounds before ``round_`` are over."""
         self._rounds.begin_at(round_)
 
-    def join(self, member: str) -> int:
+    def on_member_joined(self, member: str) -> int:
         """``member`` is back; returns the first round that it takes part in."""
-        return self._rounds.join(member)
+        return self._rounds.on_member_joined(member)
 
-    def go_on(self, member: str, since: int) -> None:
+    def resume_member(self, member: str, since: int) -> None:
         """``member`` takes part in rounds from ``since`` on, as it did with the server whose place this one takes."""
-        self._rounds.join(member, since)
+        self._rounds.on_member_joined(member, since)
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
         there = self._rounds.present(members)
-        return [self._combine(key, round_, members), Answer(key, (round_,) * len(there), there, self._steps(), by)]
+        return [self._combine(key, round_, members), Reply(key, (round_,) * len(there), there, self._steps(), by)]
 
-    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Combine:
-        return Combine(key, round_, members)
+    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
+        return Aggregate(key, round_, members)
 
     def _steps(self) -> Mapping[str, int]:
         return {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from testbed.policy.events import Combine, Contribution
+from testbed.policy.events import Aggregate, Contribution
 from testbed.policy.sync.fsa import Fsa
 
 
@@ -50,5 +50,5 @@ class Hfa(Fsa):
         super().__init__(members, Fsa.Options())
         self._k2 = options.k2
 
-    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Combine:
-        return Combine(key, round_, members, up=(round_ + 1) % self._k2 == 0)
+    def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
+        return Aggregate(key, round_, members, up=(round_ + 1) % self._k2 == 0)

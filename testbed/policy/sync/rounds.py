@@ -8,7 +8,7 @@ from testbed.policy.events import Push
 
 
 @dataclass(slots=True)
-class _Begun:
+class _OpenRound:
     """A round of a key: who takes part, and who of them has not pushed yet."""
 
     members: tuple[str, ...]
@@ -22,7 +22,7 @@ class Rounds:
         self._members = members
         self._gone: set[str] = set()
         self._since: dict[str, int] = {}  # first rounds of those that have joined again
-        self._begun: dict[tuple[int, int], _Begun] = {}
+        self._begun: dict[tuple[int, int], _OpenRound] = {}
         self._reached = -1  # the latest round that has begun of any key
 
     def complete(self, push: Push) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ class Rounds:
         begun = self._begun.get(where)
         if begun is None:
             members = self._expected(push.round)
-            begun = self._begun[where] = _Begun(members, set(members))
+            begun = self._begun[where] = _OpenRound(members, set(members))
             self._reached = max(self._reached, push.round)
         assert push.member in begun.missing, f"{push.member} pushed key {push.key} of round {push.round} twice"
         begun.missing.remove(push.member)
@@ -45,7 +45,7 @@ class Rounds:
         begun = self._begun.get((key, round_))
         return tuple(member for member in self._members if begun and member in begun.missing)
 
-    def lose(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
+    def on_member_lost(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
         """``member`` is gone, its pushes so far count. Key, round and members of what is complete without it."""
         self._gone.add(member)
         complete = []
@@ -63,7 +63,7 @@ class Rounds:
         """All rounds before ``round_`` are over (a run that is resumed, or joined)."""
         self._reached = round_ - 1
 
-    def join(self, member: str, since: int | None = None) -> int:
+    def on_member_joined(self, member: str, since: int | None = None) -> int:
         """``member`` is back, and part of the rounds from the one returned on: ``since``, if it has agreed on that
         elsewhere, or the first that no key has begun."""
         self._gone.discard(member)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from testbed.policy.events import Answer, Combine, Contribution, Effect, Push
+from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
 
 
 class Ssp:
@@ -55,20 +55,20 @@ class Ssp:
         assert push.round == pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
         pushes[push.member] = push.round + 1
         self._held.setdefault(push.key, []).append((push.member, push.round))
-        return [Combine(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]
+        return [Aggregate(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]
 
     def leave(self, members: Collection[str]) -> list[Effect]:
         self._left.update(members)
         return [effect for key in list(self._held) for effect in self._free(key, "")]
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         """``member`` is gone: who was held for it alone may go on."""
         self._gone.add(member)
         for key, held in self._held.items():
             self._held[key] = [pair for pair in held if pair[0] != member]
         return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
 
-    def join(self, member: str) -> int:
+    def on_member_joined(self, member: str) -> int:
         """``member`` is back, and goes on where the slowest of the others is; returns that round."""
         slowest = [self._slowest(key) for key in self._pushes]
         round_ = min((int(clock) for clock in slowest if clock < math.inf), default=self._first_round)
@@ -93,7 +93,7 @@ class Ssp:
         if not free:
             return []
         members, rounds = zip(*free, strict=True)
-        return [Answer(key, rounds, members, by=by)]
+        return [Reply(key, rounds, members, by=by)]
 
     def _slowest(self, key: int) -> float:
         clocks = self._clocks(key)

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """The workers that sum together. Every one starts the same sums in the same order."""
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:

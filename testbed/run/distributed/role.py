@@ -20,12 +20,12 @@ from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import Group
+from testbed.run.distributed.group import ProcessGroup
 from testbed.run.distributed.mpi.group import mpi_group
 from testbed.run.distributed.mpi.library import load_mpi
 from testbed.run.distributed.torch_group import gloo_group, nccl_group
 
-Maker = Callable[[RealWorld, Plan, Collectives], Awaitable[Group]]
+Maker = Callable[[RealWorld, Plan, Collectives], Awaitable[ProcessGroup]]
 GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group, "mpi": mpi_group}
 
 
@@ -70,7 +70,7 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
 class LibrarySum:
     """One bucket's sums by the library; its messages, which nobody sees one by one, are recorded as one per peer."""
 
-    def __init__(self, world: RealWorld, group: Group, library: str, bucket: int) -> None:
+    def __init__(self, world: RealWorld, group: ProcessGroup, library: str, bucket: int) -> None:
         self._world, self._group, self._library, self._bucket = world, group, library, bucket
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:

@@ -16,14 +16,14 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
-from testbed.run.distributed.group import Group
+from testbed.run.distributed.group import ProcessGroup
 from testbed.run.distributed.meeting import LOOPBACK, whose
 from testbed.run.distributed.sockets import Meter
 
 _LIBRARY: Any = torch.distributed  # its stubs leave out much of what it has
 
 
-async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
     """Gloo, over TCP between the workers' own addresses, connected from each to each."""
     address = plan.node(world.node).address or LOOPBACK
     before = sockets.listening()
@@ -41,7 +41,7 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     return _Gloo(made, store, Meter(await whose(peers, listener)))
 
 
-async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
     """NCCL, one GPU per worker, by rank."""
     store, device = await _store(plan, peers), torch.device("cuda", peers.rank)
     make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()

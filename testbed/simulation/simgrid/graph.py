@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Transfer(NamedTuple):
+class GraphTransfer(NamedTuple):
     """One message of whole bytes."""
 
     source: int
@@ -30,7 +30,7 @@ class Graph:
     links: list[tuple[float, float]] = field(default_factory=list)
     up: list[tuple[int, ...]] = field(default_factory=list)
     down: list[tuple[int, ...]] = field(default_factory=list)
-    transfers: list[Transfer] = field(default_factory=list)
+    transfers: list[GraphTransfer] = field(default_factory=list)
 
     def link(self, capacity: float, latency_s: float) -> int:
         self.links.append((capacity, latency_s))
@@ -41,11 +41,11 @@ class Graph:
         self.down.append(down)
         return len(self.up) - 1
 
-    def send(self, transfer: Transfer) -> int:
+    def send(self, transfer: GraphTransfer) -> int:
         self.transfers.append(transfer)
         return len(self.transfers) - 1
 
-    def path(self, transfer: Transfer) -> tuple[int, ...]:
+    def path(self, transfer: GraphTransfer) -> tuple[int, ...]:
         return self.up[transfer.source] + self.down[transfer.target]
 
     def text(self) -> str:
@@ -72,13 +72,13 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
         for (inside, outside, members), ready in zip(places, begin, strict=True):
             steps = [draw.lognormvariate(-1.9, 0.5) for _ in members]
             pushes = [
-                graph.send(Transfer(member, inside, step, size_bytes, after))
+                graph.send(GraphTransfer(member, inside, step, size_bytes, after))
                 for member, step, after in zip(members, steps, ready, strict=True)
             ]
-            ups.append(graph.send(Transfer(outside, top, 0.0, size_bytes, tuple(pushes))))
+            ups.append(graph.send(GraphTransfer(outside, top, 0.0, size_bytes, tuple(pushes))))
         for d, (inside, outside, members) in enumerate(places):
-            value = graph.send(Transfer(top, outside, 0.0, size_bytes, tuple(ups)))
-            begin[d] = [(graph.send(Transfer(inside, member, 0.0, size_bytes, (value,))),) for member in members]
+            value = graph.send(GraphTransfer(top, outside, 0.0, size_bytes, tuple(ups)))
+            begin[d] = [(graph.send(GraphTransfer(inside, member, 0.0, size_bytes, (value,))),) for member in members]
     return graph
 
 
@@ -100,7 +100,7 @@ def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
         now = []
         for rank, host in enumerate(hosts):
             after = (before[rank], before[rank - 1]) if before else ()
-            now.append(graph.send(Transfer(host, hosts[(rank + 1) % ranks], 0.0, size_bytes // ranks, after)))
+            now.append(graph.send(GraphTransfer(host, hosts[(rank + 1) % ranks], 0.0, size_bytes // ranks, after)))
         before = now
     return graph
 
@@ -115,7 +115,7 @@ def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
     hosts = [graph.host((link(),), (link(),)) for _ in range(sites)]
     for _ in range(transfers):
         source, target = draw.sample(hosts, 2)
-        graph.send(Transfer(source, target, draw.uniform(0.0, 10.0), draw.randrange(10**5, 10**8)))
+        graph.send(GraphTransfer(source, target, draw.uniform(0.0, 10.0), draw.randrange(10**5, 10**8)))
     return graph
 
 
@@ -125,5 +125,5 @@ def star(sites: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
     hub = graph.host((), (graph.link(1.25e8, 1e-5),))
     for _ in range(sites):
         rate, latency = draw.choice((100e6, 200e6, 500e6)) / 8, draw.uniform(0.005, 0.1)
-        graph.send(Transfer(graph.host((graph.link(rate, latency),)), hub, 0.0, size_bytes))
+        graph.send(GraphTransfer(graph.host((graph.link(rate, latency),)), hub, 0.0, size_bytes))
     return graph

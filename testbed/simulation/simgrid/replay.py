@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
-from testbed.simulation.simgrid.graph import Graph, Transfer
+from testbed.simulation.simgrid.graph import Graph, GraphTransfer
 
 
 def replay(graph: Graph, compiled: bool) -> list[float]:
@@ -38,12 +38,12 @@ class _Replay:
             if not transfer.after:
                 self._begin(number, transfer)
 
-    def _begin(self, number: int, transfer: Transfer) -> None:
+    def _begin(self, number: int, transfer: GraphTransfer) -> None:
         flow, latency_s = self._flow(transfer)
         at_s = self.clock.now + transfer.delay_s + latency_s
         self.clock.at(at_s, lambda _: self._network.start(flow, transfer.size_bytes, self._ender(number)))
 
-    def _flow(self, transfer: Transfer) -> tuple[FlowClass, float]:
+    def _flow(self, transfer: GraphTransfer) -> tuple[FlowClass, float]:
         path = self._graph.path(transfer)
         if path not in self._classes:
             latency_s = math.fsum(self._graph.links[link][1] for link in path)

@@ -15,7 +15,7 @@ from testbed.training.cache.samples import Sample
 _DIGEST_BYTES = 32
 
 
-class Memory:
+class MemoryLevel:
     """Decoded samples by number."""
 
     def __init__(self, capacity_bytes: int) -> None:

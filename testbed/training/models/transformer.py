@@ -29,7 +29,7 @@ class Embedding(nn.Module):
         return embedded
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Causal self-attention and a feed-forward network, each added to its input [batch, tokens, width]."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -60,6 +60,6 @@ def transformer(options: Transformer, input_shape: tuple[int, ...], classes: int
     width = options.heads * options.head_width
     blocks: OrderedDict[str, nn.Module] = OrderedDict(embedding=Embedding(classes, input_shape[0], width))
     for number in range(1, options.layers + 1):
-        blocks[f"block{number}"] = Block(width, options.heads)
+        blocks[f"block{number}"] = TransformerBlock(width, options.heads)
     blocks["head"] = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
     return nn.Sequential(blocks)

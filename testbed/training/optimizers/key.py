@@ -35,7 +35,7 @@ def _adam(options: options_of.Adam, value: Tensor) -> torch.optim.Optimizer:
     )  # fmt: skip
 
 
-def _lars(options: options_of.Lars, value: Tensor) -> torch.optim.Optimizer:
+def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimizer:
     return Lars(value, options.momentum, options.weight_decay, options.trust, options.adapt_from)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, ScriptData, Teacher, Text
 from testbed.training.options.loading import LOADINGS
 from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer
-from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, Lars, Nesterov, OptimizerOptions, Sgd
+from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, OptimizerOptions, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
 MODELS: dict[str, type[Any]] = {
@@ -44,7 +44,7 @@ OPTIMIZERS: dict[str, type[OptimizerOptions]] = {
     "sgd": Sgd,
     "adam": Adam,
     "adamw": AdamW,
-    "lars": Lars,
+    "lars": LarsOptions,
     "dcasgd": DcAsgd,
     "nesterov": Nesterov,
 }

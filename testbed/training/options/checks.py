@@ -10,7 +10,7 @@ from testbed.training.declared import IMAGE_MODELS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS
 
 
-class Problem(NamedTuple):
+class OptionProblem(NamedTuple):
     """``at``: path below the section that was checked."""
 
     at: tuple[str, ...]
@@ -18,44 +18,44 @@ class Problem(NamedTuple):
     hint: str
 
 
-def job_problems(model: str, model_options: Mapping[str, Any], data: str, compute: str) -> Iterator[Problem]:
+def job_problems(model: str, model_options: Mapping[str, Any], data: str, compute: str) -> Iterator[OptionProblem]:
     """Problems of a ``training`` section: kinds of model and data, the model's options, and how it is computed."""
     takes, gives = MODELS[model].takes, DATASETS[data].gives
     if takes == "none" and compute != "modelled":
-        yield Problem(("model",), f"'{model}' has sizes only", "write compute: modelled, or choose another model")
+        yield OptionProblem(("model",), f"'{model}' has sizes only", "write compute: modelled, or choose another model")
     if takes != gives:
         fitting = ", ".join(kind for kind, options in DATASETS.items() if options.gives == takes)
         wanted = "no data" if takes == "none" else takes
-        yield Problem(("data",), f"'{data}' does not fit '{model}', which takes {wanted}", f"choose {fitting}")
+        yield OptionProblem(("data",), f"'{data}' does not fit '{model}', which takes {wanted}", f"choose {fitting}")
     if takes == "none":
         yield from _declared_problems(model_options)
 
 
-def _declared_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
+def _declared_problems(options: Mapping[str, Any]) -> Iterator[OptionProblem]:
     if options["sequence"] and not options["file"] and options["name"] in IMAGE_MODELS:
-        yield Problem(("model", "sequence"), f"has no effect on {options['name']}", "remove it")
+        yield OptionProblem(("model", "sequence"), f"has no effect on {options['name']}", "remove it")
 
 
-def split_problems(split: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+def split_problems(split: str, options: Mapping[str, Any]) -> Iterator[OptionProblem]:
     """Problems of ``training.split``."""
     if split == "by_count" and options["shares"] and options["skew"]:
-        yield Problem(("skew",), "has no effect beside 'shares'", "keep one of them")
+        yield OptionProblem(("skew",), "has no effect beside 'shares'", "keep one of them")
 
 
-def optimizer_problems(kind: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+def optimizer_problems(kind: str, options: Mapping[str, Any]) -> Iterator[OptionProblem]:
     """Problems of ``optimizer``: options without effect."""
     if options.get("nesterov") and not options["momentum"]:
-        yield Problem(("nesterov",), "has no effect without momentum", "write momentum: 0.9")
+        yield OptionProblem(("nesterov",), "has no effect without momentum", "write momentum: 0.9")
     schedule = options["schedule"]
     for name in ("period", "decay"):
         if schedule in ("constant", "inverse_sqrt") and options[name] != _default(kind, name):
-            yield Problem((name,), f"has no effect with schedule '{schedule}'", "write schedule: step, or cosine")
+            yield OptionProblem((name,), f"has no effect with schedule '{schedule}'", "write schedule: step, or cosine")
     if (
         kind == "dcasgd"
         and not options["adaptive"]
         and options["mean_square_decay"] != _default(kind, "mean_square_decay")
     ):
-        yield Problem(("mean_square_decay",), "has no effect", "write adaptive: true")
+        yield OptionProblem(("mean_square_decay",), "has no effect", "write adaptive: true")
 
 
 def _default(kind: str, name: str) -> Any:

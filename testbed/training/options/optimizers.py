@@ -78,7 +78,7 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True, slots=True)
-class Lars(OptimizerOptions):
+class LarsOptions(OptimizerOptions):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017). Norms are of whole tensors, not of slices."""
 
     learning_rate: float = _learning_rate(1.0)

@@ -11,9 +11,16 @@ import torch
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import Link, butterfly_s, recursive_doubling_s, ring_s, three_phase_ring_s, tree_s
+from testbed.policy.collective.cost import (
+    LinkCost,
+    butterfly_s,
+    recursive_doubling_s,
+    ring_s,
+    three_phase_ring_s,
+    tree_s,
+)
 from testbed.policy.collective.predict import finish_times_s
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
@@ -26,7 +33,7 @@ OPTIONS = SimulationOptions(
     tcp=TcpModel(slow_start=False, setup_round_trips=0.0, goodput=1.0),
     compute=ComputeModel(work_overhead_s=0.0, message_cost_s=0.0, message_bytes_per_s=math.inf),
 )
-WAN = Link(WAN_DELAY_S + 2e-4, 8 / WAN_RATE_BPS, GAMMA)
+WAN = LinkCost(WAN_DELAY_S + 2e-4, 8 / WAN_RATE_BPS, GAMMA)
 
 
 def simulated_s(groups: list[int], algorithm: str, size_bytes: int, directory: Path, segments: int = 1) -> float:
@@ -51,7 +58,7 @@ def test_within_two_percent_of_the_closed_form(algorithm: str, ranks: int, size_
     forms = {"ring": ring_s, "butterfly": butterfly_s, "recursive_doubling": recursive_doubling_s, "tree": tree_s}
     form = forms[algorithm](ranks, size_bytes, WAN)
     if algorithm == "recursive_doubling" and ranks == 6:  # the closed form is only an upper bound there
-        schedules = [ALL_REDUCE[algorithm](Shape(ranks), rank) for rank in range(ranks)]
+        schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
         form = max(finish_times_s(schedules, size_bytes, lambda a, b: WAN))
     simulated = simulated_s([1] * ranks, algorithm, size_bytes, tmp_path)
     assert simulated == pytest.approx(form, rel=0.02)
@@ -68,7 +75,7 @@ def test_any_schedule_as_predicted(algorithm: str, segments: int, tmp_path: Path
 
 
 def test_three_phases_share_the_uplink_of_a_data_centre(tmp_path: Path) -> None:
-    inside = Link(1e-4, 8 / 1e12, GAMMA)
+    inside = LinkCost(1e-4, 8 / 1e12, GAMMA)
     form = three_phase_ring_s(3, 4, 8_000_000, inside, WAN)
     assert simulated_s([4, 4, 4], "three_phase_ring", 8_000_000, tmp_path) == pytest.approx(form, rel=0.05)
 

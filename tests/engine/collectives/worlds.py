@@ -11,7 +11,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import Plan
-from testbed.policy.collective.schedule import Shape
+from testbed.policy.collective.schedule import GroupShape
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.world import World
 from tests.contract.programs import Program
@@ -61,10 +61,10 @@ def names_of(groups: list[int]) -> list[str]:
     return [f"{chr(ord('a') + site)}/worker{i}" for site, count in enumerate(groups) for i in range(count)]
 
 
-def shape_of(groups: list[int], segments: int = 1) -> Shape:
+def shape_of(groups: list[int], segments: int = 1) -> GroupShape:
     starts = [sum(groups[:i]) for i in range(len(groups))]
     ranks = tuple(tuple(range(start, start + count)) for start, count in zip(starts, groups, strict=True))
-    return Shape(sum(groups), ranks, segments)
+    return GroupShape(sum(groups), ranks, segments)
 
 
 def with_collectives(job: Job, ranks: list[str], **options: Any) -> Program:

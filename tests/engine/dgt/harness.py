@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from testbed.engine.dgt_receiver import BlockReceiver
 from testbed.engine.dgt_sender import BlockSender
 from testbed.engine.inbox import Handler
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import Dgt
 from testbed.simulation.run import simulate
 from testbed.world import World
@@ -23,9 +23,9 @@ class Post:
     """Handlers by kind; messages are handed to them by the test."""
 
     def __init__(self) -> None:
-        self.handlers: dict[Kind, Handler] = {}
+        self.handlers: dict[MessageKind, Handler] = {}
 
-    def on(self, kind: Kind, handler: Handler) -> None:
+    def on(self, kind: MessageKind, handler: Handler) -> None:
         self.handlers[kind] = handler
 
     def bring(self, message: Message, sender: str = WORKER) -> None:
@@ -44,12 +44,12 @@ class Ends:
         self.child, self.server = Post(), Post()
         self.sender = BlockSender(_Side(self, WORKER, self.sent), self.child, options, torch.Generator())  # type: ignore[arg-type]
         self.receiver = BlockReceiver(_Side(self, REMOTE, self.asked), self.server, options)  # type: ignore[arg-type]
-        self.receiver.on(Kind.PUSH, self.pushes.append)
+        self.receiver.on(MessageKind.PUSH, self.pushes.append)
 
     async def push(self, tensor: torch.Tensor, round_: int = 0, key: int = 0, **notes: Any) -> list[Message]:
         """The messages of one push, the reliable part first."""
         before = len(self.sent)
-        await self.sender.send(REMOTE, Message(Kind.PUSH, key, round_, notes, (tensor,)))
+        await self.sender.send(REMOTE, Message(MessageKind.PUSH, key, round_, notes, (tensor,)))
         return self.sent[before:]
 
     def accounts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:

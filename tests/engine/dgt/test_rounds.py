@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.codec.errors import NonFiniteNumbers
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import Dgt
 from tests.engine.dgt.harness import Ends, play
 
@@ -141,8 +141,8 @@ def test_a_block_with_another_total_is_not_taken(tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         first, *blocks = await ends.push(tensor(12))
         ends.server.bring(first)
-        ends.server.bring(Message(Kind.BLOCK, 0, 0, {"block": 0, "of": 11}, (torch.full((B,), 9.0),), channel=1))
-        ends.server.bring(Message(Kind.BLOCK, 0, 0, {"block": 9, "of": 12}, (torch.full((B,), 9.0),), channel=1))
+        ends.server.bring(Message(MessageKind.BLOCK, 0, 0, {"block": 0, "of": 11}, (torch.full((B,), 9.0),), channel=1))
+        ends.server.bring(Message(MessageKind.BLOCK, 0, 0, {"block": 9, "of": 12}, (torch.full((B,), 9.0),), channel=1))
         for block in blocks:
             ends.server.bring(block)
         assert torch.equal(ends.pushes[0].parts[0], tensor(12))
@@ -363,7 +363,7 @@ def test_a_push_may_become_whole_while_another_is_asked_for(tmp_path: Path) -> N
 
         ends.receiver._world._outbox = _Tapped(slowly)  # type: ignore[attr-defined]
         await ends.world.sleep(0.3)
-        assert [(message.key, message.kind) for message in ends.asked] == [(1, Kind.MISSING)]
+        assert [(message.key, message.kind) for message in ends.asked] == [(1, MessageKind.MISSING)]
         assert [push.key for push in ends.pushes] == [2]
 
     play(tmp_path, Dgt.Options(**FIXED, late="retransmit"), script)

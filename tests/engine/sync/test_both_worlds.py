@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from testbed.engine import roles
-from testbed.engine.kvstore import KVStore
+from testbed.engine.kvworker import KVWorker
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import Role, World
 from tests.engine.runs import Simulated
@@ -69,20 +69,20 @@ def test_a_pull_waits_for_the_masters_value(
     technique: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows 7 and 8: every worker begins with values of its own, and has the master's after a pull that had to wait."""
-    init, first = KVStore.init, {}
+    init, first = KVWorker.init, {}
 
-    async def late(self: KVStore, *arguments: Any) -> None:
+    async def late(self: KVWorker, *arguments: Any) -> None:
         await self._world.sleep(LATE_S / 2)  # for each of two keys
         await init(self, *arguments)
 
-    async def pull(self: KVStore, keys: Any) -> Any:
+    async def pull(self: KVWorker, keys: Any) -> Any:
         values = await pull_(self, keys)
         first[self._world.node] = (the_number(values), self._world.now())
         return values
 
-    pull_ = KVStore.pull
-    monkeypatch.setattr(KVStore, "pull", pull)
-    monkeypatch.setattr(KVStore, "init", late)
+    pull_ = KVWorker.pull
+    monkeypatch.setattr(KVWorker, "pull", pull)
+    monkeypatch.setattr(KVWorker, "init", late)
     use_constants(monkeypatch, lambda rank, values: 1.0)
     everywhere(world, tmp_path, technique, LOCAL if "hfa" in technique else SGD, *FAST)
     assert {first[name][0] for name in WORKERS} == {0.0}, "the master is worker 0, and its values are its rank"

@@ -20,14 +20,14 @@ from testbed.policy.collective.primitives import (
     reduce_scatter,
     scatter,
 )
-from testbed.policy.collective.schedule import Schedule, Shape, Step
+from testbed.policy.collective.schedule import GroupShape, Schedule, ScheduleStep
 from testbed.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
 
 RANKS = range(1, 18)
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw: st.DrawFn) -> GroupShape:
     """Any number of ranks in groups of any sizes, members in any order."""
     ranks = draw(st.permutations(range(draw(st.integers(1, 17)))))
     groups, left = [], list(ranks)
@@ -35,13 +35,13 @@ def shapes(draw: st.DrawFn) -> Shape:
         size = draw(st.integers(1, len(left)))
         groups.append(tuple(left[:size]))
         left = left[size:]
-    return Shape(len(ranks), tuple(groups), draw(st.integers(1, 4)))
+    return GroupShape(len(ranks), tuple(groups), draw(st.integers(1, 4)))
 
 
 @pytest.mark.parametrize("name", ALL_REDUCE)
 @given(shape=shapes(), seed=st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, shape: Shape, seed: int) -> None:
+def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, shape: GroupShape, seed: int) -> None:
     schedules = [ALL_REDUCE[name](shape, rank) for rank in range(shape.size)]
     timing = random.Random(seed)
     sums = check_all_reduce(schedules, timing.randrange)
@@ -51,12 +51,12 @@ def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, 
 @pytest.mark.parametrize("name", ALL_REDUCE)
 @pytest.mark.parametrize("size", RANKS)
 def test_every_number_of_ranks(name: str, size: int) -> None:
-    check_all_reduce([ALL_REDUCE[name](Shape(size), rank) for rank in range(size)])
+    check_all_reduce([ALL_REDUCE[name](GroupShape(size), rank) for rank in range(size)])
 
 
 @given(schedule=st.sampled_from(sorted(ALL_REDUCE)), shape=shapes(), elements=st.integers(0, 200))
 @settings(max_examples=200, deadline=None)
-def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: Shape, elements: int) -> None:
+def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: GroupShape, elements: int) -> None:
     bounds = ALL_REDUCE[schedule](shape, 0).bounds(elements)
     assert bounds[0] == 0
     assert bounds[-1] == elements
@@ -76,14 +76,14 @@ def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: Shape, elements
     ],
 )
 def test_the_documented_order_of_sums(name: str, expected: str) -> None:
-    shape = Shape(4, ((0, 1), (2, 3)))
+    shape = GroupShape(4, ((0, 1), (2, 3)))
     assert check_all_reduce([ALL_REDUCE[name](shape, rank) for rank in range(4)])[0] == expected
 
 
 @pytest.mark.parametrize("size", RANKS)
 def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
     for rank in range(size):
-        schedule = ALL_REDUCE["double_binary_tree"](Shape(size), rank)
+        schedule = ALL_REDUCE["double_binary_tree"](GroupShape(size), rank)
         adds = [sum(t.reduce for step in lane for t in step.receives) for lane in schedule.lanes]
         assert min(adds) == 0 or rank in (0, size - 1), (rank, adds)
 
@@ -94,7 +94,7 @@ def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
         if name == "butterfly" and size & (size - 1):
             continue
         for rank in range(size):
-            schedule = ALL_REDUCE[name](Shape(size), rank)
+            schedule = ALL_REDUCE[name](GroupShape(size), rank)
             sent = sum(
                 schedule.cuts[t.stop] - schedule.cuts[t.start] for s in schedule.lanes for x in s for t in x.sends
             )
@@ -106,7 +106,7 @@ def test_between_groups_three_phases_send_what_a_ring_of_groups_sends() -> None:
     for group in groups:
         out = 0.0
         for rank in group:
-            schedule = ALL_REDUCE["three_phase_ring"](Shape(9, groups), rank)
+            schedule = ALL_REDUCE["three_phase_ring"](GroupShape(9, groups), rank)
             for step in schedule.lanes[0]:
                 for send in step.sends:
                     if send.peer not in group:
@@ -135,7 +135,7 @@ def test_primitives(size: int) -> None:
 
 
 def _ring_of_three() -> list[Schedule]:
-    return [ALL_REDUCE["ring"](Shape(3), rank) for rank in range(3)]
+    return [ALL_REDUCE["ring"](GroupShape(3), rank) for rank in range(3)]
 
 
 def _without_step(schedule: Schedule, number: int) -> Schedule:
@@ -145,7 +145,9 @@ def _without_step(schedule: Schedule, number: int) -> Schedule:
 
 def test_the_verifier_finds_a_deadlock() -> None:
     schedules = _ring_of_three()
-    schedules[1] = replace(schedules[1], lanes=(tuple(Step(receives=s.receives) for s in schedules[1].lanes[0]),))
+    schedules[1] = replace(
+        schedules[1], lanes=(tuple(ScheduleStep(receives=s.receives) for s in schedules[1].lanes[0]),)
+    )
     with pytest.raises(BadSchedule, match="waits"):
         carry_out(schedules)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.policy.collective.cost import Link
+from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.shares import gather_s, saved_s, shares_of, work_bytes
 
-LAN = Link(1e-4, 8 / 10e9)
-WAN = Link(0.045, 8 / 20e6)
+LAN = LinkCost(1e-4, 8 / 10e9)
+WAN = LinkCost(0.045, 8 / 20e6)
 RESNET = [9408, *[36_864] * 20, *[589_824] * 16, *[2_359_296] * 5, 2_048_000]
 EMBEDDING = [23_000_000, *[768] * 100, *[2_359_296] * 30]
 
@@ -49,6 +49,6 @@ def test_work_and_messages_add_up() -> None:
     assert work_bytes(sizes, 4, "norms", norms=True) == 2 * 400 + 4 * 1600
     assert work_bytes(sizes, 4, "update", norms=True) == 6 * 400
     assert work_bytes(sizes, 4, "update", norms=False) == 4 * 400
-    link = Link(1.0, 0.001)
+    link = LinkCost(1.0, 0.001)
     assert gather_s(sizes, 4, "norms", link, norms=True) == 3 * (1 + 0.064)
     assert gather_s(sizes, 4, "update", link, norms=False) == 3 * (1 + 0.4)

@@ -22,7 +22,7 @@ from testbed.policy.gossip.mixing import (
     rounds_to_reach_all,
     spectral_gap,
 )
-from testbed.policy.gossip.pairs import Partners, Progress
+from testbed.policy.gossip.pairs import Partners, StepCounter
 
 SIZES = range(1, 18)
 
@@ -162,5 +162,5 @@ def test_one_side_asks_and_every_edge_is_used() -> None:
 
 
 def test_progress_ends_once() -> None:
-    progress = Progress(3)
+    progress = StepCounter(3)
     assert [progress.on_step() for _ in range(5)] == [False, False, True, False, False]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.policy.overlay.chance import Stream
-from testbed.policy.overlay.events import Transfer, chunks_of
+from testbed.policy.overlay.events import OverlayTransfer, chunks_of
 from testbed.policy.overlay.throughput import Throughput
 from testbed.policy.overlay.tree import Parents, Tree
 from testbed.policy.overlay.tsengine import TsEngine
@@ -29,13 +29,13 @@ class Drive:
         self.policy = TsEngine(ROOT, self.members, TsEngine.Options(**options), seed=7)  # type: ignore[arg-type]
         self.rate, self.chunks = rate, chunks
         self.now = 0.0
-        self.done: list[Transfer] = []
+        self.done: list[OverlayTransfer] = []
         self.under_way: Counter[tuple[str, str]] = Counter()
         self.most: Counter[str] = Counter()
-        self._events: list[tuple[float, int, Transfer]] = []
+        self._events: list[tuple[float, int, OverlayTransfer]] = []
         self._count = itertools.count()
 
-    def round(self, round_: int, up: bool, order: list[int] | None = None) -> list[Transfer]:
+    def round(self, round_: int, up: bool, order: list[int] | None = None) -> list[OverlayTransfer]:
         """All of one direction of one round; returns the transfers in the order of their ends."""
         self.done = []
         for chunk in range(self.chunks):
@@ -51,7 +51,7 @@ class Drive:
             self._begin(self.policy.ready(up, transfer.chunk, round_, transfer.target))
         return self.done
 
-    def _begin(self, transfers: list[Transfer]) -> None:
+    def _begin(self, transfers: list[OverlayTransfer]) -> None:
         for transfer in transfers:
             for port in (("in", transfer.target), ("out", transfer.source)):
                 self.under_way[port] += 1

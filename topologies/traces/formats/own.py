@@ -27,7 +27,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TraceColumns:
     """The columns of a file, found in its header."""
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line; ``values`` by column number."""
 
     line: int
@@ -66,7 +66,7 @@ def parse(file: TextFile, reading: Reading) -> Trace:
     return trace_of(file, chosen, column, scale, reading)
 
 
-def trace_of(file: TextFile, chosen: list[Row], column: int, scale: float, reading: Reading) -> Trace:
+def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, reading: Reading) -> Trace:
     """The values of one column of some rows."""
     if not chosen:
         file.refuse(None, "has 0 rows below the header", "add one per step: time, value")
@@ -82,7 +82,7 @@ def trace_of(file: TextFile, chosen: list[Row], column: int, scale: float, readi
     return finish(file, times, values, [row.line for row in chosen], reading, length_s, ())
 
 
-def header(file: TextFile) -> Table:
+def header(file: TextFile) -> TraceColumns:
     """The columns. Raises ``ScenarioError`` for what is not known."""
     line, text = file.rows[0]
     names = tuple(name.strip().lower() for name in text.split(","))
@@ -95,10 +95,10 @@ def header(file: TextFile) -> Table:
         file.refuse(line, f"'{unknown[0][:40]}' is no column of a trace", cure)
     if len(times) != 1 or len(set(names)) != len(names):
         file.refuse(line, "expected the header 'time_s,rate_mbit_s'", "one column of times, none twice")
-    return Table(names, times[0], TIME_COLUMNS[names[times[0]]])
+    return TraceColumns(names, times[0], TIME_COLUMNS[names[times[0]]])
 
 
-def rows(file: TextFile, table: Table) -> list[Row]:
+def rows(file: TextFile, table: TraceColumns) -> list[TraceRow]:
     """All rows, with as many cells as the header has."""
     found = []
     for line, text in file.rows[1:]:
@@ -106,11 +106,11 @@ def rows(file: TextFile, table: Table) -> list[Row]:
         if len(cells) != len(table.names):
             cure = f"{len(table.names)} cells as in the header: {','.join(table.names)}"
             file.refuse(line, _expected(len(table.names)), cure)
-        found.append(Row(line, cells, _number(file, line, cells[table.time], len(cells)) * table.time_scale))
+        found.append(TraceRow(line, cells, _number(file, line, cells[table.time], len(cells)) * table.time_scale))
     return found
 
 
-def _of_pair(file: TextFile, table: Table, found: list[Row], reading: Reading) -> list[Row]:
+def _of_pair(file: TextFile, table: TraceColumns, found: list[TraceRow], reading: Reading) -> list[TraceRow]:
     if "src" not in table.names or "dst" not in table.names:
         if reading.source is not None or reading.target is not None:
             file.refuse(file.rows[0][0], "has no columns 'src' and 'dst' to choose from", "remove 'from' and 'to'")
@@ -141,7 +141,7 @@ def _expected(cells: int) -> str:
     return "expected two numbers" if cells == 2 else f"expected {cells} cells"
 
 
-def _check_times(file: TextFile, chosen: list[Row]) -> None:
+def _check_times(file: TextFile, chosen: list[TraceRow]) -> None:
     if chosen[0].time_s != 0:
         file.refuse(chosen[0].line, "the first time must be 0", "subtract the first time from all")
     for before, after in pairwise(chosen):

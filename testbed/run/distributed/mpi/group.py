@@ -17,17 +17,17 @@ from testbed.plan.model import Plan
 from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
-from testbed.run.distributed.group import Group
+from testbed.run.distributed.group import ProcessGroup
 from testbed.run.distributed.meeting import LOOPBACK, told, whose
 from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.run.distributed.mpi.pmi import ProcessManager
-from testbed.run.distributed.mpi.progress import Progress
+from testbed.run.distributed.mpi.progress import MpiProgress
 from testbed.run.distributed.sockets import Meter
 
 
-async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
+async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
     """MPICH, over TCP between the workers' own addresses."""
-    mpi, progress, before = load_mpi(), Progress(), sockets.listening()
+    mpi, progress, before = load_mpi(), MpiProgress(), sockets.listening()
     await _set_environment(world, plan, peers)
     limit_s = plan.timeouts.rendezvous_s
     await world.wait(progress.start(lambda: start(mpi)), "the start of MPI", limit_s)
@@ -63,7 +63,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, MPI_ALGORITHMS[options.algorithm]))
 
 
-def _connect(mpi: Any, progress: Progress) -> asyncio.Future[None]:
+def _connect(mpi: Any, progress: MpiProgress) -> asyncio.Future[None]:
     """MPICH connects at a first message. So that each connection is there before any is counted: one for everybody."""
     size = mpi.COMM_WORLD.Get_size()
     out, back = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
@@ -72,7 +72,7 @@ def _connect(mpi: Any, progress: Progress) -> asyncio.Future[None]:
 
 
 class _Mpi:
-    def __init__(self, mpi: Any, progress: Progress, meter: Meter) -> None:
+    def __init__(self, mpi: Any, progress: MpiProgress, meter: Meter) -> None:
         self._mpi, self._progress, self._meter = mpi, progress, meter
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:

@@ -25,21 +25,21 @@ IDLE_MS = 50  # and while none is: what others still wait for may be held by us
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MpiJob:
     """``begin`` is called in the thread. It returns a request (``Test``), or None when there is nothing to wait for."""
 
     begin: Callable[[], Any]
     done: asyncio.Future[None]
 
 
-class Progress:
+class MpiProgress:
     """Made inside the event loop; ends with the process. ``idle``, once given, is called while nothing is under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.idle: Callable[[], object] = lambda: None
-        self._new: deque[Job] = deque()
-        self._running: list[tuple[Job, Any]] = []
+        self._new: deque[MpiJob] = deque()
+        self._running: list[tuple[MpiJob, Any]] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._busy, self._awaiting_jobs = select.poll(), select.poll()
         for poll in (self._busy, self._awaiting_jobs):
@@ -49,7 +49,7 @@ class Progress:
     def start(self, begin: Callable[[], Any]) -> asyncio.Future[None]:
         """Begin after all that were started before; the future is done when it is."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._new.append(Job(begin, done))
+        self._new.append(MpiJob(begin, done))
         os.eventfd_write(self._wake, 1)
         return done
 
@@ -78,7 +78,7 @@ class Progress:
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: MpiJob) -> None:
         try:
             request = job.begin()
         except Exception as error:
@@ -95,7 +95,7 @@ class Progress:
                 self.idle()
         self._running = [(job, request) for job, request in self._running if not self._ended(job, request)]
 
-    def _ended(self, job: Job, request: Any) -> bool:
+    def _ended(self, job: MpiJob, request: Any) -> bool:
         try:
             if not request.Test():
                 return False
@@ -105,7 +105,7 @@ class Progress:
             self._end(job)
         return True
 
-    def _end(self, job: Job, error: Exception | None = None) -> None:
+    def _end(self, job: MpiJob, error: Exception | None = None) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it all who wait
             self._loop.call_soon_threadsafe(_settle, job.done, error)
 

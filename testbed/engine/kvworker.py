@@ -16,14 +16,14 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.engine.checkpoint import codec_state, load_codec_state
 from testbed.engine.inbox import Mail
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.policy.shard.slices import Slice
 from testbed.world import Future, World
 
 PULL_ROUND = -1  # a plain pull belongs to no round
 
 
-class Advice(msgspec.Struct):
+class ReplyControl(msgspec.Struct):
     """What comes down with a value.
 
     last      nobody goes on after this round
@@ -53,36 +53,36 @@ class Value(msgspec.Struct):
     """The value of a key after a round."""
 
     tensor: Tensor
-    advice: Advice = msgspec.field(default_factory=Advice)
+    advice: ReplyControl = msgspec.field(default_factory=ReplyControl)
 
 
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]
 PriorityOf = Callable[[int], int]
-Said = tuple[str, dict[str, Any]]  # a codec, and its options, that a script has chosen
+CodecChoice = tuple[str, dict[str, Any]]  # a codec, and its options, that a script has chosen
 CodecMaker = Callable[..., Codec]  # of nothing, or of what was said
 Declared = Callable[[str, dict[int, int]], None]
 Send = Callable[[str, Message], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PushRoute:
     """How pushes get to a server. ``declared`` is told which wire keys, of how many elements, live on which server."""
 
     send: Send
     declared: Declared | None = None
 
 
-class KVStore:
+class KVWorker:
     """One child's view of the servers above it."""
 
     def __init__(
         self, world: World, inbox: Mail, servers: tuple[str, ...], codec: CodecMaker, slicer: Slicer,
-        priority: PriorityOf, way: Way | None = None,
+        priority: PriorityOf, way: PushRoute | None = None,
     ) -> None:  # fmt: skip
         """``way``: how pushes go, where order or overlay send them in their own way."""
         self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
         self._slicer, self._priority = slicer, priority
-        self._way = way or Way(world.send)
+        self._way = way or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._sizes: dict[int, int] = {}
@@ -90,10 +90,10 @@ class KVStore:
         self.keeps = False  # what is pushed, until it is answered, for whoever takes the server's place
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._introduced: Future[None] | None = None
-        self.first = Advice()  # what came with the first values, of all keys together
-        inbox.on(Kind.VALUE, self._on_value)
+        self.first = ReplyControl()  # what came with the first values, of all keys together
+        inbox.on(MessageKind.VALUE, self._on_value)
 
-    def go_to(self, server: str, heir: str) -> None:
+    def fail_over_to(self, server: str, heir: str) -> None:
         """``heir`` takes the place of ``server``: it is told the keys, and again all that has not been answered."""
         if server not in self._servers:
             return
@@ -101,21 +101,21 @@ class KVStore:
         self._introduced = self._world.future()
         waits = [where for where, future in self._pending.items() if not future.done()]
         open_ = [self._unanswered[where] for where in waits if where in self._unanswered]  # others are yet to be sent
-        open_ += [Message(Kind.PULL, *where) for where in waits if where[1] == PULL_ROUND]
+        open_ += [Message(MessageKind.PULL, *where) for where in waits if where[1] == PULL_ROUND]
         self._world.spawn(self._introduce(heir, open_, self._introduced), f"go on with {heir}")
 
     async def _introduce(self, heir: str, again: list[Message], introduced: Future[None]) -> None:
         pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
-        waits_for_first_values = any(message.kind is Kind.PULL for message in again)
+        waits_for_first_values = any(message.kind is MessageKind.PULL for message in again)
         said = {} if waits_for_first_values else {"since": self.first.begin}
         if pieces:
             meta = said | self._came()
-            await self._world.send(heir, Message(Kind.DECLARE, meta=meta, parts=_declaration(pieces)))
+            await self._world.send(heir, Message(MessageKind.DECLARE, meta=meta, parts=_declaration(pieces)))
         introduced.set_result(None)
         for message in again:
             await self._world.send(heir, message)
 
-    async def declare(self, sizes: Sequence[int], codec: Said | None = None) -> None:
+    async def declare(self, sizes: Sequence[int], codec: CodecChoice | None = None) -> None:
         """Tell the servers which keys there are: key ``k`` has ``sizes[k]`` elements. ``codec``: a script's own."""
         if codec is not None:
             self._codec = self._make_codec(codec)
@@ -128,7 +128,7 @@ class KVStore:
             if self._way.declared is not None:
                 self._way.declared(server, {piece.wire_key: piece.stop - piece.start for piece in mine})
             said = ({"codec": list(codec)} if codec else {}) | self._came()
-            await self._world.send(server, Message(Kind.DECLARE, meta=said, parts=_declaration(mine)))
+            await self._world.send(server, Message(MessageKind.DECLARE, meta=said, parts=_declaration(mine)))
 
     def _came(self) -> dict[str, int]:
         return {"epoch": self.epoch} if self.epoch else {}
@@ -138,7 +138,8 @@ class KVStore:
         for piece in self._slices[key]:
             part = tensor[piece.start : piece.stop]
             await self._world.send(
-                self._servers[piece.server], Message(Kind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,))
+                self._servers[piece.server],
+                Message(MessageKind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,)),
             )
 
     def push(
@@ -155,7 +156,7 @@ class KVStore:
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:
             parts = self._codec.encode(piece.wire_key, _part(tensor, piece))
-            message = Message(Kind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
+            message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "an introduction to the server's heir")
             if self.keeps:
@@ -175,7 +176,7 @@ class KVStore:
         """The current values of ``keys``, asked for all at once; waits until they have one."""
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
-            await self._world.send(self._servers[piece.server], Message(Kind.PULL, piece.wire_key, PULL_ROUND))
+            await self._world.send(self._servers[piece.server], Message(MessageKind.PULL, piece.wire_key, PULL_ROUND))
         values = []
         for key in keys:  # no comprehension, which would be one more coroutine for everybody who waits here
             values.append(await self.value(key, PULL_ROUND))
@@ -187,7 +188,7 @@ class KVStore:
         for (key, round_), future in list(self._pending.items()):
             await self._world.wait(future, f"round {round_} of key {key}, before leaving")
         for server in self._servers:
-            await self._world.send(server, Message(Kind.LEAVE))
+            await self._world.send(server, Message(MessageKind.LEAVE))
 
     def state(self) -> dict[str, Any]:
         """What its codec remembers; between two rounds there is nothing else."""
@@ -224,7 +225,7 @@ class KVStore:
             self._codec.begin(key, tensor)
         else:
             tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
-        self._pending[where].set_result(Value(tensor, Advice(**message.meta)))
+        self._pending[where].set_result(Value(tensor, ReplyControl(**message.meta)))
 
 
 def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:
@@ -238,8 +239,8 @@ def _part(tensor: Tensor, piece: Slice) -> Tensor:
     return tensor if piece.stop - piece.start == tensor.numel() else tensor[piece.start : piece.stop]
 
 
-def merged(advice: Sequence[Advice]) -> Advice:
+def merged(advice: Sequence[ReplyControl]) -> ReplyControl:
     """What several answers of one round say together: the longest wait, and everybody's steps."""
     steps = {worker: count for each in advice for worker, count in each.steps.items()}
     last, waited_s = any(each.last for each in advice), max(each.waited_s for each in advice)
-    return Advice(last, waited_s, steps, max(each.begin for each in advice))
+    return ReplyControl(last, waited_s, steps, max(each.begin for each in advice))

@@ -13,13 +13,13 @@ from functools import partial
 
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
-from testbed.simulation.letter import Letter
+from testbed.simulation.envelope import Envelope
 from testbed.simulation.world import SimulatedWorld
 
-Deliver = Callable[[Letter], None]
+Deliver = Callable[[Envelope], None]
 
 
-class News:
+class FailureNotifier:
     """``monitor``: the scheduler's world. Where nobody comes back it costs nothing."""
 
     def __init__(self, plan: Plan, clock: Clock, monitor: Callable[[], SimulatedWorld]) -> None:
@@ -33,7 +33,7 @@ class News:
         """What a connection is to call with what arrives."""
         return partial(self._deliver, source, target) if self._changes else target.deliver
 
-    def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, letter: Letter) -> None:
+    def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, letter: Envelope) -> None:
         if target is self._monitor():
             if source in self._dead:
                 return

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.errors import RunFailed
-from testbed.messages import Kind, Message
+from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.world import World
 
 
-class Epochs:
+class MembershipLedger:
     """The scheduler's book of who is there. ``number`` grows with every change."""
 
     def __init__(self, plan: Plan) -> None:
@@ -83,20 +83,22 @@ class Epochs:
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
             meta = {"again": True, "epoch": self.number, "gone": list(self.gone), "heirs": self._heirs}
-            await world.send(name, Message(Kind.READY, meta=meta))
+            await world.send(name, Message(MessageKind.READY, meta=meta))
         return joined
 
     async def end(self, world: World) -> None:
         """The run has ended before those whom some of the returned need were back."""
         for name in self._waiting:
-            await world.send(name, Message(Kind.EPOCH, meta={"left": [name], "why": "the run has ended meanwhile"}))
+            await world.send(
+                name, Message(MessageKind.EPOCH, meta={"left": [name], "why": "the run has ended meanwhile"})
+            )
 
     def _above(self, name: str) -> tuple[str, ...]:
         return tuple(self._heirs.get(parent, parent) for parent in self._nodes[name].parents)
 
     async def _tell(self, world: World, nodes: list[str], said: dict[str, Any]) -> None:
         for name in nodes:
-            await world.send(name, Message(Kind.EPOCH, meta=dict(said)))
+            await world.send(name, Message(MessageKind.EPOCH, meta=dict(said)))
 
     def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
         self.number += 1

@@ -22,7 +22,7 @@ _NAMES = k.State._fields
 _MORE = ("dirty", "due")  # integers that go in and out
 
 
-class Store:
+class SolverState:
     """State of links and classes, which may become more. ``compile`` once, and numba solves from then on.
 
     ``F``, ``LF``, ``due``: as Python reads and writes them.
@@ -95,7 +95,7 @@ class Store:
         count: int = self._take_due(now, self._floats, self._ints)
         return count
 
-    def play(self, starts: k.Starts, until_s: float) -> tuple[k.Starts, int]:
+    def play(self, starts: k.FlowArrivals, until_s: float) -> tuple[k.FlowArrivals, int]:
         """See ``kernels.play``; ``starts`` are lists, and so are those returned."""
         if not self.compiled:
             dirty, due = self._arrays["dirty"], self._arrays["due"]
@@ -104,7 +104,7 @@ class Store:
         times = array("d", starts.begin + starts.left + starts.flows + starts.end)
         ended: int = self._play(until_s, n, self.width, _as_numpy(times), _as_numpy(order), self._floats, self._ints)
         left, end = times[n : 2 * n].tolist(), times[3 * n :].tolist()
-        return k.Starts(starts.begin, left, starts.flows, end, order.tolist()), ended
+        return k.FlowArrivals(starts.begin, left, starts.flows, end, order.tolist()), ended
 
     def _grow(self, capacity: int) -> None:
         """Room for ``capacity`` classes."""

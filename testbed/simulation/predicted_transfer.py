@@ -16,36 +16,36 @@ from typing import Any, Protocol
 
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowNetwork, Port
-from testbed.simulation.layout import Starts
-from testbed.simulation.paths import Paths
-from testbed.simulation.tcp import Connection
+from testbed.simulation.flows import FlowNetwork, ReservableLink
+from testbed.simulation.layout import FlowArrivals
+from testbed.simulation.paths import PathTable
+from testbed.simulation.tcp import TcpConnection
 
 
 class Receiver(Protocol):
     """What of a world is used."""
 
-    phase: Phase | None
+    phase: PredictedTransfer | None
 
     def deliver(self, letter: Any, copies: int = 1) -> None: ...
     def part_came(self, letter: Any, copies: int, at_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ServerPath:
     """From a crew to their server. ``port``: its own, if it may be kept."""
 
     network: FlowNetwork
     target: Receiver
-    port: Port | None = None
+    port: ReservableLink | None = None
     delay_s: float = 0.0
 
 
 # Begin, number, size of each, how many alike, and over what: what some members send.
-Part = tuple[float, int, float, int, Connection]
+Part = tuple[float, int, float, int, TcpConnection]
 
 
-class Phase:
+class PredictedTransfer:
     """One letter in several parts. It keeps the port from now until the last part has arrived, or until it gives way.
 
     What others send at this very instant is seen as well, for nothing is foreseen before the instant's end.
@@ -53,7 +53,9 @@ class Phase:
 
     __slots__ = ("_arrivals", "_clock", "_come", "_letter", "_parts", "_port", "_priority", "_way")
 
-    def __init__(self, clock: Clock, way: Way, port: Port, parts: list[Part], priority: float, letter: Any) -> None:
+    def __init__(
+        self, clock: Clock, way: ServerPath, port: ReservableLink, parts: list[Part], priority: float, letter: Any
+    ) -> None:
         self._clock, self._way, self._port = clock, way, port
         self._parts, self._priority, self._letter = sorted(parts), priority, letter
         self._arrivals: list[tuple[float, int]] = []  # when, and how many alike
@@ -69,9 +71,9 @@ class Phase:
         self._arrivals = [(starts.end[i] + delay_s, self._parts[i][3]) for i in starts.order]
         self._clock.at(self._arrivals[-1][0], self._finish)
 
-    def _play(self, until_s: float) -> tuple[Starts, int]:
+    def _play(self, until_s: float) -> tuple[FlowArrivals, int]:
         parts = self._parts
-        starts = Starts(
+        starts = FlowArrivals(
             [part[0] for part in parts], [part[2] for part in parts], [float(part[3]) for part in parts],
             [math.inf] * len(parts), [0] * len(parts),
         )  # fmt: skip
@@ -112,7 +114,7 @@ class Phase:
         self._way.target.deliver(self._letter, copies)
 
 
-def ports_of(crews: Iterable[str], plan: Plan, paths: Paths, network: FlowNetwork) -> dict[int, Port]:
+def ports_of(crews: Iterable[str], plan: Plan, paths: PathTable, network: FlowNetwork) -> dict[int, ReservableLink]:
     """The ports, by link, into which crews send inside a LAN."""
     links = set()
     for name in crews:
@@ -123,7 +125,7 @@ def ports_of(crews: Iterable[str], plan: Plan, paths: Paths, network: FlowNetwor
     return {link: network.port(link) for link in sorted(links)}
 
 
-def start(clock: Clock, begin_s: float, connection: Connection, what: tuple[float, float, Any]) -> None:
+def start(clock: Clock, begin_s: float, connection: TcpConnection, what: tuple[float, float, Any]) -> None:
     """Send (size, priority, letter) over a connection, now or later."""
     if begin_s <= clock.now:
         connection.send(*what)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from testbed.policy.events import Effect, Inherits, SyncPolicy
+from testbed.policy.events import Effect, SupportsFailover, SyncPolicy
 
 
-class Presence:
+class MembershipView:
     """``shares``: what every member of the Plan counts for. ``gone``: who is not there."""
 
     def __init__(self, shares: Mapping[str, float], policy: SyncPolicy) -> None:
@@ -24,7 +24,7 @@ class Presence:
         self._before = round_ - 1
         self._policy.begin_at(round_)
 
-    def lose(self, member: str) -> list[Effect]:
+    def on_member_lost(self, member: str) -> list[Effect]:
         """It is gone. What to do now."""
         if member not in self.shares or member in self.gone:
             return []
@@ -33,22 +33,24 @@ class Presence:
         for waiting in self._waiting.values():
             if member in waiting:
                 waiting.remove(member)
-        return self._policy.lose(member)
+        return self._policy.on_member_lost(member)
 
     def declare(self, member: str) -> bool:
         """It has come: for the first time, or again. Returns whether it has joined a run under way."""
         if member not in self.gone:
             return False
         self.gone.discard(member)
-        self._begins[member] = self._policy.join(member)
+        self._begins[member] = self._policy.on_member_joined(member)
         return True
 
-    def go_on(self, member: str, since: int) -> None:
+    def resume_member(self, member: str, since: int) -> None:
         """It comes from another server, whose place this one takes, and has rounds from ``since`` on."""
-        assert isinstance(self._policy, Inherits), "where members do not wait for each other there are no replicas"
+        assert isinstance(self._policy, SupportsFailover), (
+            "where members do not wait for each other there are no replicas"
+        )
         self.gone.discard(member)
         self._begins[member] = since
-        self._policy.go_on(member, since)
+        self._policy.resume_member(member, since)
 
     def begins(self, member: str) -> int:
         """The first round of a member that has joined; 0 for the others."""

@@ -16,14 +16,14 @@ from simpy.events import URGENT
 
 from testbed.simulation.clock import Clock, VirtualFuture
 
-OnEnd = Callable[["Fiber", Any, BaseException | None], None]
+OnEnd = Callable[["Task", Any, BaseException | None], None]
 
 
 def _nothing(_: Any) -> None:
     pass
 
 
-class Fiber:
+class Task:
     """``on_end(fiber, result, error)`` is called when the coroutine has ended. ``of``: its maker's own."""
 
     __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "of", "resume", "target")

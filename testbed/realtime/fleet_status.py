@@ -72,7 +72,7 @@ def first_cause(exits: list[NodeExit]) -> NodeExit | None:
     return min(failed, key=lambda end: 0 if end.code < 0 else 1 + (end.cause == PeerLost.__name__), default=None)
 
 
-class Standing:
+class FleetStatus:
     """Where each running node stands, from its status lines."""
 
     def __init__(self, now_s: float) -> None:

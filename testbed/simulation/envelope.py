@@ -9,9 +9,9 @@ import msgspec
 from testbed.messages import Message
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import VirtualFuture
-from testbed.simulation.crew import Lanes
 from testbed.simulation.host import Thread
-from testbed.simulation.tcp import Connection
+from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.worker_group import FlowGroups
 
 
 class Addressee(Protocol):
@@ -19,10 +19,10 @@ class Addressee(Protocol):
 
     copies: int
 
-    def deliver(self, letter: Letter, copies: int = 1) -> None: ...
+    def deliver(self, letter: Envelope, copies: int = 1) -> None: ...
 
 
-class Letter(msgspec.Struct, eq=False):
+class Envelope(msgspec.Struct, eq=False):
     """A message on its way, with its size on the wire.
 
     lanes     that have still to deliver their part of it
@@ -46,8 +46,8 @@ class Peer:
     __slots__ = ("best_effort", "carrier", "connection", "held", "lanes", "tier", "world")
 
     def __init__(
-        self, connection: Connection, world: Addressee, tier: str, best_effort: BestEffort | None,
-        lanes: Lanes | None = None,
+        self, connection: TcpConnection, world: Addressee, tier: str, best_effort: BestEffort | None,
+        lanes: FlowGroups | None = None,
     ) -> None:  # fmt: skip
         self.connection, self.world, self.tier, self.best_effort = connection, world, tier, best_effort
         self.lanes = lanes  # of a folded sender; ``connection`` is the first of them
@@ -55,7 +55,7 @@ class Peer:
         self.carrier: Thread | None = None  # the machine's work on what crosses the WAN to there
 
 
-def carried(letter: Letter) -> None:
+def carried(letter: Envelope) -> None:
     """The cores of a shared machine have done what moving it takes."""
     letter.carried = True
     if letter.arrived:

@@ -9,11 +9,11 @@ from typing import Any
 from testbed.plan.model import NodePlan
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock
-from testbed.simulation.phase import Part, Phase, Way, start
-from testbed.simulation.tcp import Connection
+from testbed.simulation.predicted_transfer import Part, PredictedTransfer, ServerPath, start
+from testbed.simulation.tcp import TcpConnection
 
 
-class Lane:
+class FlowGroup:
     """Members whose messages leave at the same time and are of one size: ``more_bytes`` than the first member's."""
 
     __slots__ = ("copies", "index", "more_bytes")
@@ -22,7 +22,7 @@ class Lane:
         self.index, self.copies, self.more_bytes = index, copies, more_bytes
 
 
-class Crew:
+class WorkerGroup:
     """Who stands behind one folded node. Workers of one device and without chance do everything at the same time."""
 
     def __init__(self, members: Sequence[NodePlan], seed: int) -> None:
@@ -35,9 +35,9 @@ class Crew:
         self._pacers = [Pacer(member.device, seed, member.name) for member in moving]
         self._ready_s = [0.0] * len(moving)
         each = [] if self.alike else members
-        self._each = [Lane(i, 1, len(member.name) - self._first) for i, member in enumerate(each)]
+        self._each = [FlowGroup(i, 1, len(member.name) - self._first) for i, member in enumerate(each)]
 
-    def lanes(self, in_step: bool) -> list[Lane]:
+    def lanes(self, in_step: bool) -> list[FlowGroup]:
         """The lanes to another node. ``in_step``: for messages that all members send at the same time.
 
         A sender's name is in the header of its messages; so that their sizes are right, its length makes a lane.
@@ -52,22 +52,27 @@ class Crew:
             ready[i] = begin_s + pacer.duration_s(steps, begin_s)
         return min(ready)
 
-    def ready_s(self, lane: Lane) -> float:
+    def ready_s(self, lane: FlowGroup) -> float:
         """When the members of a lane are done with their work."""
         return self._ready_s[0] if self.alike else self._ready_s[lane.index]
 
-    def _lanes_by_length(self, members: Sequence[NodePlan]) -> list[Lane]:
+    def _lanes_by_length(self, members: Sequence[NodePlan]) -> list[FlowGroup]:
         counts: dict[int, int] = {}
         for member in members:
             counts[len(member.name)] = counts.get(len(member.name), 0) + 1
-        return [Lane(0, count, length - self._first) for length, count in counts.items()]
+        return [FlowGroup(0, count, length - self._first) for length, count in counts.items()]
 
 
-class Lanes:
+class FlowGroups:
     """All connections of a folded node to another: takes one message, and sends it for every member."""
 
     def __init__(
-        self, clock: Clock, crew: Crew, lanes: Sequence[Lane], connections: Sequence[Connection], way: Way
+        self,
+        clock: Clock,
+        crew: WorkerGroup,
+        lanes: Sequence[FlowGroup],
+        connections: Sequence[TcpConnection],
+        way: ServerPath,
     ) -> None:
         self._clock, self._crew, self._lanes = clock, crew, list(zip(lanes, connections, strict=True))
         self._way, self._latest_begin_s = way, -math.inf
@@ -85,7 +90,7 @@ class Lanes:
             begin_s = ready_s if ready_s > now_s else now_s
             parts.append((begin_s, number, size_bytes + lane.more_bytes, lane.copies, connection))
         if port is not None and self._all_idle() and port.free:
-            Phase(self._clock, self._way, port, parts, priority, item)
+            PredictedTransfer(self._clock, self._way, port, parts, priority, item)
         else:
             if port is not None and port.give_way is not None:
                 port.give_way()

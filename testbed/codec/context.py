@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodecContext:
     """The connection that a codec serves.
 
     tier          1: workers to their server (LAN); 2: local servers to the global servers (WAN)
