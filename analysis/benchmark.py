@@ -58,7 +58,7 @@ def _events(events: Path, rounds: int) -> None:
     random = np.random.default_rng(1)
     for node in ("a/worker0", "b/worker0"):
         log = EventLog(events, node)
-        log.write("train", 1.0, iterations=rounds, workers=2)
+        log.write("train", 1.0, rounds=rounds, workers=2)
         for number, length in enumerate(random.uniform(0.1, 0.2, rounds)):
             t = 1.0 + number * 0.2
             log.write("round", t + length, t0=t, round=number, loss=float(length), samples=32)

@@ -17,13 +17,13 @@ from testbed.results import atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-UNITS = {"iteration_time_s": "s", "time_to_target_s": "s", "wan_bytes": "B", "accuracy": "1", "waiting_share": "1"}
+UNITS = {"round_time_s": "s", "time_to_target_s": "s", "wan_bytes": "B", "accuracy": "1", "waiting_share": "1"}
 
 
 def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, Any]]:
     """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
-    Where either run never reached the target (or there is none), it is the speed-up in iteration time, and
+    Where either run never reached the target (or there is none), it is the speed-up in round time, and
     ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
     """
     _refuse_unfinished(runs)
@@ -34,7 +34,7 @@ def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, A
 
 
 _COLUMNS = (  # of the LaTeX table: heading, field, factor, form
-    ("accuracy (\\%)", "accuracy", 100.0, ".2f"), ("iteration (ms)", "iteration_time_s", 1e3, ".4g"),
+    ("accuracy (\\%)", "accuracy", 100.0, ".2f"), ("round (ms)", "round_time_s", 1e3, ".4g"),
     ("to target (s)", "time_to_target_s", 1.0, ".4g"), ("speed-up", "speed_up", 1.0, ".2f"),
     ("WAN (MB)", "wan_bytes", 1e-6, ".4g"), ("waiting (\\%)", "waiting_share", 100.0, ".1f"),
 )  # fmt: skip
@@ -46,7 +46,7 @@ STARRED = "of the time of a round, as one of the two runs never reached the targ
 
 def starred(row: dict[str, Any]) -> bool:
     """Whether the speed-up is not the one in time to the target, although there is a target."""
-    return row["target"] is not None and row["speed_up_of"] == "iteration_time_s"
+    return row["target"] is not None and row["speed_up_of"] == "round_time_s"
 
 
 def latex_text(text: str) -> str:
@@ -98,7 +98,7 @@ def _refuse_unfinished(runs: list[Run]) -> None:
     problems = [
         f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
     ]
-    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["iterations"]]
+    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["rounds"]]
     if problems:
         raise ScenarioError(problems)
 
@@ -113,9 +113,9 @@ def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
         "back_end": result["back_end"],
         "seed": result["seed"],
         "status": result["status"],
-        "iterations": result["iterations"],
+        "rounds": result["rounds"],
         "accuracy": result["accuracy"],
-        "iteration_time_s": result["iteration_time_s"],
+        "round_time_s": result["round_time_s"],
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
@@ -125,7 +125,7 @@ def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
 
 
 def _speed_up(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    for measure in ("time_to_target_s", "iteration_time_s"):
+    for measure in ("time_to_target_s", "round_time_s"):
         factor = speed_up(base[measure], row[measure])
         if factor is not None:
             return {"speed_up": factor, "speed_up_of": measure}

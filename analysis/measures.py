@@ -119,9 +119,9 @@ def _result(name: str) -> Callable[[Run], Value]:
 
 
 MEASURES: dict[str, Measure] = {
-    "iterations": Measure("rounds", "completed by every worker that trains", _result("iterations")),
+    "rounds": Measure("rounds", "completed by every worker that trains", _result("rounds")),
     "accuracy": Measure("1", "share of the test set classified correctly, last evaluation", _result("accuracy")),
-    "iteration_time_s": Measure("s", "mean length of a round; evaluation left out", _result("iteration_time_s")),
+    "round_time_s": Measure("s", "mean length of a round; evaluation left out", _result("round_time_s")),
     "throughput": Measure("samples/s", "training samples per second while all workers train", throughput),
     "wan_bytes": Measure("B", "tensors sent over the WAN in training rounds", wan_bytes),
     "wan_bytes_per_round": Measure("B", "the same, divided by the number of rounds", wan_bytes_per_round),

@@ -95,12 +95,12 @@ def waiting_share(breakdown: pd.DataFrame) -> pd.Series:
 
 
 def simulation_errors(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each scenario given both simulated and emulated: iteration times in seconds, and the relative error."""
+    """For each scenario given both simulated and emulated: round times in seconds, and the relative error."""
     found: dict[str, dict[str, list[float]]] = {}
     for run in runs:
-        if run.result and run.result["iteration_time_s"]:
+        if run.result and run.result["round_time_s"]:
             times = found.setdefault(run.scenario_key, {})
-            times.setdefault(run.plan["back_end"], []).append(run.result["iteration_time_s"])
+            times.setdefault(run.plan["back_end"], []).append(run.result["round_time_s"])
     names = {run.scenario_key: run.plan["name"] for run in runs}
     return [
         _compared(names[key], times) for key, times in found.items() if {"simulate", "emulate"} <= times.keys()

@@ -14,7 +14,7 @@ from typing import Any
 from analysis.load import Run
 from testbed.errors import CapabilityError
 
-SUMMARY = ("accuracy", "iterations", "iteration_time_s", "time_to_target_s", "duration_s")
+SUMMARY = ("accuracy", "rounds", "round_time_s", "time_to_target_s", "duration_s")
 
 
 def tensorboard(runs: list[Run], out: Path) -> list[Path]:

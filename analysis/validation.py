@@ -106,7 +106,7 @@ def ranking(points: Sequence[ValidationPoint]) -> float | None:
 
 def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -> float:
     """Bandwidth-delay products in a round's payload, of the busiest data centre; from a ``result.json``."""
-    payload, rounds = result["wan_payload_bytes"], result["iterations"]
+    payload, rounds = result["wan_payload_bytes"], result["rounds"]
     assert isinstance(payload, dict) and isinstance(rounds, int)
     busiest = max(max(ways["up"], ways["down"]) for ways in payload.values())
     return float(busiest) / max(1, rounds) * 8 / max(1e-9, rate_bps * 2 * delay_s)

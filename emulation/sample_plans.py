@@ -62,7 +62,7 @@ def plan(
     return Plan(
         version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network,
         transport=transport or TransportPlan(),
-        training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, iterations=1, evaluate_every=1),
+        training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, rounds=1, evaluate_every=1),
         technique=TechniquePlan(
             paradigm=NONE, sync_tier1=NONE, sync_tier2=NONE, optimizer=NONE, codec_tier1=NONE, codec_tier2=NONE,
             order=NONE, overlay_tier1=NONE, overlay_tier2=NONE, shard=NONE,

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ADAM = "optimizer={kind: adam, learning_rate: 0.003, at: worker}"
-_LONG = "training.iterations=300", "training.evaluate_every=20"  # until accuracy grows no more
+_LONG = "training.rounds=300", "training.evaluate_every=20"  # until accuracy grows no more
 VARIANTS: dict[str, tuple[str, ...]] = {
     "mixedsync": ("sync=mixedsync", "optimizer={kind: adam, learning_rate: 0.0003}", *_LONG),
-    "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.iterations=30", "training.evaluate_every=2"),
-    "esync": ("sync=esync", _ADAM, "training.iterations=50", "training.evaluate_every=4"),
+    "hfa": ("sync={kind: hfa, k1: 4, k2: 2}", _ADAM, "training.rounds=30", "training.evaluate_every=2"),
+    "esync": ("sync=esync", _ADAM, "training.rounds=50", "training.evaluate_every=4"),
     "bisparse": ("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.05, bound: 1000, pull: sparse-sum}}", _ADAM),
     "dgt": ("order={kind: dgt, k: 0.5}", "topology.links[*].loss=0.3 %", *_LONG),
 }
@@ -49,7 +49,7 @@ def scenario(sites: int) -> dict[str, Any]:
         "topology": {"data_centers": centres, "links": [
             {"between": ["central", name], "rate": "20 Mbit/s", "delay": f"{15 + 45 * number / max(1, sites - 1):g} ms"}
             for number, name in enumerate(names)]},
-        "training": {"model": "cnn", "data": "digits", "split": "iid", "batch": 32, "iterations": ROUNDS,
+        "training": {"model": "cnn", "data": "digits", "split": "iid", "batch": 32, "rounds": ROUNDS,
                      "evaluate_every": EVERY},
         "device": {"pace": "paced", "step_time": "100 ms", "variation": "10 %"},
         "optimizer": {"kind": "adam", "learning_rate": 0.002},

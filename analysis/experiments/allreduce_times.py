@@ -111,7 +111,7 @@ def plan_of(settings: Settings) -> Plan:
             "links": [{"between": [name, "hub"], **link} for name in names],
             "lan": {"rate": "1 Gbit/s", "delay": f"{LAN_DELAY_S * 1e3:g} ms"},
         },
-        "training": {"model": "mlp", "data": "digits", "iterations": 1, "evaluate_every": 1},
+        "training": {"model": "mlp", "data": "digits", "rounds": 1, "evaluate_every": 1},
         "transport": {"mac": settings.mac, "congestion_control": settings.control}, "paradigm": "allreduce",
     }  # fmt: skip
     return build_plan(loads(json.dumps(scenario)), settings.on)

@@ -33,7 +33,7 @@ topology:
     - {between: [hub, east], rate: 20 Mbit/s, delay: 10 ms}
     - {between: [hub, west], rate: 20 Mbit/s, delay: 15 ms}
     - {between: [east, west], rate: 20 Mbit/s, delay: 5 ms}
-training: {model: {kind: mlp, hidden: 64}, data: digits, batch: 16, iterations: 5, evaluate_every: 5}
+training: {model: {kind: mlp, hidden: 64}, data: digits, batch: 16, rounds: 5, evaluate_every: 5}
 device: {pace: paced, step_time: 30 ms}
 optimizer: {kind: sgd, learning_rate: 0.05}
 """

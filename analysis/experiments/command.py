@@ -26,7 +26,7 @@ class Ended:
     @property
     def iteration_s(self) -> float:
         """Mean time of a round."""
-        return float(self.result.get("iteration_time_s") or "nan")
+        return float(self.result.get("round_time_s") or "nan")
 
     def rounds_s(self) -> list[float]:
         """See the function of that name."""

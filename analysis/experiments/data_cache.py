@@ -28,7 +28,7 @@ SCENARIO = Path("scenarios/paradigms/data-cache.yaml")
 LIMIT_S = 600.0
 LEVELS = ("memory", "disk", "neighbour", "remote")
 COMMON = (
-    "training.iterations=90", "training.target_accuracy=null", "topology.data_centers[*].workers=1",
+    "training.rounds=90", "training.target_accuracy=null", "topology.data_centers[*].workers=1",
     "topology.links[*].rate=10 Gbit/s", "topology.links[*].delay=1 ms",
 )  # fmt: skip
 CACHE = "kind: cached, rate: 200 kbit/s, latency: 20 ms, decode: 0.2 ms"

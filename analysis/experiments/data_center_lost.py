@@ -42,7 +42,7 @@ topology:
     - {between: [virginia, frankfurt], rate: 20 Mbit/s, delay: 45 ms}
     - {between: [virginia, tokyo], rate: 20 Mbit/s, delay: 84 ms}
     - {between: [frankfurt, tokyo], rate: 20 Mbit/s, delay: 112 ms}
-training: {model: cnn, data: digits, batch: 16, iterations: 150, evaluate_every: 5}
+training: {model: cnn, data: digits, batch: 16, rounds: 150, evaluate_every: 5}
 device: {pace: paced, step_time: 400 ms}
 optimizer: {kind: adam, learning_rate: 0.001}
 timeouts: {dead_after: 150 s}
@@ -55,9 +55,9 @@ _KILLED = ("faults=[{kind: kill, data_center: tokyo, at: 15 s, for: 60 s}]", "re
 RUNS: dict[str, tuple[str, ...]] = {
     "fsa": (),
     "fsa-continue": _KILLED,
-    "mixedsync": ("sync=mixedsync", "training.iterations=260"),
-    "hfa": ("sync={kind: hfa, k1: 5, k2: 2}", _LOCAL, "training.iterations=40", "training.evaluate_every=1"),
-    "gossip": ("paradigm={kind: gossip, algorithm: adpsgd, graph: ring}", _LOCAL, "training.iterations=200"),
+    "mixedsync": ("sync=mixedsync", "training.rounds=260"),
+    "hfa": ("sync={kind: hfa, k1: 5, k2: 2}", _LOCAL, "training.rounds=40", "training.evaluate_every=1"),
+    "gossip": ("paradigm={kind: gossip, algorithm: adpsgd, graph: ring}", _LOCAL, "training.rounds=200"),
 }
 LOOKS = {
     "fsa": TECHNIQUES["fsa"],

@@ -29,7 +29,7 @@ topology:
   links:
     - {between: [hub, left], rate: 20 Mbit/s, delay: 15 ms}
     - {between: [hub, right], rate: 20 Mbit/s, delay: 15 ms}
-training: {model: {kind: mlp, hidden: 128, layers: 2}, data: digits, batch: 32, iterations: 60, evaluate_every: 60}
+training: {model: {kind: mlp, hidden: 128, layers: 2}, data: digits, batch: 32, rounds: 60, evaluate_every: 60}
 device: {step_time: 50 ms}
 optimizer: {kind: sgd, learning_rate: 0.05}
 """
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--k", type=float, default=0.2)
     parser.add_argument("--loss", type=float, default=0.3, help="share of packets that links lose on the way up")
     chosen = parser.parse_args()
-    ends = f"training.iterations={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
+    ends = f"training.rounds={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
     write(f"{'':14} {'accuracy':18} {'loss':18} blocks lost")
     for name, rest in VARIANTS.items():
         order = _DGT.format(k=f"{chosen.k:g}", rest=rest) if rest else "order=fifo"

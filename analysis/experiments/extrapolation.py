@@ -36,7 +36,7 @@ run: {on: simulate}
 topology:
   generator: {kind: star, data_centers: 2, workers: 1}
   lan: {rate: 1 Gbit/s, delay: 0.1 ms}
-training: {model: {kind: mlp, hidden: 32}, data: digits, batch: 16, iterations: 600, evaluate_every: 1,
+training: {model: {kind: mlp, hidden: 32}, data: digits, batch: 16, rounds: 600, evaluate_every: 1,
            target_accuracy: 0.9}
 device: {step_time: 10 ms}
 """

@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--host", help="simulation.host of the simulated runs, as `testbed calibrate` prints it")
     parser.add_argument("--control", default="cubic", help="TCP's congestion control in both worlds")
     chosen = parser.parse_args()
-    rounds = f"training.iterations={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
+    rounds = f"training.rounds={chosen.rounds}", f"training.evaluate_every={chosen.rounds}"
     host = [f"simulation.host={chosen.host}"] if chosen.host else []
     errors: dict[float, list[float]] = {}
     write(f"{'technique':16} {'Mbit/s':>7} {'emulated':>11} {'simulated':>11} {'error':>8}")

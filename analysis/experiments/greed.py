@@ -29,7 +29,7 @@ name: greed
 seed: 1
 run: {on: simulate}
 topology: {use: netstorm9, workers: 1}
-training: {model: {kind: declared, name: resnet18}, data: none, compute: modelled, iterations: 24, evaluate_every: 24}
+training: {model: {kind: declared, name: resnet18}, data: none, compute: modelled, rounds: 24, evaluate_every: 24}
 device: {step_time: 100 ms}
 """
 GREEDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -40,7 +40,7 @@ WARM = 2  # rounds in which nothing is measured yet
 def measure(overlay: str, seed: int, rounds: int) -> dict[str, float]:
     """Mean time of a round of all workers, in seconds, without the first ones."""
     result = run(
-        SCENARIO, f"overlay={{tier1: star, tier2: {overlay}}}", f"seed={seed}", f"training.iterations={rounds}",
+        SCENARIO, f"overlay={{tier1: star, tier2: {overlay}}}", f"seed={seed}", f"training.rounds={rounds}",
         f"training.evaluate_every={rounds}",
     )  # fmt: skip
     times = [event["t"] - event["t0"] for event in result.of("round") if event["round"] >= WARM]

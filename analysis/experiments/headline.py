@@ -40,7 +40,7 @@ topology:
     - {between: [central, east], rate: 20 Mbit/s, delay: 25 ms}
     - {between: [central, west], rate: 20 Mbit/s, delay: 40 ms}
   lan: {rate: 1 Gbit/s, delay: 0.1 ms}
-training: {model: cnn, data: digits, batch: 32, iterations: 400, target_accuracy: 95 %, evaluate_every: 5}
+training: {model: cnn, data: digits, batch: 32, rounds: 400, target_accuracy: 95 %, evaluate_every: 5}
 device: {pace: paced, step_time: 50 ms}
 optimizer: {kind: adam, learning_rate: 0.002}
 """
@@ -72,7 +72,7 @@ class Row:
     on: str
     slow_motion: float
     time_to_target_s: float
-    iterations: int
+    rounds: int
     wan_bytes: int
 
 
@@ -94,7 +94,7 @@ def measure(stack: str, rate: float, on: str, out: Path, target: float) -> Row |
         write(f"{rate:g} Mbit/s, {stack}, {on}: {ended.status}, target reached: {bool(ended.result)}")
         return None
     moved = sum(site["up"] for site in ended.result["wan_payload_bytes"].values())
-    return Row(stack, rate, on, slower, ended.result["time_to_target_s"] / slower, ended.result["iterations"], moved)
+    return Row(stack, rate, on, slower, ended.result["time_to_target_s"] / slower, ended.result["rounds"], moved)
 
 
 def _simulated(stack: str, rate: float, settings: list[str], target: float) -> Row | None:
@@ -174,7 +174,7 @@ def kept(path: Path) -> list[Row]:
         return []
     with open(path, newline="", encoding="utf-8") as file:
         return [Row(r["stack"], float(r["rate_mbit_s"]), r["on"], float(r["slow_motion"]),
-                    float(r["time_to_target_s"]), int(r["iterations"]), int(r["wan_bytes"]))
+                    float(r["time_to_target_s"]), int(r["rounds"]), int(r["wan_bytes"]))
                 for r in csv.DictReader(file)]  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def _tell(rows: list[Row]) -> None:
     for row in sorted(rows, key=lambda row: (row.rate_mbit_s, row.on, -row.time_to_target_s)):
         ratio = ratios(rows, row.on).get((row.stack, row.rate_mbit_s), float("nan"))
         slow = f"  in {row.slow_motion:g}x slow motion" if row.slow_motion != 1 else ""
-        write(f"{row.rate_mbit_s:7g} {row.stack:18} {row.on:8} {row.time_to_target_s:11.2f} {row.iterations:7} "
+        write(f"{row.rate_mbit_s:7g} {row.stack:18} {row.on:8} {row.time_to_target_s:11.2f} {row.rounds:7} "
               f"{row.wan_bytes / 1e6:8.2f}  {ratio:.1f}{slow}")  # fmt: skip
 
 

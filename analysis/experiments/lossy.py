@@ -28,7 +28,7 @@ topology:
     - {between: [hub, left], rate: 20 Mbit/s, delay: 15 ms, queue: 0.25 bdp}
     - {between: [hub, right], rate: 20 Mbit/s, delay: 15 ms, queue: 0.25 bdp}
   lan: {rate: 1 Gbit/s, delay: 0.1 ms}
-training: {model: {kind: mlp, hidden: 256, layers: 2}, data: digits, batch: 32, iterations: 12, evaluate_every: 12}
+training: {model: {kind: mlp, hidden: 256, layers: 2}, data: digits, batch: 32, rounds: 12, evaluate_every: 12}
 device: {pace: paced, step_time: 50 ms}
 optimizer: {kind: adam, learning_rate: 0.002}
 """
@@ -53,7 +53,7 @@ def main() -> int:
         for size, hidden in HIDDEN.items():
             times: dict[str, tuple[float, float]] = {}
             for name, order in orders.items():
-                settings = [setting, order, f"training.model.hidden={hidden}", f"training.iterations={rounds}",
+                settings = [setting, order, f"training.model.hidden={hidden}", f"training.rounds={rounds}",
                             f"training.evaluate_every={rounds}"]  # fmt: skip
                 ended = run(scenario, chosen.on, chosen.out / chosen.on / f"{network}-{size}-{name}", settings)
                 if ended.status != "done":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCENARIO = Path("scenarios/topologies/hmc4.yaml")
 TARGET = 0.9
-COMMON = ("training.iterations=80", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
+COMMON = ("training.rounds=80", f"training.target_accuracy={TARGET}", "training.evaluate_every=5")
 AT_WORKERS = "optimizer={kind: adam, learning_rate: 0.002, at: worker}"
 
 
@@ -85,7 +85,7 @@ def table(runs: dict[str, Run]) -> pd.DataFrame:
         rounds = len(done) / done["node"].nunique()  # of a worker, on average: some may be ahead of others
         rows.append({
             "paradigm": name, "time_to_s": time_to_accuracy(run, TARGET) or nan, "accuracy": result["accuracy"],
-            "rounds": rounds, "iteration_s": result["iteration_time_s"], "wan_bytes": moved,
+            "rounds": rounds, "iteration_s": result["round_time_s"], "wan_bytes": moved,
             "wan_bytes_per_round": moved / rounds if rounds else None,
         })  # fmt: skip
     return pd.DataFrame(rows)

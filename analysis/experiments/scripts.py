@@ -19,7 +19,7 @@ from analysis.metrics import mean_of
 
 SCRIPT = Path("scenarios/scripts/plain_pytorch.yaml")
 JOB = (
-    "workload=null", "training={model: cnn, data: digits, batch: 32, iterations: 120, evaluate_every: 20}",
+    "workload=null", "training={model: cnn, data: digits, batch: 32, rounds: 120, evaluate_every: 20}",
     "optimizer={kind: adam, learning_rate: 0.002, at: worker}",
 )  # fmt: skip
 WORKLOADS: dict[str, tuple[str, ...]] = {"script": (), "built-in": JOB}

@@ -37,7 +37,7 @@ training:
   model: {kind: declared, name: resnet50}
   data: none
   batch: 8
-  iterations: 3
+  rounds: 3
   evaluate_every: 1
   compute: modelled
 device: {step_time: 1 s}

@@ -35,7 +35,7 @@ paradigm: ps
 sync: tap
 topology:
   data_centers: [{name: hub, central: true, workers: 1}]
-training: {model: {kind: mlp, hidden: 32}, data: digits, batch: 32, iterations: 1, evaluate_every: 1}
+training: {model: {kind: mlp, hidden: 32}, data: digits, batch: 32, rounds: 1, evaluate_every: 1}
 device: {step_time: 100 ms, variation: 2 %}
 """
 DELAYS = (0, 2, 4, 8, 16)
@@ -48,7 +48,7 @@ def measure(optimizer: str, delay: int, seed: int, updates: int) -> dict[str, An
     workers = delay + 1
     rounds = updates // workers
     result = run(
-        SCENARIO, f"data_centers[hub].workers={workers}", f"training.iterations={rounds}",
+        SCENARIO, f"data_centers[hub].workers={workers}", f"training.rounds={rounds}",
         f"training.evaluate_every={rounds}", f"seed={seed}", f"optimizer={{{optimizer}}}",
     )  # fmt: skip
     seen = statistics.fmean(event["staleness"] for event in result.of("update") if event["key"] == 0)

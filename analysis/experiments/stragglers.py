@@ -35,7 +35,7 @@ topology:
   links:
     - {between: [virginia, frankfurt], rate: 20 Mbit/s, delay: 45 ms}
     - {between: [virginia, tokyo], rate: 20 Mbit/s, delay: 84 ms}
-training: {model: cnn, data: digits, batch: 32, iterations: 2000, evaluate_every: 10}
+training: {model: cnn, data: digits, batch: 32, rounds: 2000, evaluate_every: 10}
 device: {step_time: 200 ms}
 """
 SLOW = {

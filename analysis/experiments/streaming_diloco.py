@@ -73,7 +73,7 @@ topology:
   routers: [hub]
   lan: {{rate: 1 Tbit/s, delay: 0 ms}}
   links: [{links}]
-training: {{model: {{kind: declared, name: resnet18}}, data: none, batch: 1, iterations: 1, evaluate_every: 1,
+training: {{model: {{kind: declared, name: resnet18}}, data: none, batch: 1, rounds: 1, evaluate_every: 1,
             compute: modelled}}
 device: {{step_time: {step_s} s}}
 paradigm: allreduce

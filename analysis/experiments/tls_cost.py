@@ -36,7 +36,7 @@ seed: 1
 run: {on: local}
 paradigm: ps
 topology: {data_centers: [{name: here, central: true, workers: 1}], links: []}
-training: {model: mlp, data: digits, iterations: 1, evaluate_every: 1}
+training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 """
 MESSAGE_ELEMENTS = 1_000_000
 QUICKSTART = Path("scenarios/quickstart.yaml")
@@ -106,7 +106,7 @@ def _events(out: Path, node: str) -> list[dict[str, Any]]:
 def round_ms(tls: bool, mac: str, rounds: int, out: Path) -> float:
     """Of the quickstart, local, as fast as it goes."""
     overrides = (
-        f"transport.tls={str(tls).lower()}", f"transport.mac={mac}", f"training.iterations={rounds}",
+        f"transport.tls={str(tls).lower()}", f"transport.mac={mac}", f"training.rounds={rounds}",
         "training.target_accuracy=null", "training.evaluate_every=1000000", "device.step_time=1 ms",
     )  # fmt: skip
     ended = run(QUICKSTART, "local", out, overrides)

@@ -97,7 +97,7 @@ def plan_of(settings: Settings, on: str) -> Plan:
         "version": 1, "name": "transfers", "seed": 1, "run": {"on": on},
         "topology": {"data_centers": sites, "routers": ["hub"], "links": links,
                      "lan": {"rate": "1 Gbit/s", "delay": f"{LAN_MS} ms"}},
-        "training": {"model": "mlp", "data": "digits", "iterations": 1, "evaluate_every": 1},
+        "training": {"model": "mlp", "data": "digits", "rounds": 1, "evaluate_every": 1},
         "transport": {"congestion_control": settings.control}, "paradigm": "allreduce",
     }  # fmt: skip
     return build_plan(loads(json.dumps(scenario)), on)

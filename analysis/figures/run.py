@@ -69,7 +69,7 @@ def _verdict(figure: SubFigure, run: Run) -> None:
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    rounds = f"{result['iterations']} rounds of {numbers.seconds(result['iteration_time_s'])}"
+    rounds = f"{result['rounds']} rounds of {numbers.seconds(result['round_time_s'])}"
     about = f"{rounds}, commit {commit}" if commit else rounds
     figure.text(0.988, 0.36, about, fontsize=9, color=panels.MUTED, ha="right", va="top")
 

@@ -23,7 +23,7 @@ runs = [run(name, *settings) for name, settings in VARIANTS.items()]
 # %%
 rows = comparison(runs)
 for row in rows:
-    print(f"{row['label']:28} {row['iteration_time_s'] * 1000:8.1f} ms a round {row['wan_bytes'] / 1e6:8.3f} MB by WAN")
+    print(f"{row['label']:28} {row['round_time_s'] * 1000:8.1f} ms a round {row['wan_bytes'] / 1e6:8.3f} MB by WAN")
 assert rows[4]["wan_bytes"] * 2 == rows[0]["wan_bytes"]  # FP16 halves every tensor, both ways
 
 # %% [markdown]

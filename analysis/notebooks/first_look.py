@@ -14,7 +14,7 @@ from testbed.results.columns import TABLES
 
 first = run("first")
 assert first.result is not None
-print(first.result["accuracy"], "accuracy after", first.result["iterations"], "rounds")
+print(first.result["accuracy"], "accuracy after", first.result["rounds"], "rounds")
 
 # %% [markdown]
 # ## What is in it
@@ -42,7 +42,7 @@ split = per_node(first.tables)
 print(split.round(4))
 workers = split[split["role"] == "worker"]
 parts = workers[["compute_s", "lan_s", "wan_s", "waiting_s"]].sum(axis=1)
-assert abs(parts.mean() - first.result["iteration_time_s"]) < 1e-3
+assert abs(parts.mean() - first.result["round_time_s"]) < 1e-3
 
 # %% [markdown]
 # ## Every measure, with its unit

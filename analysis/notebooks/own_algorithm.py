@@ -82,7 +82,7 @@ def ends_with(kind: str, on: str) -> str | None:
         return None
     assert done.returncode == 0, done.stderr
     result = json.loads((out / "result.json").read_text())
-    print(f"{kind:12} {on:9} accuracy {result['accuracy']:.3f} after {result['iterations']} rounds")
+    print(f"{kind:12} {on:9} accuracy {result['accuracy']:.3f} after {result['rounds']} rounds")
     return str(result["parameters_sha256"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.load import Run, load_run
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("training.iterations=20", "training.evaluate_every=5", "training.target_accuracy=null",
+SMALL = ("training.rounds=20", "training.evaluate_every=5", "training.target_accuracy=null",
          "training.model={kind: mlp, hidden: 32}")  # fmt: skip
 
 

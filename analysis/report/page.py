@@ -78,8 +78,8 @@ def _headline(run: Run) -> str:
         (badge(result["status"]), "run"),
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy"),
-        (str(result["iterations"]), "rounds"),
-        (seconds(result["iteration_time_s"]), "per round"),
+        (str(result["rounds"]), "rounds"),
+        (seconds(result["round_time_s"]), "per round"),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
         (f"{short(throughput(run) or 0.0)}/s", "training samples"),
@@ -97,7 +97,7 @@ def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
         factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×{'*' if starred(row) else ''}"
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
-                     seconds(row["iteration_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
+                     seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
                      share(row["waiting_share"]), badge(row["fidelity"])))  # fmt: skip
     note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
@@ -153,7 +153,7 @@ def _topology(run: Run, label: str) -> Iterator[str]:
 def _waited(run: Run, label: str) -> Iterator[str]:
     sites = [site["name"] for site in run.plan["network"]["sites"]]
     between = matrix(pairs(run.tables, run.plan), sites)
-    rounds = max(1, int(run.result["iterations"]) if run.result else 1)
+    rounds = max(1, int(run.result["rounds"]) if run.result else 1)
     if len(sites) < 2 or not between.to_numpy().any():
         return
     shown = charts.most_waiting(between)

@@ -42,9 +42,7 @@ def scaled_plan(name: str) -> Plan:
 
 def _plan(name: str, scale: float) -> Plan:
     use = f"{{use: {name}, scale: {scale!r}, workers: {WORKERS}}}"
-    text = (
-        f"version: 1\nname: {name}\nseed: 1\ntopology: {use}\ntraining: {{model: mlp, data: digits, iterations: 1}}\n"
-    )
+    text = f"version: 1\nname: {name}\nseed: 1\ntopology: {use}\ntraining: {{model: mlp, data: digits, rounds: 1}}\n"
     return build_plan(loads(text, f"{name}.yaml"), "emulate")
 
 

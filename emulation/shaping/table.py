@@ -31,7 +31,7 @@ _COLUMNS = 16
 
 
 class DelayTable:
-    """``DelayTable(fd, rows)`` maps a file; ``DelayTable.create(rows)`` makes an anonymous one that children inherit."""
+    """``DelayTable(fd, rows)`` maps a file; ``DelayTable.create(rows)`` makes an anonymous one for children."""
 
     def __init__(self, descriptor: int, rows: int) -> None:
         self.descriptor, self.rows = descriptor, rows

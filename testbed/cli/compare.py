@@ -65,7 +65,7 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
         console.print(f"* {STARRED}", markup=False)
     for error in errors:
         console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
-                      f"per iteration: {error['error']:+.1%}")  # fmt: skip
+                      f"per round: {error['error']:+.1%}")  # fmt: skip
     console.print("written: " + ", ".join(str(path) for path in files), markup=False)
 
 
@@ -75,12 +75,12 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     from testbed.cli import look
 
     target = numbers.target(rows[0]["target"]) if rows[0]["target"] else "target"
-    shown = look.table("", "run", ">accuracy", ">iteration", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
+    shown = look.table("", "run", ">accuracy", ">round time", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
         factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
         shown.add_row(
-            f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["iteration_time_s"]),
+            f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["round_time_s"]),
             look.seconds(row["time_to_target_s"]), factor, look.size(row["wan_bytes"]),
             look.share(row["waiting_share"]),
         )  # fmt: skip

@@ -26,7 +26,7 @@ def summary_of(run: Run) -> list[RenderableType]:
     if run.result is None:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
     shown: list[RenderableType] = [answer(run), traffic(run), *faults(run)]
-    if run.result["iterations"]:
+    if run.result["rounds"]:
         shown.append(time_split(run))
     return [*shown, *(Text(line) for line in trust(run))]
 
@@ -38,9 +38,9 @@ def answer(run: Run) -> Table:
     shown = look.table(title, "", ">value", "")
     target = run.plan["training"]["target_accuracy"]
     for row in (
-        ("iterations", str(result["iterations"]), f"of at most {run.plan['training']['iterations']}"),
+        ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
-        ("iteration time", look.seconds(result["iteration_time_s"]), "mean; evaluation left out"),
+        ("round time", look.seconds(result["round_time_s"]), "mean; evaluation left out"),
         (f"time to {look.share(target, 0)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
         ("training", look.seconds(result["training_s"]), "on the run's clock"),

@@ -40,7 +40,7 @@ def finish(
     """
     result = record.conclude(run, plan, outcome, started, duration_s)
     _write_summary(run)
-    if result["iterations"] and not hurry():
+    if result["rounds"] and not hurry():
         draw(run)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
     return result

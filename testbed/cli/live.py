@@ -149,7 +149,7 @@ def describe(event: Event) -> str:
             rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
-            return f"training: {event.get('workers')} workers, at most {event.get('iterations')} rounds"
+            return f"training: {event.get('workers')} workers, at most {event.get('rounds')} rounds"
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
         case kind:
@@ -160,7 +160,7 @@ def score(event: Event, train_t: float) -> str:
     """One evaluation, in the format of GeoMX' demo programs; the time is that of the values, from training's start."""
     epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
     time_s = float(event["snapshot_t"]) - train_t
-    return f"[Time {time_s:.3f}]{epoch}[Iteration {event['round']}] Test Acc {event['accuracy']:.4f}"
+    return f"[Time {time_s:.3f}]{epoch}[Round {event['round']}] Test Acc {event['accuracy']:.4f}"
 
 
 def one_line(known: state.RunState, elapsed_s: float) -> str:

@@ -100,7 +100,7 @@ class RunState:
 
 def initial(plan: Plan) -> RunState:
     """Nothing has happened yet."""
-    return RunState(plan.training.iterations, {site.name: NodeRow() for site in plan.network.sites})
+    return RunState(plan.training.rounds, {site.name: NodeRow() for site in plan.network.sites})
 
 
 def remaining_s(state: RunState, elapsed_s: float) -> float | None:

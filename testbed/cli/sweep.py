@@ -112,15 +112,15 @@ def _table(rows: list[dict[str, Any]], varied: tuple[str, ...]) -> Table:
     for row in rows:
         groups.setdefault(tuple(row[path] for path in varied), []).append(row)
     shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", ">iteration", ">to target", ">WAN bytes")  # fmt: skip
+                       ">runs", ">accuracy", ">round time", ">to target", ">WAN bytes")  # fmt: skip
     for values, group in groups.items():
         done = [row for row in group if row["status"] in ("done", "degraded")]
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
         reached = sum(row["time_to_target_s"] is not None for row in done)
         to_target = _mean(done, "time_to_target_s", look.seconds)
         partly = f" ({reached}/{len(done)})" if 0 < reached < len(done) else ""
-        accuracy, iteration = _mean(done, "accuracy", look.number), _mean(done, "iteration_time_s", look.seconds)
-        shown.add_row(*values, share, accuracy, iteration, to_target + partly, _mean(done, "wan_bytes", look.size))
+        accuracy, round_time = _mean(done, "accuracy", look.number), _mean(done, "round_time_s", look.seconds)
+        shown.add_row(*values, share, accuracy, round_time, to_target + partly, _mean(done, "wan_bytes", look.size))
     return shown
 
 

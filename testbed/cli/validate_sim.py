@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a technique and what it sets; may be repeated; default: the scenario's own")  # fmt: skip
     parser.add_argument("--techniques", type=Path, metavar="FILE",
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
-    parser.add_argument("--iterations", type=int, default=30, help="rounds of each run; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of each run; default: %(default)s")
     parser.add_argument("--repeats", type=int, default=1, metavar="N",
                         help="emulate everything N times, and hold the emulation against itself")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
@@ -83,8 +83,8 @@ def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
 def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
     from testbed.scenario import techniques
 
-    rounds = str(arguments.iterations)
-    fixed = {"links[*].rate_trace": "null", "training.iterations": rounds, "training.target_accuracy": "null",
+    rounds = str(arguments.rounds)
+    fixed = {"links[*].rate_trace": "null", "training.rounds": rounds, "training.target_accuracy": "null",
              "training.evaluate_every": rounds}  # fmt: skip
     common = techniques.settings_of(arguments.set)
     named = techniques.read_techniques(arguments.techniques) if arguments.techniques else {}
@@ -119,7 +119,7 @@ def _results(
 
 
 def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
-    if row["status"] in _DONE and row["iteration_time_s"]:
+    if row["status"] in _DONE and row["round_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
         return result
     told = (row["message"].splitlines() or ["no round was completed"])[0]
@@ -134,13 +134,13 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
 
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
     emulated = [result for result in repeats if result]
-    times = tuple(result["iteration_time_s"] for result in emulated)
+    times = tuple(result["round_time_s"] for result in emulated)
     said = [warning for result in emulated if result["fidelity"]["status"] != "ok"
             for warning in result["fidelity"]["warnings"]]  # fmt: skip
     shared = emulated[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
     doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
     return ValidationPoint(
-        place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["iteration_time_s"],
+        place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
         products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(said)), times if len(times) > 1 else (),
         "; ".join(doubts),
     )  # fmt: skip

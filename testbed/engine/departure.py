@@ -25,7 +25,7 @@ class Departure:
             if fault.kind == "leave" and fault.round is not None and node.name in fault.targets
         ]  # fmt: skip
         self._after: float = min(rounds, default=math.inf)
-        self._last_round = plan.training.iterations - 1
+        self._last_round = plan.training.rounds - 1
         self._asked = False
         inbox.on(MessageKind.LEAVE, self._on_asked)
 

@@ -50,7 +50,7 @@ class PipelinedWorker(Worker):
     async def _train(self, world: World, steps: int) -> int:
         evaluation = self._begin_training(world)
         before: _PipelinedRound | None = None
-        for round_ in range(self._plan.training.iterations):
+        for round_ in range(self._plan.training.rounds):
             now = _PipelinedRound(round_, world.now(), self._segmented.begin(round_))
             await self._forward(world, now, before, evaluation)
             if before is not None and before.last:

@@ -77,7 +77,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         worker.keeper, worker.departure = Checkpointer(world, membership, plan, files), departure
         rounds = await worker.run(world, membership, technique.first_steps(plan))
         await reading
-        world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
+        world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
 
     return run
@@ -93,13 +93,13 @@ def _script(plan: Plan, node: NodePlan) -> Role:
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        worker = ScriptWorker(world, membership, store, job, plan.training.iterations)
+        worker = ScriptWorker(world, membership, store, job, plan.training.rounds)
         await worker.run(script.start(path, job, plan.seed))
         await store.leave()
         await membership.finish()
         await reading
         digest = values_sha256(worker.values)
-        world.record("final", role=node.role, iterations=worker.rounds, parameters_sha256=digest)
+        world.record("final", role=node.role, rounds=worker.rounds, parameters_sha256=digest)
         return worker.values
 
     return run

@@ -127,11 +127,9 @@ def _seeded(seed: int) -> tuple[Any, ...]:
 class ScriptWorker:
     """Carries out what a script asks for. ``master``: whether its first values are everybody's."""
 
-    def __init__(
-        self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob, iterations: int
-    ) -> None:
+    def __init__(self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob, rounds: int) -> None:
         self._world, self._membership, self._store, self._job = world, membership, store, job
-        self._iterations = iterations
+        self._completed_rounds = rounds
         self._began_s, self._untimed_s = world.now(), 0.0
         self._round_began_s = world.now()
         self._rounds: dict[int, int] = {}  # next round of each key
@@ -162,7 +160,7 @@ class ScriptWorker:
         self.values = await self._store.pull(range(len(request.values)))
         await self._membership.barrier("train", self._job.workers)
         if self._job.rank == 0:
-            self._world.record("train", iterations=self._iterations, workers=self._job.workers)
+            self._world.record("train", rounds=self._completed_rounds, workers=self._job.workers)
         self._restart()
         self._round_began_s = self._world.now()
         return [value.clone() for value in self.values]

@@ -176,7 +176,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
     return ScriptJob(
         rank=[worker.name for worker in workers].index(node.name),
         workers=len(workers),
-        iterations=plan.training.iterations,
+        rounds=plan.training.rounds,
         contribution=str(contribution_of(plan)),
         at_server=is_asynchronous(technique.sync_tier1) or is_asynchronous(technique.sync_tier2),
         weight=worker_weight(plan, node),

@@ -95,7 +95,7 @@ class Worker:
         evaluation, keeper = self._begin_training(world), self.keeper
         first = max(keeper.first_round if keeper else 0, self._store.first.begin)
         round_ = first - 1
-        for round_ in range(first, 0 if self._store.first.last else self._plan.training.iterations):
+        for round_ in range(first, 0 if self._store.first.last else self._plan.training.rounds):
             values = await self._round(world, round_, steps, evaluation)
             advice = merged([value.advice for value in values])
             steps = advice.steps.get(self._node.name, steps)
@@ -114,7 +114,7 @@ class Worker:
         training = self._plan.training
         if not self._is_evaluator:
             return None
-        world.record("train", iterations=training.iterations, workers=self._training_workers)
+        world.record("train", rounds=training.rounds, workers=self._training_workers)
         evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
         if self.keeper and self.keeper.resumed:
             evaluation.load_state(below("evaluation", self.keeper.state))

@@ -89,7 +89,7 @@ class ScriptJob:
 
     rank: int = 0
     workers: int = 1
-    iterations: int = 0
+    rounds: int = 0
     contribution: str = "gradient"
     at_server: bool = False
     weight: float = 1.0

@@ -85,7 +85,7 @@ def _training(scenario: Scenario) -> TrainingPlan:
         data=_choice(training.data),
         split=_choice(training.split),
         batch_size=training.batch,
-        iterations=training.iterations,
+        rounds=training.rounds,
         evaluate_every=training.evaluate_every,
         target_accuracy=training.target_accuracy,
         compute=training.compute,

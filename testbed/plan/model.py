@@ -241,13 +241,13 @@ class RecoveryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """The job. It ends after ``iterations`` rounds, or earlier at ``target_accuracy`` on the test set."""
+    """The job. It ends after ``rounds`` rounds, or earlier at ``target_accuracy`` on the test set."""
 
     model: Choice
     data: Choice
     split: Choice
     batch_size: int
-    iterations: int
+    rounds: int
     evaluate_every: int
     target_accuracy: float | None = None
     compute: str = "real"  # or "modelled": shapes only, virtual world only

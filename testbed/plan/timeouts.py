@@ -7,7 +7,7 @@ tcp_user_timeout max(60 s, dead_after, 20 x one packet / slowest rate): a slow l
 round            the steps between two pushes (HFA, DiLoCo), and how late a fast worker may be (ESync)
 apart            the rounds between two exchanges of the data centres (HFA): so long the slowest may be waited for
 step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
-run_deadline     at least 10 step deadlines, or 5 times the iterations' expected time: a round and 4 transfers each
+run_deadline     at least 10 step deadlines, or 5 times the rounds' expected time: a round and 4 transfers each
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]
     """The deadlines of a run. Raises ``ScenarioError`` when changed ones are out of order."""
     pace = _pace(scenario, network, nodes, model_bytes(model))
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
-    derived = _derive(pace, scenario.training.iterations, changes.get("dead_after_s"))
+    derived = _derive(pace, scenario.training.rounds, changes.get("dead_after_s"))
     timeouts = Timeouts(**{**asdict(derived), **changes})
     _check(scenario, timeouts)
     return timeouts
@@ -99,7 +99,7 @@ def _seconds(link: LinkPlan) -> float:
     return link.delay_s + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
 
 
-def _derive(pace: Pace, iterations: int, patience_s: float | None = None) -> Timeouts:
+def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeouts:
     """``patience_s``: a ``dead_after`` that the user chose, which those above it follow."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
     dead_after = max(10.0, 10 * heartbeat) if patience_s is None else patience_s
@@ -109,7 +109,7 @@ def _derive(pace: Pace, iterations: int, patience_s: float | None = None) -> Tim
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
-        step_deadline_s=step_deadline, run_deadline_s=max(10 * step_deadline, RUN_MARGIN * iterations * expected),
+        step_deadline_s=step_deadline, run_deadline_s=max(10 * step_deadline, RUN_MARGIN * rounds * expected),
         rendezvous_s=RENDEZVOUS_S + 10 * pace.rtt_s,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ TABLES: dict[str, Table] = {
     )),
     "training": Table(("train",), (
         _NODE, _T,
-        Column("iterations", "iterations", INTEGER, "rounds", "how many are planned"),
+        Column("rounds", "rounds", INTEGER, "rounds", "how many are planned"),
         Column("workers", "workers", INTEGER, "", "how many contribute gradients"),
     )),
     "rounds": Table(("round",), (
@@ -107,7 +107,7 @@ TABLES: dict[str, Table] = {
     "finals": Table(("final",), (
         _NODE, _T,
         Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
-        Column("iterations", "iterations", INTEGER, "rounds", "how many it completed"),
+        Column("rounds", "rounds", INTEGER, "rounds", "how many it completed"),
         Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
         Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),
     )),

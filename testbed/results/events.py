@@ -7,7 +7,7 @@ kind        fields (beside ``t``)                                    written by
 ----------  -------------------------------------------------------  ------------------------------------------
 start       role, data_center, pid, stands_for                       every node, when its role starts; stands_for:
                                                                      how many folded nodes it is, in simulation
-train       iterations, workers                                      master worker, at the start of training
+train       rounds, workers                                      master worker, at the start of training
 transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
             header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan".
                                                                      DGT's blocks get one for all of a key and round
@@ -28,7 +28,7 @@ evaluate    round, epoch, accuracy, loss, snapshot_t                 who holds t
 gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
 consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
                                                                      average of all models
-final       role, iterations, parameters_sha256 (if it holds any),   every node, when its role ends; cpu_s: processor
+final       role, rounds, parameters_sha256 (if it holds any),   every node, when its role ends; cpu_s: processor
             cpu_s                                                    time of its process since then (real worlds)
 process     cpu_s                                                    every node, twice a second (real worlds): processor
                                                                      time of its process so far

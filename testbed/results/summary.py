@@ -8,11 +8,11 @@ status                             done | degraded (nodes were lost) | failed | 
 message                            why it is not done; empty if it is
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``
-iterations             rounds      completed by every worker that trains
+rounds             rounds      completed by every worker that trains
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if all holders agree; else null
 parameters_agree                   whether they do; null if nobody holds any
-iteration_time_s       s           mean over the workers of (time covered by rounds / rounds); evaluation left out
+round_time_s       s           mean over the workers of (time covered by rounds / rounds); evaluation left out
 training_s             s           start of training to the last round's end, on the run's clock
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
 wan_payload_bytes      B           {data centre: {up, down}}: tensors of all training rounds over the WAN
@@ -105,7 +105,7 @@ def training_start_s(training: pd.DataFrame) -> float:
     return float(training["t_s"].iloc[0]) if len(training) else 0.0
 
 
-def covered_iteration_time_s(rounds: pd.DataFrame) -> float | None:
+def covered_round_time_s(rounds: pd.DataFrame) -> float | None:
     """Mean over workers of the time that its rounds cover, divided by their number.
 
     Where rounds follow each other this is their mean length; a gap (evaluation) is left out, an overlap counts once.
@@ -120,11 +120,11 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     finals = frames["finals"]
     digests = finals[~finals["node"].isin(_not_whole(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
-        "iterations": _iterations(rounds, frames["nodes"], plan),
+        "rounds": _completed_rounds(rounds, frames["nodes"], plan),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
-        "iteration_time_s": _rounded(covered_iteration_time_s(rounds)),
+        "round_time_s": _rounded(covered_round_time_s(rounds)),
         "training_s": _rounded(float(rounds["t_s"].max()) - start_s) if len(rounds) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
     }
@@ -153,7 +153,7 @@ def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
     return {name for names in groups.values() if len(names) > 1 for name in names}
 
 
-def _iterations(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
+def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
     """Rounds that every training worker has completed; a worker that no log speaks for has completed none."""
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
     logged = nodes[nodes["node"].isin(workers)]

@@ -28,7 +28,7 @@ from testbed.run.sweep_points import SweepPoint, index_of
 from testbed.run.sweep_pool import OnState, Pool, warm_up
 from testbed.scenario.sweep import Sweep
 
-MEASURES = ("iterations", "accuracy", "iteration_time_s", "time_to_target_s", "training_s")
+MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
 
 
 @dataclass(frozen=True, slots=True)

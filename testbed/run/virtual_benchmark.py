@@ -33,7 +33,7 @@ run: {{on: simulate}}
 topology:
   generator: {{kind: uneven_star, data_centers: {sites}, workers: {workers}}}
   lan: {{rate: 10 Gbit/s, delay: 0.1 ms}}
-training: {{model: {{kind: declared, name: resnet50, buckets: {buckets}}}, data: none, batch: 8, iterations: {rounds},
+training: {{model: {{kind: declared, name: resnet50, buckets: {buckets}}}, data: none, batch: 8, rounds: {rounds},
             evaluate_every: 1000, compute: modelled}}
 device: {{step_time: 1 s, variation: {variation}}}
 order: {order}

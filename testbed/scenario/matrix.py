@@ -49,7 +49,7 @@ run: {on: simulate}
 topology:
   data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}, {name: c, workers: 1}]
   links: [{between: [a, b], rate: 20 Mbit/s, delay: 5 ms}, {between: [a, c], rate: 20 Mbit/s, delay: 5 ms}]
-training: {model: mlp, data: digits, iterations: 1, evaluate_every: 1}
+training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 """
 
 

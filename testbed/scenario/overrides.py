@@ -1,6 +1,6 @@
 """``--set path=value``: change or add a value of the document before it is validated.
 
-A path is keys and indices, as messages show them: ``training.iterations``, ``topology.links[0].rate``. ``[*]`` means
+A path is keys and indices, as messages show them: ``training.rounds``, ``topology.links[0].rate``. ``[*]`` means
 every item, ``[tokyo]`` the item with that name. A path may begin with a key of a section, where only one section has
 it: ``links[*].rate`` is ``topology.links[*].rate``.
 """
@@ -34,7 +34,7 @@ def _apply(root: Node, override: str, sections: dict[str, tuple[str, ...]]) -> N
     path, equals, text = override.partition("=")
     path = path.strip()
     if not equals or not _PATH.fullmatch(path):
-        raise ScenarioError(f"{source}: not an override (write path=value, e.g. training.iterations=50)")
+        raise ScenarioError(f"{source}: not an override (write path=value, e.g. training.rounds=50)")
     steps = _complete([key or index for key, index in _STEP.findall(path)], sections)
     targets = [root]
     for position, step in enumerate(steps[:-1]):

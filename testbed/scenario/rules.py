@@ -218,8 +218,8 @@ def check_training(training: Training) -> Training:
     if takes != gives:
         problem = f"'{training.data.kind}' gives {gives}, but the model '{training.model.kind}' takes {takes}"
         raise_found([Violation(("data",), problem, "choose another model or data")])
-    if training.target_accuracy is not None and training.evaluate_every > training.iterations:
-        problem = f"{training.evaluate_every} is more than training.iterations ({training.iterations})"
+    if training.target_accuracy is not None and training.evaluate_every > training.rounds:
+        problem = f"{training.evaluate_every} is more than training.rounds ({training.rounds})"
         raise_found([Violation(("evaluate_every",), problem, "target_accuracy would never be looked at")])
     return training
 

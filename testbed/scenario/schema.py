@@ -61,7 +61,7 @@ class Training(Section):
     """How the data is cut over the workers."""
     batch: Annotated[int, integer(1, 65_536)] = 32
     """Samples of one step of one worker."""
-    iterations: Annotated[int, integer(1, 10_000_000, sample=10_000_000)]
+    rounds: Annotated[int, integer(1, 10_000_000, sample=10_000_000)]
     """Rounds after which the run ends."""
     target_accuracy: Annotated[float | None, ACCURACY] = None
     """Test accuracy at which the run ends earlier."""
@@ -183,7 +183,7 @@ class Scenario(Section):
     background: tuple[Background, ...] = ()
     """Others' traffic on the WAN."""
     workload: Annotated[Workload | None, BeforeValidator(lambda value: None if is_null(value) else value)] = None
-    """Your own training code: {script: FILE}. Then 'training' needs only 'iterations'."""
+    """Your own training code: {script: FILE}. Then 'training' needs only 'rounds'."""
     checkpoint: Checkpoints = Checkpoints()
     """What is kept to be resumed."""
     faults: tuple[Fault, ...] = ()

@@ -42,7 +42,7 @@ class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
 
     __slots__ = (
-        "base", "delivered", "dirty", "flows", "idle", "number", "path", "ports", "parked", "shares", "started",
+        "base", "delivered", "dirty", "flows", "idle", "number", "parked", "path", "ports", "shares", "started",
         "tags", "watched",
     )  # fmt: skip
 

@@ -128,7 +128,7 @@ def test_comparison_has_a_series_and_a_bar_per_run(run: Run, tmp_path: Path) -> 
 
 def test_long_rounds_and_runs_are_told_in_units_that_read(run: Run) -> None:
     assert run.result is not None
-    slow = replace(run, result={**run.result, "iteration_time_s": 1.48})
+    slow = replace(run, result={**run.result, "round_time_s": 1.48})
     words = " | ".join(text.get_text() for text in run_figure.draw(slow).subfigs[0].texts)
     assert "8 rounds of 1.48 s" in words
 

@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     make_run(folder / "emulated")
     make_run(folder / "simulated", back_end="simulate")
-    make_run(folder / "hfa", sync="hfa", iterations=4)
+    make_run(folder / "hfa", sync="hfa", rounds=4)
     return folder
 
 
@@ -90,7 +90,7 @@ def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
     rows = compare.comparison(runs)
     assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]
     assert [row["speed_up"] for row in rows] == [1.0, 1.0, 1.0]
-    assert rows[2]["speed_up_of"] == "iteration_time_s", "the short run never reached the target"
+    assert rows[2]["speed_up_of"] == "round_time_s", "the short run never reached the target"
     table, latex, picture, paper = compare.write(runs, rows, tmp_path / "out")
     with open(table, newline="") as file:
         read = list(csv.DictReader(file))

@@ -63,7 +63,7 @@ def test_orders_of_what_is_the_same_for_every_seed() -> None:
 def six_runs(times: dict[tuple[str, str, int], float]) -> pd.DataFrame:
     """A frame as of the six-way comparison: (world, technique, seed) to the length of a round."""
     rows = [
-        {"study": world, "variant": variant, "seed": seed, "iteration_time_s": time, "s_per_1000_samples": 10 * time,
+        {"study": world, "variant": variant, "seed": seed, "round_time_s": time, "s_per_1000_samples": 10 * time,
          "time_to_target_s": None, "accuracy": 0.9, "wan_mb_per_1000_samples": 2.0, "at_s": 1.0, "at_accuracy": 0.5,
          "parameters_sha256": f"{variant}{seed}", "fidelity": "ok"}
         for (world, variant, seed), time in times.items()

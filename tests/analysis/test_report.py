@@ -85,7 +85,7 @@ def test_it_says_what_the_run_says(text: str, run: Run) -> None:
     words = read(text).words
     assert run.result is not None
     assert f"{run.result['accuracy'] * 100:.3g} %" in words
-    assert str(run.result["iterations"]) in words
+    assert str(run.result["rounds"]) in words
     for title in ("Topology and link load", "Who waited for whom", "Timeline", "Links over time",
                   "Accuracy over WAN traffic", "Time of a round, by node", "What ran on what"):  # fmt: skip
         assert title in words
@@ -111,7 +111,7 @@ def test_several_runs_are_compared(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
-    empty = load_run(make_run(tmp_path / "empty", iterations=0))
+    empty = load_run(make_run(tmp_path / "empty", rounds=0))
     with pytest.raises(ScenarioError, match="no result with a completed round"):
         page([empty])
 

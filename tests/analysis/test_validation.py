@@ -65,7 +65,7 @@ def test_the_emulation_is_held_against_itself() -> None:
 
 
 def test_a_round_is_counted_in_bandwidth_delay_products() -> None:
-    result = {"wan_payload_bytes": {"a": {"up": 10_000_000, "down": 4}, "b": {"up": 3, "down": 2}}, "iterations": 10}
+    result = {"wan_payload_bytes": {"a": {"up": 10_000_000, "down": 4}, "b": {"up": 3, "down": 2}}, "rounds": 10}
     assert products_of(result, 20e6, 0.02) == pytest.approx(1_000_000 * 8 / (20e6 * 0.04))
 
 

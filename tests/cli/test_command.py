@@ -113,11 +113,10 @@ def test_validate_plan_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["validate", str(QUICKSTART), "--on", "simulate", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["back_end"] == "simulate"
     assert (
-        command.main(["plan", str(QUICKSTART), "--on", "simulate", "--seed", "7", "--set", "training.iterations=30"])
-        == 0
+        command.main(["plan", str(QUICKSTART), "--on", "simulate", "--seed", "7", "--set", "training.rounds=30"]) == 0
     )
     plan = json.loads(capsys.readouterr().out)
-    assert (plan["seed"], plan["training"]["iterations"]) == (7, 30)
+    assert (plan["seed"], plan["training"]["rounds"]) == (7, 30)
     assert command.main(["plan", str(QUICKSTART), "--table"]) == 0
     assert "virginia/global0" in capsys.readouterr().out
     assert command.main(["schema"]) == 0

@@ -72,13 +72,13 @@ def test_every_evaluation_is_a_line_like_the_originals() -> None:
     """Row 69 of GeoMX' observable behaviours."""
     out = io.StringIO()
     with live.PlainLines(make_plan(), out, Clock()) as shown:
-        shown.show({"kind": "train", "t": 2.5, "workers": 4, "iterations": 8})
+        shown.show({"kind": "train", "t": 2.5, "workers": 4, "rounds": 8})
         score = {"kind": "evaluate", "t": 16.0, "round": 7, "epoch": 0, "accuracy": 0.1135, "snapshot_t": 14.845}
         shown.show(score)
         shown.show({**score, "accuracy": None})
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
-    assert lines[1].endswith("[Time 12.345][Epoch 0][Iteration 7] Test Acc 0.1135")
+    assert lines[1].endswith("[Time 12.345][Epoch 0][Round 7] Test Acc 0.1135")
 
 
 def test_json_lines_are_the_events_themselves() -> None:

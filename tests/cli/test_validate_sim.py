@@ -14,7 +14,7 @@ SMALL = (
     "version: 1\nname: small\nseed: 1\n"
     "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
     "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
-    "training: {model: {kind: mlp, hidden: 8}, data: digits, iterations: 4, evaluate_every: 2}\n"
+    "training: {model: {kind: mlp, hidden: 8}, data: digits, rounds: 4, evaluate_every: 2}\n"
 )
 TECHNIQUES = "fsa: {sync: fsa}\nhalf: {codec: fp16}\n"
 # what would be emulated is simulated, without the machine that --host describes
@@ -33,7 +33,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def validate(folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    options = ["--rates", "5 Mbit/s,50 Mbit/s", "--delays", "10 ms", "--iterations", "3", "--out", str(folder / "out"),
+    options = ["--rates", "5 Mbit/s,50 Mbit/s", "--delays", "10 ms", "--rounds", "3", "--out", str(folder / "out"),
                "--techniques", str(folder / "techniques.yaml"), "--technique", "bsp:sync=bsp"]  # fmt: skip
     command = [sys.executable, "-c", PROGRAM, "validate-sim", str(folder / "small.yaml"), *options, *more]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)

@@ -43,7 +43,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after
         network=_network(sites),
         transport=TransportPlan(best_effort_channels=3),
         training=TrainingPlan(
-            model=choice, data=choice, split=choice, batch_size=1, iterations=1, evaluate_every=1
+            model=choice, data=choice, split=choice, batch_size=1, rounds=1, evaluate_every=1
         ),
         technique=TechniquePlan(
             paradigm=choice, sync_tier1=choice, sync_tier2=choice, optimizer=choice, codec_tier1=choice,

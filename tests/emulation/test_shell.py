@@ -24,7 +24,7 @@ topology:
     - {name: a, central: true, workers: 1}
     - {name: b, workers: 1}
   links: [{between: [a, b], rate: 10 Mbit/s, delay: 20 ms}]
-training: {model: cnn, data: digits, iterations: 1}
+training: {model: cnn, data: digits, rounds: 1}
 """
 
 

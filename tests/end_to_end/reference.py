@@ -11,7 +11,7 @@ from testbed.training.models import build_model
 from testbed.training.seeds import seed_for
 
 
-def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
+def train_single_process(plan: Plan, rounds: int) -> list[torch.Tensor]:
     """Final parameters of plain PyTorch training, as FSA promises to compute them, up to rounding.
 
     FSA's update sees the sum over N workers of mean gradients: N times the mean over the concatenated batch.
@@ -31,7 +31,7 @@ def train_single_process(plan: Plan, iterations: int) -> list[torch.Tensor]:
         streams.append(Batches(share, training.batch_size, plan.seed, rank))
     kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     optimizer = kinds[plan.technique.optimizer.kind](model.parameters(), lr=options["learning_rate"])
-    for step in range(iterations):
+    for step in range(rounds):
         indices = torch.cat([stream.indices(step) for stream in streams])
         loss = functional.cross_entropy(model(dataset.train_inputs[indices]), dataset.train_labels[indices])
         optimizer.zero_grad()

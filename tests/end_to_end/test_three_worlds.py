@@ -44,7 +44,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     skip_unless_possible(back_end)
     if back_end not in _finished:
         directory = tmp_path_factory.mktemp(back_end) / "run"
-        overrides = (f"training.iterations={ROUNDS}", "training.evaluate_every=5")
+        overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=5")
         _finished[back_end] = run_scenario(directory, back_end, *overrides)
     run = _finished[back_end]
     assert run.outcome.status == "done", run.outcome.message
@@ -56,7 +56,7 @@ def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
     run = run_scenario(
         tmp_path_factory.mktemp("again") / "run",
         "simulate",
-        f"training.iterations={ROUNDS}",
+        f"training.rounds={ROUNDS}",
         "training.evaluate_every=5",
     )
     (value,) = run.hashes("worker")
@@ -67,7 +67,7 @@ def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_node_ends_with_the_same_bits_in_every_world(finished: Finished, simulated_hash: str) -> None:
     for role in ("worker", "server", "global_server"):
         assert finished.hashes(role) == {simulated_hash}
-    assert {event["iterations"] for event in finished.of_kind("final") if event["role"] == "worker"} == {ROUNDS}
+    assert {event["rounds"] for event in finished.of_kind("final") if event["role"] == "worker"} == {ROUNDS}
 
 
 @pytest.mark.parametrize("finished", BACK_ENDS, indirect=True)
@@ -112,7 +112,7 @@ def test_equals_training_in_a_single_process_up_to_rounding(
     tmp_path: Path, optimizer: str, worst: float, mean: float
 ) -> None:
     """FSA computes what plain PyTorch computes on the concatenated batches; only the order of sums differs."""
-    overrides = (f"training.iterations={ROUNDS}", f"optimizer.kind={optimizer}")
+    overrides = (f"training.rounds={ROUNDS}", f"optimizer.kind={optimizer}")
     plan = build_plan(load(QUICKSTART, overrides), "simulate")
     exits = simulate(plan, make_role, tmp_path, lambda event: None)
     ours = torch.cat(exits["tokyo/worker1"].result)

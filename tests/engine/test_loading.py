@@ -29,7 +29,7 @@ BATCH, EPOCH, ROUNDS = 32, 15, 33
 
 
 def plan_of(groups: tuple[int, ...] = (2, 1), rounds: int = ROUNDS, **options: Any) -> Plan:
-    plan = serverless_plan(list(groups), "allreduce", {}, iterations=rounds)
+    plan = serverless_plan(list(groups), "allreduce", {}, rounds=rounds)
     loading = Choice(kind="cached", options=options) if options else Choice(kind="in_memory")
     return replace(plan, training=replace(plan.training, batch_size=BATCH, loading=loading))
 

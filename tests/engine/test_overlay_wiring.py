@@ -33,6 +33,6 @@ def test_what_was_measured_is_known_five_rounds_across_later(sync: str, apart: i
 @pytest.mark.parametrize("overlay", ["tree", "netstorm", "tsengine"])
 def test_a_central_data_centre_that_only_serves_has_an_overlay_of_nobody(tmp_path: Path, overlay: str) -> None:
     """GeoMX's own layout, with one word for both tiers."""
-    serves = ("data_centers[hub].workers=0", *SMALL, "training.iterations=2")
+    serves = ("data_centers[hub].workers=0", *SMALL, "training.rounds=2")
     done = run(tmp_path, *serves, f"overlay={overlay}")
     assert torch.equal(done.parameters("east/worker0"), done.parameters("west/worker0"))

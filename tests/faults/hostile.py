@@ -151,7 +151,7 @@ def _drop(sock: socket.socket, open_: dict[socket.socket, float], selector: sele
 
 
 def job(rounds: int) -> tuple[str, ...]:
-    return ("device.variation=0 %", "device.step_time=50 ms", f"training.iterations={rounds}",
+    return ("device.variation=0 %", "device.step_time=50 ms", f"training.rounds={rounds}",
             f"training.evaluate_every={rounds}")  # fmt: skip
 
 

@@ -193,7 +193,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.membership_ledger:MembershipLedger._tell",
         instead(_not_told), (f"{FAULTS}_continue.py::test_the_others_finish",)),
     "rounds wait for the dead": Mutation(
-        "testbed.policy.sync.rounds:Rounds.on_member_lost", always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
+        "testbed.policy.sync.rounds:Rounds.on_member_lost",
+        always([]), (f"{FAULTS}_continue.py::test_the_others_finish",)),
     "who comes back begins at once": Mutation(
         "testbed.engine.membership_view:MembershipView.may_have", always(True),
         (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",)),

@@ -18,7 +18,7 @@ from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import faults
 
 ROUNDS = 8
-SMALL = (f"training.iterations={ROUNDS}", "training.batch=8", "simulation.events=brief")
+SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief")
 FEW_STEPS = {"hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",)}  # local steps meet nobody
 TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")

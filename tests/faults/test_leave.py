@@ -25,7 +25,7 @@ def left_well(ended: Ended, leaving: tuple[str, ...], last: int = 5) -> None:
         assert ended.rounds(node.name) == list(range(rounds + 1)), node.name
     for name in leaving:
         (final,) = ended.events("final", node=name)
-        assert final["iterations"] == last + 1
+        assert final["rounds"] == last + 1
     epochs = ended.events("epoch")
     assert {event["targets"].split(", ")[0] for event in epochs} == set(leaving)
     assert all(not event["begins"] and event["message"] == "it has left" for event in epochs)

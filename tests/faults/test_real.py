@@ -11,7 +11,7 @@ from testbed.errors import NodeLost
 from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
 
 STEADY = ("device.variation=0 %", "device.step_time=50 ms")
-LONG = (*STEADY, "training.iterations=60", "training.evaluate_every=20")
+LONG = (*STEADY, "training.rounds=60", "training.evaluate_every=20")
 
 
 def leaves_nothing(ended: Ended) -> None:

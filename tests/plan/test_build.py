@@ -173,7 +173,7 @@ def test_a_direct_link_that_nobody_takes_is_said() -> None:
 
 def star(sites: int, workers: int = 1) -> str:
     generator = f"generator: {{kind: star, data_centers: {sites}, workers: {workers}, rate: 10 Mbit/s, delay: 30 ms}}"
-    training = "training: {model: cnn, data: digits, iterations: 5}"
+    training = "training: {model: cnn, data: digits, rounds: 5}"
     return f"version: 1\nname: star\nseed: 1\nrun: {{on: simulate}}\ntopology:\n  {generator}\n{training}\n"
 
 
@@ -211,7 +211,7 @@ def test_unknown_back_end() -> None:
 
 
 def test_modelled_compute_stays_in_the_simulator() -> None:
-    text = star(4).replace("iterations: 5", "iterations: 5, compute: modelled")
+    text = star(4).replace("rounds: 5", "rounds: 5, compute: modelled")
     assert plan_of(text=text).training.compute == "modelled"
     with pytest.raises(ScenarioError, match=r"--on local: training\.compute: 'modelled' computes nothing"):
         plan_of(text=text, on="local")

@@ -23,7 +23,7 @@ name: many
 seed: 1
 run: {{on: simulate}}
 topology: {{generator: {{kind: uneven_star, data_centers: {sites}, workers: 1}}}}
-training: {{model: {{kind: declared, name: resnet18, buckets: 1}}, data: none, batch: 8, iterations: 1,
+training: {{model: {{kind: declared, name: resnet18, buckets: 1}}, data: none, batch: 8, rounds: 1,
             compute: modelled}}
 paradigm: {{kind: allreduce, algorithm: ring}}
 """

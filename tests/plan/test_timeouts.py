@@ -21,11 +21,11 @@ def timeouts(*overrides: str) -> Timeouts:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1e3, 1e12), st.floats(0, 10), st.integers(1, 10**6))
-def test_in_order_on_every_network(rate_bps: float, delay_s: float, iterations: int) -> None:
+def test_in_order_on_every_network(rate_bps: float, delay_s: float, rounds: int) -> None:
     t = timeouts(
         f"links[0].rate={format_rate(rate_bps)}",
         f"links[0].delay={format_duration(delay_s)}",
-        f"iterations={iterations}",
+        f"rounds={rounds}",
     )
     assert t.heartbeat_s < t.suspect_s < t.dead_after_s <= t.tcp_user_timeout_s <= t.step_deadline_s < t.run_deadline_s
 
@@ -54,13 +54,13 @@ LOCAL = "optimizer={kind: sgd, at: worker}"
 def test_local_steps_are_given_time(sync: str, apart: int) -> None:
     """Who is ready waits until the slowest has made all of its steps; and a round is so many steps, not one."""
     slow = ("device.step_time=1 s", "data_centers[west].device.speed=0.2")
-    t = timeouts(LOCAL, f"sync={sync}", *slow, "iterations=1000")
+    t = timeouts(LOCAL, f"sync={sync}", *slow, "rounds=1000")
     assert t.step_deadline_s >= 2 * apart * 5.0
     assert t.run_deadline_s >= 5 * 1000 * 5.0 * (20 if "hfa" in sync else apart)
 
 
 def test_so_is_the_slack_of_esync() -> None:
-    slack = timeouts(LOCAL, "sync={kind: esync, slack_s: 10 min}", "iterations=1000")
+    slack = timeouts(LOCAL, "sync={kind: esync, slack_s: 10 min}", "rounds=1000")
     assert slack.step_deadline_s > 600 and slack.run_deadline_s > 1000 * 600
 
 

@@ -168,7 +168,7 @@ def test_without_the_command_it_is_said_what_is_missing(monkeypatch: pytest.Monk
 
 
 def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
-    small = ("training.iterations=4", "device.step_time=20 ms")
+    small = ("training.rounds=4", "device.step_time=20 ms")
     hashes = [
         run(tmp_path / said, *small, f"transport.tls={said}", on="local").hashes() for said in ("true", "false")
     ]  # fmt: skip

@@ -25,7 +25,7 @@ LAN_S, WAN_S, SUM_S, UPDATE_S = 0.002, 0.100, 0.001, 0.005
 START_S = 1.0
 
 
-def make_plan(*, back_end: str = "emulate", iterations: int = 8, sync: str = "fsa", seed: int = 1) -> Plan:
+def make_plan(*, back_end: str = "emulate", rounds: int = 8, sync: str = "fsa", seed: int = 1) -> Plan:
     """A Plan as the planner would write it."""
     links = tuple(_link(a, b) for a, b in _pairs())
     return Plan(
@@ -37,7 +37,7 @@ def make_plan(*, back_end: str = "emulate", iterations: int = 8, sync: str = "fs
         transport=model.TransportPlan(),
         training=model.TrainingPlan(
             model=Choice(kind="geomx-cnn"), data=Choice(kind="digits"), split=Choice(kind="iid"), batch_size=32,
-            iterations=iterations, evaluate_every=2, target_accuracy=0.9),
+            rounds=rounds, evaluate_every=2, target_accuracy=0.9),
         technique=model.TechniquePlan(
             paradigm=Choice(kind="hips"), sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind=sync),
             optimizer=Choice(kind="adam"), codec_tier1=Choice(kind="none"), codec_tier2=Choice(kind="none"),
@@ -54,9 +54,9 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
     logs = {node.name: EventLog(events, node.name) for node in plan.nodes}
     for node in plan.nodes:
         logs[node.name].write("start", 0.1, role=node.role, data_center=node.data_center, pid=100 + node.rank)
-    logs["virginia/worker0"].write("train", START_S, iterations=plan.training.iterations, workers=6)
+    logs["virginia/worker0"].write("train", START_S, rounds=plan.training.rounds, workers=6)
     now = START_S
-    for round_ in range(plan.training.iterations):
+    for round_ in range(plan.training.rounds):
         now = _write_round(logs, round_, now)
         if round_ % plan.training.evaluate_every == 1:
             score = {"accuracy": round(1 - math.exp(-(round_ + 1) / 3), 4), "loss": math.exp(-round_ / 3)}
@@ -64,7 +64,7 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
             now += 0.3  # evaluation: between rounds
     for node in plan.nodes:
         digest = {} if node.role == "scheduler" else {"parameters_sha256": "ab" * 32}
-        logs[node.name].write("final", now, role=node.role, iterations=plan.training.iterations, **digest)
+        logs[node.name].write("final", now, role=node.role, rounds=plan.training.rounds, **digest)
         logs[node.name].close()
     _write_monitor(plan, events, now, rate_bps)
 
@@ -73,7 +73,7 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
     """Stands in for ``testbed.run.session.run``: the same run directory and the same kinds of progress."""
     on_progress({"kind": "stage", "name": "network up", "t": 0.0})
     write_events(plan, directory / "events")
-    for round_ in range(plan.training.iterations):
+    for round_ in range(plan.training.rounds):
         for site in SITES:
             on_progress(
                 {

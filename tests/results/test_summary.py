@@ -25,7 +25,7 @@ def test_the_answer(run: Path) -> None:
     result = result_of(run)
     assert result["status"] == "done"
     assert result["back_end"] == "emulate"
-    assert result["iterations"] == 8
+    assert result["rounds"] == 8
     assert result["accuracy"] == pytest.approx(0.9305)
     assert result["parameters_sha256"] == "ab" * 32
     assert result["parameters_agree"] is True
@@ -35,7 +35,7 @@ def test_the_answer(run: Path) -> None:
 def test_iteration_time_leaves_evaluation_out(run: Path) -> None:
     # tokyo is slowest: 80 + 2 + 1 + 100 + 5 + 100 + 2 = 290 ms; virginia has its values 98 ms earlier
     expected = (4 * 0.290 + 2 * 0.192) / 6
-    assert result_of(run)["iteration_time_s"] == pytest.approx(expected, abs=1e-6)
+    assert result_of(run)["round_time_s"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
@@ -75,14 +75,14 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
     result = summary.summarise(
         frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)
     )
-    assert result["iterations"] == 0
+    assert result["rounds"] == 0
 
 
 def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
     log = EventLog(tmp_path / "events", "frankfurt/worker9")
-    log.write("final", 9.0, role="worker", iterations=8, parameters_sha256="cd" * 32)
+    log.write("final", 9.0, role="worker", rounds=8, parameters_sha256="cd" * 32)
     log.close()
     frames = tables.read(tmp_path)
     result = summary.summarise(
@@ -127,7 +127,7 @@ def test_a_run_without_any_event_has_a_result(tmp_path: Path) -> None:
     frames, plan = tables.read(tmp_path), as_dict(make_plan())
     report = fidelity.assess(frames, plan, {})
     result = summary.summarise(frames, plan, report, summary.Ending("failed", "it broke", "", "", 1.0))
-    assert result["iterations"] == 0
+    assert result["rounds"] == 0
     assert result["accuracy"] is None
     json.dumps(result, allow_nan=False)
 

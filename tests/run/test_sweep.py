@@ -16,7 +16,7 @@ SMALL = (
     "version: 1\nname: small\nseed: 1\nrun: {on: simulate}\n"
     "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
     "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
-    "training: {model: {kind: mlp, hidden: 8}, data: digits, iterations: 4, evaluate_every: 2}\n"
+    "training: {model: {kind: mlp, hidden: 8}, data: digits, rounds: 4, evaluate_every: 2}\n"
 )
 SETTINGS = ("--set", "codec=none,fp16", "--set", "training.batch=8,16", "--seeds", "3", "--jobs", "2")
 
@@ -58,7 +58,7 @@ def stamps(out: Path) -> dict[str, int]:
 def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
     lines = (whole / "sweep.csv").read_text().splitlines()
     assert len(lines) == 13
-    assert lines[0].startswith("run,codec,training.batch,seed,back_end,status,iterations,accuracy")
+    assert lines[0].startswith("run,codec,training.batch,seed,back_end,status,rounds,accuracy")
     assert all(",simulate,done,4," in line for line in lines[1:])
     assert len(stamps(whole)) == 12
 
@@ -154,7 +154,7 @@ def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, who
     single = json.loads((out / "result.json").read_text())
     row = (whole / "sweep.csv").read_text().splitlines()[1]
     assert single["parameters_sha256"] in row
-    assert str(single["iteration_time_s"]) in row
+    assert str(single["round_time_s"]) in row
 
 
 def test_a_directory_that_nobody_can_claim_does_not_hold_the_sweep_up(

@@ -39,12 +39,12 @@ def test_yaml_section_and_options_together(tmp_path: Path) -> None:
     file.write_text(
         f"scenario: {QUICKSTART}\n"
         "sweep:\n  seeds: [3, 5]\n  grid:\n    codec: [none, {kind: topk, ratio: 0.1}]\n"
-        "    links[*].rate: [5 Mbit/s]\n  zip:\n    batch: [8, 16]\n    iterations: [1, 2]\n"
+        "    links[*].rate: [5 Mbit/s]\n  zip:\n    batch: [8, 16]\n    rounds: [1, 2]\n"
     )
     scenario, sweep = read_sweep(file)
     assert scenario.samefile(QUICKSTART)
     assert list(sweep.settings())[2] == {
-        "codec": "{kind: topk, ratio: 0.1}", "links[*].rate": "5 Mbit/s", "batch": "8", "iterations": "1"
+        "codec": "{kind: topk, ratio: 0.1}", "links[*].rate": "5 Mbit/s", "batch": "8", "rounds": "1"
     }  # fmt: skip
     narrowed = joined(sweep, from_options(["codec=fp16"], [], 1))
     assert {settings["codec"] for settings in narrowed.settings()} == {"fp16"}

@@ -35,7 +35,7 @@ topology:
     - {name: west}
   links:
     - {between: [east, west], rate: 20 Mbit/s, delay: 40 ms}
-training: {model: cnn, data: digits, iterations: 100}
+training: {model: cnn, data: digits, rounds: 100}
 """
 
 
@@ -124,13 +124,13 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
     ("override", "message"),
     [
         ("links[*].rate=5Mbps", "topology.links[0].rate: 'Mbps' is not a unit of rate (write '5 Mbit/s')"),
-        ("training.iterations=0", "training.iterations: 0 is outside [1, 10000000]"),
+        ("training.rounds=0", "training.rounds: 0 is outside [1, 10000000]"),
         ("training.modl=cnn", "training.modl: unknown key (did you mean 'model'?)"),
         ("links[7].rate=5 Mbit/s", "there is no item 7; the list has 1 items"),
         ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
         ("routers[*]=x", "'routers[*]' matches nothing"),
-        ("training.iterations", "not an override (write path=value, e.g. training.iterations=50)"),
-        ("../x=1", "not an override (write path=value, e.g. training.iterations=50)"),
+        ("training.rounds", "not an override (write path=value, e.g. training.rounds=50)"),
+        ("../x=1", "not an override (write path=value, e.g. training.rounds=50)"),
         ("device=[", "not valid YAML: expected the node content, but found '<stream end>'"),
         ("name=*a", "YAML aliases (*a) are not allowed"),
         ("device.speed=-1", "device.speed: -1 is outside (0, 1000]"),

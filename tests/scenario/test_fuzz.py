@@ -94,7 +94,7 @@ def test_any_override(path: str, value: str) -> None:
 
 
 SCRIPTS = Path(__file__).parents[2] / "scenarios" / "scripts"
-SCRIPT = ("workload={script: plain_pytorch.py}", "training={iterations: 100}")
+SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
 
 
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: ".".join(refused.at))

@@ -56,7 +56,7 @@ def test_quoted_values_are_the_same_as_plain_ones() -> None:
 @pytest.mark.parametrize(
     ("override", "read"),
     [
-        ("training.iterations=50", lambda s: s.training.iterations == 50),
+        ("training.rounds=50", lambda s: s.training.rounds == 50),
         ("links[0].rate=5 Mbit/s", lambda s: s.topology.links[0].rate == 5e6),
         ("links[*].delay=2 ms", lambda s: s.topology.links[0].delay == 0.002),
         ("topology.links[*].queue=1.5 bdp", lambda s: s.topology.links[0].queue == Queue("bdp", 1.5)),
@@ -71,7 +71,7 @@ def test_quoted_values_are_the_same_as_plain_ones() -> None:
     ],
 )
 def test_overrides(override: str, read) -> None:  # type: ignore[no-untyped-def]
-    text = GOOD.replace("iterations: 100", "iterations: 100, target_accuracy: 0.9") + "optimizer: {kind: adam}\n"
+    text = GOOD.replace("rounds: 100", "rounds: 100, target_accuracy: 0.9") + "optimizer: {kind: adam}\n"
     assert not read(loads(text))
     assert read(loads(text, overrides=[override]))
 

@@ -17,7 +17,7 @@ from testbed.scenario.write import topology_yaml
 from tests.scenario.test_bad import GOOD
 from tests.topologies.zoo import SNDLIB, TRIANGLE, edge, graphml, vertex
 
-HEAD = "version: 1\nname: used\nseed: 3\nrun: {on: simulate}\ntraining: {model: mlp, data: digits, iterations: 2}\n"
+HEAD = "version: 1\nname: used\nseed: 3\nrun: {on: simulate}\ntraining: {model: mlp, data: digits, rounds: 2}\n"
 
 
 def used(text: str) -> str:

@@ -33,7 +33,7 @@ class Even:
     delay_s: float = 0.02
     lan_delay_s: float = 1e-4
     step_s: float = 0.5
-    iterations: int = 3
+    rounds: int = 3
     servers: int = 1
     buckets: int = 1
     settings: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ topology:
   links: [{", ".join(links)}]
   lan: {{rate: {self.lan_bps:.0f} bit/s, delay: {self.lan_delay_s * 1e6:.0f} us}}
 training: {{model: {{kind: declared, name: resnet18, buckets: {self.buckets}}}, data: none, batch: 1,
-           iterations: {self.iterations}, evaluate_every: 100, compute: modelled}}
+           rounds: {self.rounds}, evaluate_every: 100, compute: modelled}}
 device: {{step_time: {self.step_s * 1e6:.0f} us}}
 timeouts: {{rendezvous: 1 h, step_deadline: 100 h, run_deadline: 300 h}}
 """

@@ -102,7 +102,7 @@ def star_roles(size_bytes: int, rounds: int) -> RoleMaker:
     def make_role(plan: Plan, node: NodePlan) -> Role:
         async def worker(world: World) -> list[float]:
             if node.rank == 0:
-                world.record("train", iterations=rounds, workers=len(plan.with_role("worker")))
+                world.record("train", rounds=rounds, workers=len(plan.with_role("worker")))
             ends = []
             for round_ in range(rounds):
                 await world.compute(Work("step", round_), lambda: None)

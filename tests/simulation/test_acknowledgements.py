@@ -23,7 +23,7 @@ seed: 1
 topology:
   data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
   links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]
-training: {model: mlp, data: digits, iterations: 1, evaluate_every: 1}
+training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 """
 HOST = "simulation.host={cores: 2, message: 1 us, stream: 100 Gbit/s}"
 

@@ -38,7 +38,7 @@ def test_multigps_divides_the_servers_port(servers: int) -> None:
 @pytest.mark.parametrize(("k1", "k2"), [(1, 1), (3, 2), (2, 4)])
 def test_hfa(k1: int, k2: int) -> None:
     """K2 rounds take K2(K1·c + 2(ε + M·W/C)) + 2(δ + M/U)."""
-    even = Even(iterations=2 * k2, settings=(
+    even = Even(rounds=2 * k2, settings=(
         f"sync={{kind: hfa, k1: {k1}, k2: {k2}}}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
     ))  # fmt: skip
     expected = 2 * (k2 * (k1 * even.step_s + 2 * even.lan_s) + 2 * even.wan_s())
@@ -59,14 +59,14 @@ def test_mixedsync_of_one_data_centre_takes_fsas_time() -> None:
 @pytest.mark.parametrize("sites", [2, 5, 9])
 def test_mixedsync_is_stale_by_all_the_others(sites: int) -> None:
     """Even data centres: between two pushes of one there is one of each other: D - 1."""
-    even = Even(sites=sites, iterations=12, settings=("sync={tier1: fsa, tier2: mixedsync}",))
+    even = Even(sites=sites, rounds=12, settings=("sync={tier1: fsa, tier2: mixedsync}",))
     stale = [event["staleness"] for event in Ran(even).of("update") if event["round"] > 2]
     assert sum(stale) / len(stale) == pytest.approx(sites - 1, rel=0.01)
 
 
 def test_ssp_of_no_staleness_takes_bsps_time_and_tap_is_never_slower() -> None:
     def total_s(sync: str) -> float:
-        even = Even(iterations=5, settings=("paradigm=ps", f"sync={sync}", "device.variation=0.6"))
+        even = Even(rounds=5, settings=("paradigm=ps", f"sync={sync}", "device.variation=0.6"))
         ran = Ran(even)
         return max(event["t"] for event in ran.of("round")) - ran.of("train")[0]["t"]
 
@@ -83,7 +83,7 @@ def test_half_precision_halves_the_payload_on_every_hop() -> None:
 
 
 def test_every_round_updates_every_key_once() -> None:
-    updates = [(event["round"], event["key"]) for event in Ran(Even(buckets=4, iterations=4)).of("update")]
+    updates = [(event["round"], event["key"]) for event in Ran(Even(buckets=4, rounds=4)).of("update")]
     assert sorted(updates) == [(round_, key) for round_ in range(4) for key in range(4)]
 
 

@@ -23,7 +23,7 @@ BLOCKS = -(-M // BLOCK_BYTES)
 def dgt(k: float, *settings: str) -> Even:
     """Only what is reliable is waited for."""
     order = f"{{kind: dgt, k: {k}, adaptive: false, channels: 3, block: {BLOCK_BYTES} bytes, late: heuristic-drop}}"
-    return Even(sites=2, iterations=2, settings=(f"order={order}", *settings))
+    return Even(sites=2, rounds=2, settings=(f"order={order}", *settings))
 
 
 def reliable_bytes(k: float) -> int:
@@ -41,7 +41,7 @@ def test_dgt_pushes_its_share(k: float) -> None:
 
 
 def test_dgt_of_all_that_is_reliable_takes_fsas_time() -> None:
-    plain = Even(sites=2, iterations=2)
+    plain = Even(sites=2, rounds=2)
     assert Ran(dgt(1)).rounds_s() == pytest.approx(Ran(plain).rounds_s(), rel=1e-4)
 
 
@@ -68,7 +68,7 @@ def test_dgts_blocks_are_delivered_late_or_lost() -> None:
 def test_bisparses_bytes(ratio: float, sites: int) -> None:
     """Up 2·⌊tn⌋ words; down 2·D·⌊tn⌋, or dense where that is less: where D·t is more than a half."""
     codec = f"{{tier1: none, tier2: {{kind: bisparse, ratio: {ratio}, pull: sparse-sum}}}}"
-    even = Even(sites=sites, workers=1, iterations=2, settings=(
+    even = Even(sites=sites, workers=1, rounds=2, settings=(
         f"codec={codec}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
     ))  # fmt: skip
     words = 2 * int(ratio * M / 4)
@@ -86,7 +86,7 @@ def test_bisparses_bytes(ratio: float, sites: int) -> None:
 def test_tsengines_trees_have_logarithmic_depth(sites: int, levels: int) -> None:
     """⌈log2(N + 1)⌉ transfers one after another, each way; what is asked and told takes some δ for each."""
     assert levels == math.ceil(math.log2(sites + 1))
-    even = Even(sites=sites, workers=1, delay_s=0.001, iterations=2, settings=(
+    even = Even(sites=sites, workers=1, delay_s=0.001, rounds=2, settings=(
         "overlay={tier1: star, tier2: {kind: tsengine, ports: 1, chunk: 1 GB}}",
     ))  # fmt: skip
     floor = even.step_s + 2 * even.lan_s + 2 * levels * M * 8 / even.wan_bps
@@ -104,7 +104,7 @@ SLICE = 16_384  # headers are less than a hundredth of it
 
 
 def two_layers(order: str, rate_bps: float) -> Ran:
-    return Ran(Even(sites=1, workers=1, wan_bps=rate_bps, step_s=0.1, iterations=5, settings=(
+    return Ran(Even(sites=1, workers=1, wan_bps=rate_bps, step_s=0.1, rounds=5, settings=(
         f"training.model={{kind: mlp, hidden: {HIDDEN}}}", "training.data=digits", "paradigm=ps", f"order={order}",
     )))  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_the_order_of_the_pipelines() -> None:
     orders = (f"{{kind: p3, slice: {SLICE} bytes}}", f"{{kind: fifo, overlap: layers, slice: {SLICE} bytes}}",
               "{kind: fifo, overlap: layers}")  # fmt: skip
     times = [period_s(two_layers(order, 1e8)) for order in orders]
-    none = Ran(Even(sites=1, workers=1, wan_bps=1e8, step_s=0.1, iterations=5, settings=(
+    none = Ran(Even(sites=1, workers=1, wan_bps=1e8, step_s=0.1, rounds=5, settings=(
         f"training.model={{kind: mlp, hidden: {HIDDEN}}}", "training.data=digits", "paradigm=ps",
     )))  # fmt: skip
     times.append(none.rounds_s()[-1])

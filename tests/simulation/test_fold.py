@@ -32,7 +32,7 @@ topology:
     - {between: [a, b], rate: 200 Mbit/s, delay: 20 ms}
     - {between: [a, c], rate: 400 Mbit/s, delay: 5 ms}
   lan: {rate: 1 Gbit/s, delay: 0.1 ms}
-training: {model: {kind: declared, name: resnet18, buckets: 3}, data: none, batch: 8, iterations: 4, evaluate_every: 9,
+training: {model: {kind: declared, name: resnet18, buckets: 3}, data: none, batch: 8, rounds: 4, evaluate_every: 9,
            compute: modelled}
 device: {step_time: 0.5 s}
 """

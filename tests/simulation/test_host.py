@@ -88,7 +88,7 @@ def test_no_message_crosses_the_wan_before_the_machine_has_carried_it() -> None:
 
     def round_s(packet_us: float, cores: int) -> float:
         host = f"{{cores: {cores}, message: 1 us, stream: 1 Tbit/s, packet: {packet_us} us}}"
-        even = Even(sites=2, workers=1, iterations=2, settings=(f"simulation.host={host}",))
+        even = Even(sites=2, workers=1, rounds=2, settings=(f"simulation.host={host}",))
         return Ran(even).rounds_s()[-1]
 
     light, segments = round_s(1.0, 4), math.ceil(M / 1448)

@@ -22,7 +22,7 @@ topology:
   routers: [hub]
   links: [{between: [a, hub], rate: 50 Mbit/s, delay: 10 ms}, {between: [b, hub], rate: 50 Mbit/s, delay: 10 ms},
           {between: [c, hub], rate: 50 Mbit/s, delay: 10 ms}]
-training: {model: {kind: declared, name: resnet18}, data: none, batch: 1, iterations: 2, evaluate_every: 100,
+training: {model: {kind: declared, name: resnet18}, data: none, batch: 1, rounds: 2, evaluate_every: 100,
            compute: modelled}
 device: {step_time: 100 ms}
 timeouts: {rendezvous: 1 h, step_deadline: 10 h, run_deadline: 30 h}

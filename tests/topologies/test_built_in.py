@@ -24,7 +24,7 @@ name: over
 seed: 3
 run: {on: simulate}
 topology: {use: NAME, scale: 10, workers: 1}
-training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, iterations: 2, evaluate_every: 2}
+training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, rounds: 2, evaluate_every: 2}
 """
 
 

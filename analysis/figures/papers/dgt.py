@@ -34,7 +34,7 @@ LOOKS = {
 def studies(quick: bool) -> tuple[Study, ...]:
     sizes = ("100", "1000", "3000") if quick else ("30", "100", "300", "1000", "3000")
     losses = ("0", "0.01", "0.02") if quick else ("0", "0.005", "0.01", "0.015", "0.02")
-    few, long = {"training.iterations": ("20",)}, {"training.iterations": ("60",), "training.evaluate_every": ("60",)}
+    few, long = {"training.rounds": ("20",)}, {"training.rounds": ("60",), "training.evaluate_every": ("60",)}
     time = {name: VARIANTS[name] for name in ("TCP", "DGT", "DGT, fixed k")}
     return (
         Study("size", "dgt.yaml", time, {HIDDEN: sizes, LOSS: ("0", "0.01"), **few}, 1 if quick else 5),

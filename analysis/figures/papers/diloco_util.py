@@ -29,10 +29,10 @@ STEP_S, INNER_MIN = 1.0, 38.0  # of the scenario; of INTELLECT-1's inner phase
 HALF = 0.95
 _DILOCO = "{kind: sgd, learning_rate: 0.05, at: worker}"
 VARIANTS = {
-    "data-parallel": {"training.iterations": "3"},
-    "data-parallel, FP16": {"training.iterations": "3", "codec": "fp16"},
+    "data-parallel": {"training.rounds": "3"},
+    "data-parallel, FP16": {"training.rounds": "3", "codec": "fp16"},
     "DiLoCo, H = 50": {"sync": "{kind: diloco, h: 50}", "optimizer": _DILOCO},
-    "DiLoCo, H = 500": {"sync": "{kind: diloco, h: 500}", "optimizer": _DILOCO, "training.iterations": "1"},
+    "DiLoCo, H = 500": {"sync": "{kind: diloco, h: 500}", "optimizer": _DILOCO, "training.rounds": "1"},
 }
 STEPS = {"data-parallel": 1, "data-parallel, FP16": 1, "DiLoCo, H = 50": 50, "DiLoCo, H = 500": 500}
 LOOKS = {"data-parallel": look_of("fsa", "data-parallel"),
@@ -52,7 +52,7 @@ def derive(samples: Sequence[Sample]) -> pd.DataFrame:
     for sample in samples:
         row = {**usual(sample), "rate_mbps": rate_mbps(sample.settings[RATE]), "utilisation": computing_share(sample)}
         row["steps"] = STEPS[sample.variant]
-        row["sync_s"] = row["iteration_time_s"] - row["steps"] * STEP_S
+        row["sync_s"] = row["round_time_s"] - row["steps"] * STEP_S
         rows.append(row)
     return pd.DataFrame(rows)
 

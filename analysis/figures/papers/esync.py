@@ -25,7 +25,7 @@ from analysis.identity import look_of
 from analysis.measures import wan_rate
 from analysis.metrics import accuracy_curve
 
-_LONGER = {"training.iterations": "150", "training.evaluate_every": "5"}  # rounds of each worker's own are shorter
+_LONGER = {"training.rounds": "150", "training.evaluate_every": "5"}  # rounds of each worker's own are shorter
 VARIANTS = {
     "ESync": {"sync": "esync", "optimizer": "{kind: sgd, learning_rate: 0.1, at: worker}"},
     "SSGD": {"sync": "fsa", "optimizer": "{kind: sgd, learning_rate: 0.05}"},

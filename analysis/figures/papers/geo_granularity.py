@@ -55,8 +55,8 @@ def derive(samples: Sequence[Sample]) -> pd.DataFrame:
         machines = CONFIGURATIONS[configuration][1]
         row = {**usual(sample), "model": model, "configuration": configuration, "machines": machines}
         computing = ZONE_S[model] * COMPUTING[model] * 8 / machines
-        row["granularity"] = computing / (row["iteration_time_s"] - computing)
-        rows.append({**row, "speed": 1 / row["iteration_time_s"]})
+        row["granularity"] = computing / (row["round_time_s"] - computing)
+        rows.append({**row, "speed": 1 / row["round_time_s"]})
     frame = pd.DataFrame(rows)
     zone = frame[frame["configuration"] == "A-8"].set_index("model")["speed"]
     frame["of_zone"] = frame["speed"] / frame["model"].map(zone)
@@ -92,7 +92,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
 
 
 def check(frame: pd.DataFrame) -> list[Assertion]:
-    times = frame.pivot_table(index="model", columns="configuration", values="iteration_time_s")
+    times = frame.pivot_table(index="model", columns="configuration", values="round_time_s")
     lost = {name: 1 - times[zone] / times[name] for name, zone in (("B-8", "A-8"), ("C-8", "A-8"), ("C-4", "A-4"))}
     cv, nlp = "ConvNeXt-L", "XLM-R"
     found = [

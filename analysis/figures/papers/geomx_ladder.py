@@ -56,7 +56,7 @@ LOOKS = {
 def studies(quick: bool) -> tuple[Study, ...]:
     rates = ("10 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")
     many = ("10 Mbit/s", "20 Mbit/s", "50 Mbit/s", "100 Mbit/s", "200 Mbit/s", "500 Mbit/s", "1 Gbit/s")
-    learning = {name: {**rung, "training.iterations": "40" if "HFA" in name else "60", "training.evaluate_every":
+    learning = {name: {**rung, "training.rounds": "40" if "HFA" in name else "60", "training.evaluate_every":
                        "1" if "HFA" in name else "6"} for name, rung in RUNGS.items()
                 if name in (FLAT, "HiPS", "+ FP16", "+ Bi-Sparse", "+ HFA")}  # fmt: skip
     return (

@@ -34,10 +34,10 @@ LOOKS = {label: series(number) for number, label in enumerate(LABELS)}
 
 
 def studies(quick: bool) -> tuple[Study, ...]:
-    variants = {label: {"sync": f"{{kind: hfa, k1: {k1}, k2: {k2}}}", "training.iterations": str(STEPS // k1)}
+    variants = {label: {"sync": f"{{kind: hfa, k1: {k1}, k2: {k2}}}", "training.rounds": str(STEPS // k1)}
                 for label, (k1, k2) in LABELS.items()}  # fmt: skip
-    dense = {"K1 K2 = 6": {"sync": "{kind: hfa, k1: 3, k2: 2}", "training.iterations": "20"},
-             "K1 K2 = 30": {"sync": "{kind: hfa, k1: 3, k2: 10}", "training.iterations": "20"}}  # fmt: skip
+    dense = {"K1 K2 = 6": {"sync": "{kind: hfa, k1: 3, k2: 2}", "training.rounds": "20"},
+             "K1 K2 = 30": {"sync": "{kind: hfa, k1: 3, k2: 10}", "training.rounds": "20"}}  # fmt: skip
     return (
         Study("time", "hier-k1k2.yaml", variants, {SPLIT: ("iid", "by_class")}, 3 if quick else 5),
         Study("bytes", "hier-k1k2.yaml", dense),

@@ -49,7 +49,7 @@ LOOKS = {
 
 
 def studies(quick: bool) -> tuple[Study, ...]:
-    fewer = {"training.iterations": "16"} if quick else {}
+    fewer = {"training.rounds": "16"} if quick else {}
     return tuple(
         Study(network, "netstorm-tta.yaml", {name: {**links, **overlay, **fewer} for name, overlay in VARIANTS.items()},
               {}, 1 if quick else 5)
@@ -103,7 +103,7 @@ def _slower(axes: Axes, frame: pd.DataFrame, known: Sequence[Published]) -> None
 
 def _rounds(frame: pd.DataFrame, network: str) -> dict[str, float]:
     rows = frame[frame["study"] == network]
-    return {name: float(rows.loc[rows["variant"] == name, "iteration_time_s"].mean()) for name in VARIANTS}
+    return {name: float(rows.loc[rows["variant"] == name, "round_time_s"].mean()) for name in VARIANTS}
 
 
 def check(frame: pd.DataFrame) -> list[Assertion]:

@@ -48,7 +48,7 @@ def derive(samples: Sequence[Sample]) -> pd.DataFrame:
     for sample in samples:
         model = sample.settings.get(MODEL, "alexnet")
         row = {**usual(sample), "model": model, "rate_gbps": rate_mbps(sample.settings[RATE]) / 1e3}
-        row["speed"] = STEP_S / row["iteration_time_s"]
+        row["speed"] = STEP_S / row["round_time_s"]
         row["bound_s"] = max(STEP_S, 8 * MODEL_BYTES[model] / (row["rate_gbps"] * 1e9))
         row["slice_bytes"] = parse_size(sample.settings[SLICE]) if SLICE in sample.settings else None
         rows.append(row)
@@ -69,7 +69,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
         drawing.log_rate(axes, "rate of every link (Gbit/s)")
         axes.set_title(title)
         axes.set_ylim(0, 1.05)
-    speeds[0].set_ylabel("iterations/s (1: no communication)")
+    speeds[0].set_ylabel("rounds/s (1: no communication)")
     looks = {"alexnet": Identity("AlexNet", "#7A5195", "<"), "resnet50": Identity("ResNet-50", "#0072B2", "o")}
     for model, look in looks.items():
         of_model = rows[(rows["model"] == model) & (rows["variant"] == "P3")].assign(
@@ -92,7 +92,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
 
 def check(frame: pd.DataFrame) -> list[Assertion]:
     rows = frame[frame["study"] == "bandwidth"]
-    off = float((rows["bound_s"] / rows["iteration_time_s"]).max())
+    off = float((rows["bound_s"] / rows["round_time_s"]).max())
     found = [exactly("no iteration is shorter than computing or one way of the model", off, 0, 1, " of its length")]
     for model in MODEL_BYTES:
         table = rows[rows["model"] == model].pivot_table(index="rate_gbps", columns="variant", values="speed")

@@ -27,9 +27,9 @@ def usual(sample: Sample) -> dict[str, Any]:
     result = run.result or {}
     return {
         **about(sample),
-        "rounds": result.get("iterations"),
+        "rounds": result.get("rounds"),
         "accuracy": result.get("accuracy"),
-        "iteration_time_s": result.get("iteration_time_s"),
+        "round_time_s": result.get("round_time_s"),
         "training_s": result.get("training_s"),
         "throughput": throughput(run),
         "wan_bytes": wan_bytes(run),

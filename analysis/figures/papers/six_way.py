@@ -22,8 +22,8 @@ _LOCAL_ADAM = "{kind: adam, learning_rate: 0.003, at: worker}"
 _LOCAL_SGD = "{kind: sgd, learning_rate: 0.1, at: worker}"
 VARIANTS = {
     "FSA": {},
-    "HFA": {"sync": "{kind: hfa, k1: 5, k2: 2}", "optimizer": _LOCAL_ADAM, "training.iterations": "8"},
-    "ESync": {"sync": "esync", "optimizer": _LOCAL_SGD, "training.iterations": "12"},
+    "HFA": {"sync": "{kind: hfa, k1: 5, k2: 2}", "optimizer": _LOCAL_ADAM, "training.rounds": "8"},
+    "ESync": {"sync": "esync", "optimizer": _LOCAL_SGD, "training.rounds": "12"},
     "DGT": {"order": "dgt"},
     "TSEngine": {"overlay": "{tier1: star, tier2: tsengine}"},
     "P3": {"order": "p3"},
@@ -63,7 +63,7 @@ def runs_of(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop_duplicates(["study", "variant", "seed"])
 
 
-def errors(frame: pd.DataFrame, variant: str, name: str = "iteration_time_s") -> list[float]:
+def errors(frame: pd.DataFrame, variant: str, name: str = "round_time_s") -> list[float]:
     """Simulated against emulated, seed by seed, as a share of the emulated value."""
     runs = runs_of(frame)
     of = {world: runs[(runs["study"] == world) & (runs["variant"] == variant)].set_index("seed")[name].dropna()
@@ -80,7 +80,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, object] = {"technique": variant}
         for world in WORLDS:
             group = runs[(runs["variant"] == variant) & (runs["study"] == world)]
-            row |= {f"round (s), {world}": _mean(group, "iteration_time_s"),
+            row |= {f"round (s), {world}": _mean(group, "round_time_s"),
                     f"s per 1000 samples, {world}": _mean(group, "s_per_1000_samples"),
                     f"s to {TARGET:.0%}, {world}": _mean(group, "time_to_target_s"),
                     f"accuracy (%), {world}": _mean(group, "accuracy", 100)}  # fmt: skip

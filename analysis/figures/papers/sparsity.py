@@ -51,7 +51,7 @@ def studies(quick: bool) -> tuple[Study, ...]:
     rates = ("5 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")
     ratios = (0.1, 0.01) if quick else (0.1, 0.03, 0.01, 0.003, 0.001)
     padded = {f"padded {ratio}": _sparse("bisparse", ratio, ", padded: true") for ratio in (0.1, 0.01)}
-    short = {"training.iterations": ("6",), "training.evaluate_every": ("6",)}
+    short = {"training.rounds": ("6",), "training.evaluate_every": ("6",)}
     return (
         Study("accuracy", "sparsity.yaml", _variants(ratios), {}, 3 if quick else 5),
         Study("bytes", "sparsity.yaml", {"dense": {}, **padded}, short),
@@ -100,7 +100,7 @@ def draw(figure: Figure, frame: pd.DataFrame, known: Sequence[Published]) -> Non
         drawing.line(accuracy, of_name, "kept", "accuracy", look)
         drawing.line(traffic, of_name, "kept", "mb_per_round", look)
         drawing.line(time, frame[(frame["study"] == "time") & (frame["variant"] == name)].assign(
-            ms=lambda all_: all_["iteration_time_s"] * 1000), "rate_mbps", "ms", look)  # fmt: skip
+            ms=lambda all_: all_["round_time_s"] * 1000), "rate_mbps", "ms", look)  # fmt: skip
     for axes in (accuracy, traffic):
         axes.set_xscale("log")
         axes.set_xlabel("share of the elements kept")
@@ -151,7 +151,7 @@ def check(frame: pd.DataFrame) -> list[Assertion]:
 
 def _crossover(times: pd.DataFrame) -> Assertion:
     """In virtual time selecting elements costs what the device model says; the crossover is reported, not demanded."""
-    table = times.pivot_table(index="rate_mbps", columns="variant", values="iteration_time_s")
+    table = times.pivot_table(index="rate_mbps", columns="variant", values="round_time_s")
     wins = table.index[table["dense"] <= table["Bi-Sparse"]]
     claim = "dense wins above a reported rate"
     told = ", ".join(f"{rate:g} Mbit/s: {row['dense'] / row['Bi-Sparse']:.3g}" for rate, row in table.iterrows())

@@ -25,7 +25,7 @@ from analysis.measures import staleness
 from analysis.metrics import mean_of
 
 SLOW = "data_centers[east].worker_devices.worker1.speed"
-_ASYNCHRONOUS = {"sync": "tap", "training.iterations": "100", "training.evaluate_every": "20"}
+_ASYNCHRONOUS = {"sync": "tap", "training.rounds": "100", "training.evaluate_every": "20"}
 BOUNDS = (0, 1, 2, 4, 8)
 
 
@@ -40,12 +40,12 @@ def studies(quick: bool) -> tuple[Study, ...]:
     for rate in rates:
         compensated[f"ASGD {rate}"] = {**_ASYNCHRONOUS, "optimizer": f"{{kind: sgd, learning_rate: {rate}}}"}
         compensated |= {f"DC-ASGD {value:g} {rate}": _dc(value, rate) for value in (0.0, 0.04, 0.4)}
-    more = {"training.iterations": "120"}
+    more = {"training.rounds": "120"}
     bounded = {f"SSP {bound}": {"sync": f"{{kind: ssp, staleness: {bound}}}", **more}
                for bound in BOUNDS}  # fmt: skip
     gossip = {"AD-PSGD": {"paradigm": "{kind: gossip, algorithm: adpsgd, graph: complete}",
-                          "optimizer": "{kind: sgd, learning_rate: 0.05, at: worker}", "training.iterations": "40"},
-              "SSGD": {"sync": "fsa", "training.iterations": "40"}}  # fmt: skip
+                          "optimizer": "{kind: sgd, learning_rate: 0.05, at: worker}", "training.rounds": "40"},
+              "SSGD": {"sync": "fsa", "training.rounds": "40"}}  # fmt: skip
     return (
         Study("compensation", "stale.yaml", compensated, {}, seeds),
         Study("bounded", "stale.yaml", {**bounded, "MixedSync": {"sync": "mixedsync", **more}}, {}, seeds),

@@ -105,7 +105,7 @@ def data_parallel(
         await finish_loading(learner)
         await membership.finish()
         await reading
-        world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
+        world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
 
     return run

@@ -55,7 +55,7 @@ class AllReduceWorker:
         await membership.barrier("train", len(self._training))
         training, evaluation = self._plan.training, None
         if self._is_evaluator:
-            world.record("train", iterations=training.iterations, workers=len(self._training))
+            world.record("train", rounds=training.rounds, workers=len(self._training))
             evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
         round_, last = 0, False
         while not last:
@@ -73,7 +73,7 @@ class AllReduceWorker:
         world.record("round", t0=started, round=round_, loss=result.loss, samples=result.samples)
         if evaluation:
             evaluation.after_round(round_)
-        return last or round_ + 1 == self._plan.training.iterations
+        return last or round_ + 1 == self._plan.training.rounds
 
     async def _synchronise(self, world: World, round_: int, result: StepResult, reached: bool) -> bool:
         """Sum every bucket, all at a time; then step. True when somebody has reached the target."""

@@ -71,7 +71,7 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         await finish_loading(learner)
         await membership.finish()
         await reading
-        world.record("final", role=node.role, iterations=rounds, parameters_sha256=values_sha256(learner.values()))
+        world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
 
     return run
@@ -86,7 +86,7 @@ async def _train(
     await membership.barrier("train", everybody.size)
     training, evaluation = plan.training, None
     if everybody.rank == 0:
-        world.record("train", iterations=training.iterations, workers=everybody.size)
+        world.record("train", rounds=training.rounds, workers=everybody.size)
         evaluation = Evaluation(world, learner, training.evaluate_every, training.target_accuracy)
     rounds = await one.run(evaluation)
     await membership.barrier("trained", everybody.size)  # from here on nobody's model moves
@@ -107,13 +107,13 @@ async def _average(world: World, everybody: Collectives, flat: Tensor, learner: 
 
 def _make(plan: Plan, options: GossipOptions, graph: Graph, world: World, mail: GossipMail, model: OwnModel) -> Gossip:
     ranks = [worker.name for worker in plan.with_role("worker") if worker.trains]
-    iterations = plan.training.iterations
+    rounds = plan.training.rounds
     if options.algorithm == "adpsgd":
         partners = Partners(graph, ranks.index(world.node))
-        return AsynchronousGossip(world, mail, model, ranks, partners, iterations * len(ranks), plan.seed)
+        return AsynchronousGossip(world, mail, model, ranks, partners, rounds * len(ranks), plan.seed)
     push = options.algorithm == "sgp"
     mixing: Mixing = Metropolis(graph)
     if push:
         mixing = PushToOne(len(ranks)) if options.graph == "exponential" else PushToAll(graph)
     check(mixing, doubly=not push)
-    return SynchronousGossip(world, mail, model, ranks, mixing, iterations, push=push)
+    return SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)

@@ -24,12 +24,12 @@ class SynchronousGossip:
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], mixing: Mixing,
-        iterations: int, *, push: bool,
+        rounds: int, *, push: bool,
     ) -> None:  # fmt: skip
         self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
         self._ranks, self._rank = ranks, ranks.index(world.node)
         self._weight, self._push = 1.0, push
-        self._last_round = iterations - 1
+        self._last_round = rounds - 1
         # a word sent with round r's models is everywhere this many rounds later; a new one leaves a round later
         self._word_takes = rounds_to_reach_all(mixing) + 1
 

@@ -23,7 +23,7 @@ ROUNDS = 2
 BASE = (
     "topology.data_centers[hub].workers=0",
     "training.batch=32",
-    f"training.iterations={ROUNDS}",
+    f"training.rounds={ROUNDS}",
     f"training.evaluate_every={ROUNDS}",
     "device.step_time=20 ms",
 )

@@ -24,7 +24,7 @@ from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from tests.engine.runs import THREE_SITES
 
-JOB = ("training.model={kind: mlp, hidden: 8}", "training.iterations=13", "training.evaluate_every=4",
+JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=13", "training.evaluate_every=4",
        "device.variation=30 %", "checkpoint.every=3")  # fmt: skip
 AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
 TECHNIQUES = {
@@ -107,7 +107,7 @@ def test_killed_and_resumed_is_undisturbed(technique: str, tmp_path: Path) -> No
 
 def test_ten_random_cuts_of_one_run(tmp_path: Path) -> None:
     """Each time from where the last was killed: as often as needed, to the same bits."""
-    plan = plan_of(*TECHNIQUES["hfa"], "training.iterations=40", "checkpoint.every=1")
+    plan = plan_of(*TECHNIQUES["hfa"], "training.rounds=40", "checkpoint.every=1")
     undisturbed, _ = run(plan, tmp_path / "whole")
     chance = random.Random(4)
     for _ in range(10):
@@ -141,7 +141,7 @@ def test_asynchronous_runs_are_cut_where_nothing_is_on_its_way(sync: str, tmp_pa
 
 
 def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp_path: Path) -> None:
-    plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.iterations=60",
+    plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.rounds=60",
                    "optimizer={kind: sgd, learning_rate: 0.1}", "data_centers[east].device.speed=0.2",
                    "checkpoint.every=5")  # fmt: skip
     run(plan, tmp_path)
@@ -166,7 +166,7 @@ def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
     run(plan_of(*TECHNIQUES["fsa"]), tmp_path)
     with pytest.raises(ScenarioError, match="belongs to another job"):
         CheckpointFiles(tmp_path / "checkpoints", plan_of(*TECHNIQUES["fsa"], "seed=2"))
-    longer = plan_of(*TECHNIQUES["fsa"], "training.iterations=20")
+    longer = plan_of(*TECHNIQUES["fsa"], "training.rounds=20")
     assert CheckpointFiles(tmp_path / "checkpoints", longer).resumed is not None
 
 
@@ -180,7 +180,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
         return whole(self, round_, node, state)
 
     monkeypatch.setattr(CheckpointFiles, "write", write)
-    run(plan_of(*TECHNIQUES["fsa"], "training.iterations=9"), tmp_path)
+    run(plan_of(*TECHNIQUES["fsa"], "training.rounds=9"), tmp_path)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["ckpt-000003"]
     (warning,) = events(tmp_path, "warning")
     assert "No space left" in warning["message"]

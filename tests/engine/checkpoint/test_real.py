@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.runs import THREE_SITES
 
-JOB = ("--set", "training.model={kind: mlp, hidden: 8}", "--set", "training.iterations=40", "--set",
+JOB = ("--set", "training.model={kind: mlp, hidden: 8}", "--set", "training.rounds=40", "--set",
        "training.evaluate_every=20", "--set", "checkpoint.every=4", "--on", "local", "--quiet")  # fmt: skip
 
 

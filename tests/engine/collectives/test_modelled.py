@@ -18,7 +18,7 @@ WORKERS: dict[str, Any] = {"allreduce": allreduce_worker, "gossip": gossip_worke
 
 
 def transfers(paradigm: str, options: dict[str, Any], compute: str, directory: Path) -> list[tuple[Any, ...]]:
-    plan = serverless_plan([2, 2], paradigm, options, iterations=3)
+    plan = serverless_plan([2, 2], paradigm, options, rounds=3)
     plan = replace(plan, training=replace(plan.training, compute=compute))
     runs = worlds("virtual", directory / compute)
     names = list(run_plan(runs, plan, WORKERS[paradigm]))

@@ -19,7 +19,7 @@ LARS = Choice(kind="lars", options={"learning_rate": 0.5, "momentum": 0.9, "adap
 
 
 def plan_of(groups: list[int], optimizer: Choice = LARS, **options: Any) -> Plan:
-    plan = serverless_plan(groups, "allreduce", options, iterations=5)
+    plan = serverless_plan(groups, "allreduce", options, rounds=5)
     return replace(plan, technique=replace(plan.technique, optimizer=optimizer))
 
 

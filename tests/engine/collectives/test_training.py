@@ -32,7 +32,7 @@ def test_equals_training_in_one_process(algorithm: str, tmp_path: Path) -> None:
     plan = serverless_plan(GROUPS, "allreduce", options)
     runs = worlds("virtual", tmp_path)
     results = run_plan(runs, plan, allreduce_worker)
-    expected = train_single_process(plan, plan.training.iterations)
+    expected = train_single_process(plan, plan.training.rounds)
     for values in results.values():
         assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(values, expected, strict=True))
     assert len(final_of(runs, list(results))) == 1
@@ -62,12 +62,12 @@ def test_both_worlds_end_with_the_same_parameters(options: dict[str, object], tm
 
 
 def test_all_stop_when_one_has_reached_the_target(tmp_path: Path) -> None:
-    plan = serverless_plan([1, 2], "allreduce", {}, iterations=1000, target_accuracy=0.5)
+    plan = serverless_plan([1, 2], "allreduce", {}, rounds=1000, target_accuracy=0.5)
     runs = worlds("virtual", tmp_path)
     names = list(run_plan(runs, plan, allreduce_worker))
     finals = [event for name in names for event in runs.events(name) if event["kind"] == "final"]
-    assert len({event["iterations"] for event in finals}) == 1
-    assert finals[0]["iterations"] < 1000
+    assert len({event["rounds"] for event in finals}) == 1
+    assert finals[0]["rounds"] < 1000
     scores = [event for event in runs.events("a/worker0") if event["kind"] == "evaluate"]
     assert scores[-1]["accuracy"] >= 0.5
 
@@ -78,7 +78,7 @@ def test_half_precision_on_the_wire(tmp_path: Path) -> None:
     runs = worlds("virtual", tmp_path)
     results = run_plan(runs, plan, allreduce_worker)
     assert len(final_of(runs, list(results))) == 1
-    expected = train_single_process(plan, plan.training.iterations)
+    expected = train_single_process(plan, plan.training.rounds)
     pairs = list(zip(results["a/worker0"], expected, strict=True))
     assert all(torch.allclose(a, b, atol=0.01) for a, b in pairs)
     assert not all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
@@ -98,7 +98,7 @@ def test_hitopk_needs_equal_data_centres(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_does_not_train_gives_the_first_values(tmp_path: Path) -> None:
-    plan = serverless_plan([2, 2], "allreduce", {}, iterations=2)
+    plan = serverless_plan([2, 2], "allreduce", {}, rounds=2)
     nodes = tuple(replace(node, trains=node.name != "a/worker0") for node in plan.nodes)
     plan = replace(plan, nodes=nodes)
     runs = worlds("virtual", tmp_path)
@@ -124,7 +124,7 @@ def test_the_first_sums_are_on_their_way_together(tmp_path: Path) -> None:
     """Buckets overlap: two of them take less than twice the time of one."""
     times = {}
     for bucket in (10**9, 3000):
-        plan = serverless_plan([1, 1, 1], "allreduce", {"bucket": bucket}, iterations=2)
+        plan = serverless_plan([1, 1, 1], "allreduce", {"bucket": bucket}, rounds=2)
         runs = worlds("virtual", tmp_path / str(bucket))
         run_plan(runs, plan, allreduce_worker)
         times[bucket] = [event["t"] for event in runs.events("a/worker0") if event["kind"] == "round"][-1]

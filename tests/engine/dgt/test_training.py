@@ -49,7 +49,7 @@ def test_waiting_for_all_gives_the_bits_of_plain_pushes(
 
 @pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
 def test_training_completes_on_lossy_links(tmp_path: Path, late: str) -> None:
-    overrides = (LOSSY, f"order.late={late}", "training.iterations=12", "order.k=0.5")
+    overrides = (LOSSY, f"order.late={late}", "training.rounds=12", "order.k=0.5")
     finished = run(tmp_path / "run", "simulate", *overrides)
     counts = account(finished)
     losses = {event["round"]: event["loss"] for event in finished.of_kind("round") if event["node"] == "left/worker0"}

@@ -62,11 +62,11 @@ def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
 @pytest.mark.parametrize("kind", ["real", "virtual"])
 @pytest.mark.parametrize("graph", ["ring", "complete"])
 def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, graph: str, tmp_path: Path) -> None:
-    plan = serverless_plan([2, 2], "gossip", {"algorithm": "adpsgd", "graph": graph}, iterations=10)
+    plan = serverless_plan([2, 2], "gossip", {"algorithm": "adpsgd", "graph": graph}, rounds=10)
     runs = worlds(kind, tmp_path)
     names = list(run_plan(runs, plan, gossip_worker))
     assert len(hashes(runs, names)) == 1
-    steps = sum(event["iterations"] for event in events_of(runs, names, "final"))
+    steps = sum(event["rounds"] for event in events_of(runs, names, "final"))
     assert 40 <= steps <= 52  # those made until the word of the end has travelled still count
 
 
@@ -75,7 +75,7 @@ def test_on_the_complete_graph_it_is_all_reduce(algorithm: str, tmp_path: Path) 
     """All mix with equal weights every round: the average moves as in one process, models differ by the last step."""
     plan = serverless_plan([2, 2], "gossip", {"algorithm": algorithm, "graph": "complete"})
     results = run_plan(worlds("virtual", tmp_path), plan, gossip_worker)
-    expected = train_single_process(plan, plan.training.iterations)
+    expected = train_single_process(plan, plan.training.rounds)
     distance = max(float((a - b).abs().max()) for a, b in zip(results["a/worker0"], expected, strict=True))
     moved = max(float((a - b).abs().max()) for a, b in zip(results["a/worker0"], _first_values(plan), strict=True))
     # D-PSGD takes gradients at models that still differ by one step, so it is close and not equal
@@ -89,10 +89,10 @@ def _first_values(plan: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("algorithm", ["dpsgd", "adpsgd", "sgp"])
 def test_it_learns_and_all_stop_at_the_target(algorithm: str, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "graph": "ring"}
-    plan = serverless_plan([1] * 5, "gossip", options, iterations=2000, target_accuracy=0.8)
+    plan = serverless_plan([1] * 5, "gossip", options, rounds=2000, target_accuracy=0.8)
     runs = worlds("virtual", tmp_path)
     names = list(run_plan(runs, plan, gossip_worker))
-    rounds = [event["iterations"] for event in events_of(runs, names, "final")]
+    rounds = [event["rounds"] for event in events_of(runs, names, "final")]
     assert max(rounds) < 2000
     if algorithm != "adpsgd":
         assert len(set(rounds)) == 1
@@ -104,7 +104,7 @@ def test_consensus_distance_by_the_graphs_gap(tmp_path: Path) -> None:
     """The distance settles where mixing balances the differences of gradients: larger gap, smaller distance."""
     distances = {}
     for graph in ("ring", "torus", "exponential", "complete"):
-        plan = serverless_plan([1] * 16, "gossip", {"graph": graph, "gradients": "mean"}, iterations=15)
+        plan = serverless_plan([1] * 16, "gossip", {"graph": graph, "gradients": "mean"}, rounds=15)
         plan = replace(plan, training=replace(plan.training, split=Choice(kind="by_class")))
         runs = worlds("virtual", tmp_path / graph)
         names = list(run_plan(runs, plan, gossip_worker))
@@ -126,7 +126,7 @@ def test_a_straggler_holds_up_all_reduce_and_not_adpsgd(tmp_path: Path) -> None:
         times = []
         for slow_s in (0.1, 1.0):
             plan = serverless_plan(
-                [8], paradigm, options, iterations=30,
+                [8], paradigm, options, rounds=30,
                 step_times_s={**dict.fromkeys(names_of([8]), 0.1), "a/worker3": slow_s},
             )  # fmt: skip
             runs = worlds("virtual", tmp_path / f"{paradigm}{slow_s}")

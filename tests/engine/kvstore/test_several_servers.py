@@ -71,7 +71,7 @@ def test_the_time_of_a_round_falls_while_the_servers_port_is_the_bottleneck(tmp_
         "training.compute=modelled", "training.data=none", "training.model={kind: declared, name: resnet18}",
         "device.step_time=1 ms", "topology.links[*].rate=10 Gbit/s", "topology.links[*].delay=1 us",
         "topology.lan.rate=10 Gbit/s", "topology.data_centers[0].lan={rate: 100 Mbit/s, delay: 1 us}",
-        "training.iterations=5", "topology.data_centers[0].workers=0",
+        "training.rounds=5", "topology.data_centers[0].workers=0",
     )  # fmt: skip
     times = [run(tmp_path / str(n), *modelled, servers(n), "shard=multigps").round_s("east/worker0") for n in (1, 2, 4)]
     assert times[0] / times[1] == pytest.approx(2, rel=0.02)

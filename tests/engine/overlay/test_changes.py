@@ -13,7 +13,7 @@ from tests.engine.overlay.test_overlays import NINE_SITES
 from tests.engine.runs import Simulated, run
 
 ROUNDS, CHANGE = 30, 12
-TSENGINE = ("overlay={tier1: star, tier2: tsengine}", f"training.iterations={ROUNDS}")
+TSENGINE = ("overlay={tier1: star, tier2: tsengine}", f"training.rounds={ROUNDS}")
 LINK = 5  # h4 to h5, 135 Mbit/s
 SLOW = "10 Mbit/s"
 
@@ -54,7 +54,7 @@ def test_tsengine_recovers_within_five_rounds_of_a_step_change(tmp_path: Path) -
 
 
 def test_auxiliary_routes_carry_what_a_crowded_link_cannot(tmp_path: Path) -> None:
-    settings = ("overlay={tier1: star, tier2: {kind: netstorm, auxiliary: 2}}", "training.iterations=6")
+    settings = ("overlay={tier1: star, tier2: {kind: netstorm, auxiliary: 2}}", "training.rounds=6")
     result = nine(tmp_path, *settings)
     passed = [e for e in result.of_kind("transfer") if e["message"] == "spread" and e["round"] == 3]
     chunks = {event["key"] for event in passed}

@@ -61,7 +61,7 @@ def test_with_layers_and_slices_too(tmp_path: Path, star: Simulated, kind: str, 
 @pytest.mark.parametrize("codec", ["none", "fp16"])
 def test_sums_differ_from_a_star_by_rounding_only(tmp_path: Path, kind: str, codec: str) -> None:
     """|Δ| of a sum of n float32 in another order is at most (n − 1)·2^−24·Σ|g|, and of float16 on each hop 2^−11."""
-    one_round = ("training.iterations=1", "training.evaluate_every=1", SGD, f"codec={codec}")
+    one_round = ("training.rounds=1", "training.evaluate_every=1", SGD, f"codec={codec}")
     plain = run(tmp_path / "star", *one_round, "codec=none").parameters("east/worker0")
     merged = run(tmp_path / "merged", *one_round, f"overlay={kind}")
     assert len(merged.hashes()) == 1
@@ -142,7 +142,7 @@ def test_netstorm_plans_anew_and_uses_several_trees(nine: dict[str, Simulated]) 
 
 def test_the_server_takes_in_one_transfer_at_a_time_with_one_port(tmp_path: Path) -> None:
     """Row 54."""
-    overrides = ("overlay={tier1: star, tier2: {kind: tsengine, ports: 1}}", "training.iterations=2", *ONCE)
+    overrides = ("overlay={tier1: star, tier2: {kind: tsengine, ports: 1}}", "training.rounds=2", *ONCE)
     result = run(tmp_path, *overrides, scenario=NINE_SITES)
     merges = [e for e in result.of_kind("transfer", "h1/global0") if e["message"] == "merge"]
     assert len(merges) > 10

@@ -11,7 +11,7 @@ from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.runs import THREE_SITES
 
 # west's way up takes about a second for a model, its way down little
-SLOW = ("topology.links[1].rate=20 Mbit/s", "topology.links[1].reverse={rate: 2 Mbit/s}", "training.iterations=5",
+SLOW = ("topology.links[1].rate=20 Mbit/s", "topology.links[1].reverse={rate: 2 Mbit/s}", "training.rounds=5",
         "training.evaluate_every=5", "topology.links[2].delay=100 ms")  # fmt: skip
 
 

@@ -38,11 +38,11 @@ def test_real_processes_end_with_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_run_that_reaches_its_target_stops_everybody_after_the_same_round(tmp_path: Path) -> None:
-    overrides = ("training.target_accuracy=0.2", "training.evaluate_every=2", "training.iterations=60")
+    overrides = ("training.target_accuracy=0.2", "training.evaluate_every=2", "training.rounds=60")
     ends = []
     for name, order in (("plain", FIFO), ("p3", SMALL_SLICES)):
         result = run(tmp_path / name, order, *overrides)
-        rounds = {event["iterations"] for event in result.of_kind("final") if event["role"] == "worker"}
+        rounds = {event["rounds"] for event in result.of_kind("final") if event["role"] == "worker"}
         assert len(rounds) == 1
         ends.append((rounds, result.hashes()))
     assert ends[0] == ends[1]
@@ -84,7 +84,7 @@ def test_urgent_slices_overtake_on_the_wan_both_ways(
     """Row 59, 60, 62: where one direction is slow, the first layer's slices pass those that were sent before them."""
     sliced = FIFO_LAYERS.replace("}", ", slice: 4 KB}")
     fifo, p3 = (
-        arrivals_on_the_wan(run(tmp_path / name, order, *slow, "training.iterations=5"), message, node)
+        arrivals_on_the_wan(run(tmp_path / name, order, *slow, "training.rounds=5"), message, node)
         for name, order in (("fifo", sliced), ("p3", SMALL_SLICES))
     )
     if message == "push":

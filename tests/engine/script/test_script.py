@@ -34,7 +34,7 @@ topology:
     - {name: east, workers: 2}
   links:
     - {between: [hub, east], rate: 20 Mbit/s, delay: 5 ms}
-training: {iterations: 6, evaluate_every: 3}
+training: {rounds: 6, evaluate_every: 3}
 device: {step_time: 20 ms}
 """
 LOOP = """

@@ -16,7 +16,7 @@ from tests.engine.runs import Simulated
 from tests.engine.sync.constant import everywhere, over_sockets, the_number, use_constants
 
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
-FAST = ("device.step_time=5 ms", "training.evaluate_every=4", "training.iterations=4")
+FAST = ("device.step_time=5 ms", "training.evaluate_every=4", "training.rounds=4")
 REAL = ("training.model={kind: mlp, hidden: 8}", *FAST)
 LOCAL = "optimizer={kind: sgd, learning_rate: 0.1, at: worker}"
 SGD = "optimizer={kind: sgd, learning_rate: 0.1}"
@@ -136,11 +136,11 @@ def test_hfa_with_single_steps_is_parameter_averaging(world: str, tmp_path: Path
 @both
 def test_every_key_of_hfa_crosses_in_the_same_rounds(world: str, tmp_path: Path) -> None:
     """Rows 26, 27 and 28: 7 exchanges inside, floor(7 / 3) across, and one model after those."""
-    done = everywhere(world, tmp_path, *REAL, LOCAL, "training.iterations=7", "sync={kind: hfa, k1: 2, k2: 3}")
+    done = everywhere(world, tmp_path, *REAL, LOCAL, "training.rounds=7", "sync={kind: hfa, k1: 2, k2: 3}")
     assert pushes(done, "west/server0", "hub/global0") == [(round_, key) for round_ in (2, 5) for key in range(4)]
     inside = pushes(done, "west/worker0", "west/server0")
     assert inside == [(round_, key) for round_ in range(7) for key in range(4)]
-    whole = everywhere(world, tmp_path / "6", *REAL, LOCAL, "training.iterations=6", "sync={kind: hfa, k1: 2, k2: 3}")
+    whole = everywhere(world, tmp_path / "6", *REAL, LOCAL, "training.rounds=6", "sync={kind: hfa, k1: 2, k2: 3}")
     hashes = {event["parameters_sha256"] for event in whole.of_kind("final") if "parameters_sha256" in event}
     assert len(hashes) == 1, "workers, local servers and the global tier hold the same model"
 
@@ -149,7 +149,7 @@ def test_every_key_of_hfa_crosses_in_the_same_rounds(world: str, tmp_path: Path)
 def test_esync_balances_steps_and_ends_every_round_with_one_model(world: str, tmp_path: Path) -> None:
     """Rows 30 and 32: a worker eight times slower does one step a round, those who wait for it several."""
     slow = ("data_centers[east].worker_devices={worker1: {speed: 0.125}}", "device.step_time=25 ms")
-    done = everywhere(world, tmp_path, *REAL, "training.iterations=5", LOCAL, "sync={tier1: esync, tier2: fsa}", *slow)
+    done = everywhere(world, tmp_path, *REAL, "training.rounds=5", LOCAL, "sync={tier1: esync, tier2: fsa}", *slow)
     steps = {name: [event["steps"] for event in done.of_kind("round", name)] for name in WORKERS}
     assert steps["east/worker1"] == [1] * 5
     assert steps["east/worker0"][0] == 1
@@ -182,5 +182,5 @@ def test_two_global_servers_on_one_host_start_a_hundred_times(monkeypatch: pytes
     use_constants(monkeypatch, lambda rank, values: 2.0**rank)
     two = ("data_centers[hub].global_servers=2", "shard=multigps", "optimizer={kind: sgd, learning_rate: 1}")
     for _ in range(100):
-        done = over_sockets(*two, "training.iterations=1", "training.evaluate_every=1", "device.step_time=1 ms")
+        done = over_sockets(*two, "training.rounds=1", "training.evaluate_every=1", "device.step_time=1 ms")
         assert {the_number(done.results[name]) for name in WORKERS} == {-15.0}

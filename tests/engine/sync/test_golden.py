@@ -21,7 +21,7 @@ from tests.engine.sync.constant import everywhere, simulated, the_number, use_co
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
 SGD = "optimizer={kind: sgd, learning_rate: 1}"
 LOCAL = "optimizer={kind: sgd, learning_rate: 1, at: worker}"
-ROUNDS = "training.iterations=3"
+ROUNDS = "training.rounds=3"
 FAST = ("device.step_time=2 ms", "training.evaluate_every=3")
 
 
@@ -81,7 +81,7 @@ def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch
 def test_hfa_golden(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 25, on the data centres of this file: {1}, {3, 5} and {9}: means 1, 4 and 9, and over the WAN 14/3."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
-    one_round = ("training.iterations=1", "training.evaluate_every=1", "device.step_time=2 ms", LOCAL)
+    one_round = ("training.rounds=1", "training.evaluate_every=1", "device.step_time=2 ms", LOCAL)
     inside = everywhere(world, tmp_path / "a", "sync={kind: hfa, k1: 1, k2: 2}", *one_round).results
     assert [the_number(inside[name]) for name in WORKERS] == [1, 4, 4, 9]
     across = everywhere(world, tmp_path / "b", "sync={kind: hfa, k1: 1, k2: 1}", *one_round).results
@@ -91,7 +91,7 @@ def test_hfa_golden(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_hfa_of_the_original_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 25: parties {1, 3} and {5, 7} from 0 give 4."""
     use_constants(monkeypatch, towards(0, 1, 3, 5, 7))
-    sites = ("data_centers[hub].workers=0", "data_centers[west].workers=2", LOCAL, "training.iterations=1")
+    sites = ("data_centers[hub].workers=0", "data_centers[west].workers=2", LOCAL, "training.rounds=1")
     run = simulated(tmp_path / "a", "sync={kind: hfa, k1: 1, k2: 1}", "training.evaluate_every=1", *sites)
     assert {the_number(run.results[name]) for name in ("east/worker0", "west/worker1")} == {4.0}
     inside = simulated(tmp_path / "b", "sync={kind: hfa, k1: 1, k2: 2}", "training.evaluate_every=1", *sites).results
@@ -109,7 +109,7 @@ def test_weights_of_a_mean(
     """Row 29, and row 31 (the mean of the changes, at rate 1): the same on two tiers and on one."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     chosen = f"sync={{kind: {sync}, weights: {weights}}}"
-    run = everywhere(world, tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.iterations=1",
+    run = everywhere(world, tmp_path, chosen, f"paradigm={paradigm}", LOCAL, "training.rounds=1",
                      "training.evaluate_every=1", "device.step_time=2 ms")  # fmt: skip
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(expected)] * 4
 
@@ -120,7 +120,7 @@ def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.M
     use_constants(monkeypatch, towards(1, 3, 5, 9))
     monkeypatch.setattr("testbed.engine.technique.samples_of", lambda plan: [100, 200, 300, 400])
     run = simulated(tmp_path, "sync={kind: hfa, k1: 1, k2: 1, weights: sample}", f"paradigm={paradigm}", LOCAL,
-                    "training.iterations=1", "training.evaluate_every=1")  # fmt: skip
+                    "training.rounds=1", "training.evaluate_every=1")  # fmt: skip
     mean = (100 * 1 + 200 * 3 + 300 * 5 + 400 * 9) / 1000
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(mean)] * 4
 
@@ -146,7 +146,7 @@ def test_no_gradient_is_lost_or_counted_twice(
     with pytest.MonkeyPatch.context() as patch:
         use_constants(patch, power_of_two)
         run = simulated(
-            tmp_path_factory.mktemp("run"), f"paradigm={paradigm}", f"sync={sync}", SGD, "training.iterations=4",
+            tmp_path_factory.mktemp("run"), f"paradigm={paradigm}", f"sync={sync}", SGD, "training.rounds=4",
             f"seed={seed}", "device.variation=80 %", f"data_centers[east].device.speed={speed:.3f}",
         )  # fmt: skip
     last = max(run.of_kind("update"), key=lambda event: (event["t"], event["version"]))
@@ -169,7 +169,7 @@ def test_dcasgd_compensates_from_what_each_member_last_pulled(
     """Rows 22 and 23: replayed, update by update, by the formula of the paper with one backup per member."""
     use_constants(monkeypatch, lambda rank, values: 0.5 + 0.1 * rank)
     run = everywhere(
-        world, tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.iterations=5", "device.variation=60 %",
+        world, tmp_path, f"paradigm={paradigm}", f"sync={sync}", "training.rounds=5", "device.variation=60 %",
         f"optimizer={{kind: dcasgd, learning_rate: 0.1, compensation: 0.4, momentum: {momentum}}}",
         "device.step_time=10 ms",
         "data_centers[west].device.speed=0.4",

@@ -13,7 +13,7 @@ from tests.end_to_end.reference import train_single_process
 from tests.engine.runs import Simulated, run
 
 ROUNDS = 4
-SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.iterations={ROUNDS}", f"training.evaluate_every={ROUNDS}")
+SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", f"training.evaluate_every={ROUNDS}")
 few = settings(max_examples=3, deadline=None, phases=(Phase.explicit, Phase.generate))
 
 

@@ -29,7 +29,7 @@ def go(folder: pytest.TempPathFactory, *overrides: str) -> Simulated:
         patch.setattr(ConstantLearner, "evaluate", lambda self, values: Score(1.0, 0.0))
         use_constants(patch, lambda rank, values: 2.0**-rank)
         sgd = "optimizer={kind: sgd, learning_rate: 1}"
-        return simulated(folder.mktemp("run"), sgd, f"training.iterations={ROUNDS}", *overrides)
+        return simulated(folder.mktemp("run"), sgd, f"training.rounds={ROUNDS}", *overrides)
 
 
 def rounds(run: Simulated) -> Counter[str]:

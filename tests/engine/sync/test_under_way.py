@@ -10,7 +10,7 @@ from tests.engine.runs import run
 from tests.engine.sync.test_properties import SMALL
 
 WORKERS, ROUNDS = 4, 12
-JOB = (*SMALL, f"training.iterations={ROUNDS}", f"data_centers[east].workers={WORKERS}", "device.step_time=2 ms")
+JOB = (*SMALL, f"training.rounds={ROUNDS}", f"data_centers[east].workers={WORKERS}", "device.step_time=2 ms")
 LOSSY = ("topology.links[*].loss=5 %",)
 
 

@@ -12,7 +12,7 @@ from tests.end_to_end.runs import Finished, run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios" / "sync"
-SHORT = ("training.iterations=4", "training.evaluate_every=2", "training.target_accuracy=null")
+SHORT = ("training.rounds=4", "training.evaluate_every=2", "training.target_accuracy=null")
 EXTRA = {"esync": ("sync={kind: esync, fixed_steps: 2}",)}
 
 

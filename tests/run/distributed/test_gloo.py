@@ -25,7 +25,7 @@ MODEL = Choice(kind="mlp", options={"hidden": 512})
 
 
 def gloo_plan(groups: list[int], **options: Any) -> Plan:
-    return serverless_plan(groups, "gloo", options, iterations=ROUNDS, model=MODEL)
+    return serverless_plan(groups, "gloo", options, rounds=ROUNDS, model=MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Forked:
 def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> None:
     """The order of a sum is another, so the last bits are; nothing else is."""
     results = trained.values
-    plan = serverless_plan([2, 1], "allreduce", {}, iterations=ROUNDS, model=MODEL)
+    plan = serverless_plan([2, 1], "allreduce", {}, rounds=ROUNDS, model=MODEL)
     ours = run_plan(Virtual(tmp_path), plan, allreduce_worker)
     for name, values in results.items():
         for mine, reference in zip(values, ours[name], strict=True):
@@ -60,9 +60,9 @@ def test_its_bytes_are_counted_by_peer(trained: Forked) -> None:
 
 
 def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
-    plan = serverless_plan([1, 1], "gloo", {}, iterations=300, target_accuracy=0.5)
+    plan = serverless_plan([1, 1], "gloo", {}, rounds=300, target_accuracy=0.5)
     events = forked(tmp_path, plan).events.values()
-    ends = {event["iterations"] for of_node in events for event in of_node if event["kind"] == "final"}
+    ends = {event["rounds"] for of_node in events for event in of_node if event["kind"] == "final"}
     assert len(ends) == 1
     assert ends.pop() < 300
 

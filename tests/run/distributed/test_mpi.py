@@ -42,7 +42,7 @@ needs_mpi = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 
 def mpi_plan(groups: list[int], **options: Any) -> Plan:
-    return serverless_plan(groups, "mpi", options, iterations=ROUNDS, model=MODEL)
+    return serverless_plan(groups, "mpi", options, rounds=ROUNDS, model=MODEL)
 
 
 def left_behind() -> list[str]:
@@ -65,7 +65,7 @@ def test_it_trains_as_our_all_reduce_does(which: str, request: pytest.FixtureReq
     """The order of a sum is another, so the last bits are; nothing else is."""
     results = request.getfixturevalue(which).values
     ours = run_plan(
-        Virtual(tmp_path), serverless_plan([2, 1], "allreduce", {}, iterations=ROUNDS, model=MODEL), allreduce_worker
+        Virtual(tmp_path), serverless_plan([2, 1], "allreduce", {}, rounds=ROUNDS, model=MODEL), allreduce_worker
     )
     for name, values in results.items():
         for mine, reference in zip(values, ours[name], strict=True):
@@ -97,8 +97,8 @@ def test_every_rounds_bytes_are_counted(trained: Forked) -> None:
 
 @needs_mpi
 def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
-    events = forked(tmp_path, serverless_plan([1, 1], "mpi", {}, iterations=300, target_accuracy=0.5)).events.values()
-    ends = {event["iterations"] for of_node in events for event in of_node if event["kind"] == "final"}
+    events = forked(tmp_path, serverless_plan([1, 1], "mpi", {}, rounds=300, target_accuracy=0.5)).events.values()
+    ends = {event["rounds"] for of_node in events for event in of_node if event["kind"] == "final"}
     assert len(ends) == 1
     assert ends.pop() < 300
 
@@ -151,7 +151,7 @@ def test_its_bytes_cross_the_emulated_links(tmp_path: Path) -> None:
     """What the workers' connections have carried between data centres, the kernel has counted on the links between."""
     skip_unless_possible("emulate")
     small = (
-        "training.iterations=4",
+        "training.rounds=4",
         "training.model=mlp",
         "topology.links[*].delay=10 ms",
         "training.evaluate_every=4",
