@@ -22,7 +22,10 @@ _INIT = Path(__file__).with_name("sandbox_init.py")
 
 def is_inside() -> bool:
     """Whether the calling process is in a sandbox made by this module."""
-    return MARKER.exists()
+    try:
+        return MARKER.exists()
+    except PermissionError:  # outside, that directory is root's own
+        return False
 
 
 def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootless: bool | None = None) -> list[str]:

@@ -26,7 +26,7 @@ def main() -> int:
     wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup_write)
     _mount("tmpfs", "/run")  # a place of our own for sockets and locks, without root as well
-    Path("/run/testbed").mkdir()
+    Path("/run/testbed").mkdir(mode=0o700)  # as testbed.runtime_directory wants it
     Path("/run/testbed/sandbox").write_text("")
     Path("/run/lock").mkdir()
     Path("/run/netns").mkdir()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.errors import CapabilityError
+from testbed.runtime_directory import runtime_directory
 
 T = TypeVar("T")
 MAKING_LIMIT_S = 30.0
@@ -38,14 +39,17 @@ class Tls:
 
 
 def new_tls() -> Tls:
-    """A fresh key and certificate, for one run. ``CapabilityError`` where no ``openssl`` can make them."""
+    """A fresh key and certificate, for one run.
+
+    ``CapabilityError`` where no ``openssl`` can make them, or there is no safe directory for it to work in.
+    """
     tool = shutil.which("openssl")
     if tool is None:
         raise CapabilityError(
             "transport.tls: the command `openssl` makes a run's certificate, and is not here; "
             "cure: `apt-get install openssl`, or write tls: false"
         )
-    with tempfile.TemporaryDirectory(prefix="testbed-tls-") as name:  # mode 0700
+    with tempfile.TemporaryDirectory(prefix="testbed-tls-", dir=runtime_directory()) as name:
         key, certificate = Path(name) / "key.pem", Path(name) / "certificate.pem"
         _make(tool, key, certificate)
         return Tls(

@@ -38,7 +38,10 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     """Run the Plan that lies in ``directory`` as ``plan.json``. Blocks until the run has ended and nothing is left."""
     from emulation.journal import Journal, clean
 
-    clean()  # of runs that were killed
+    def warn(message: str) -> None:
+        on_progress({"kind": "warning", "t": 0.0, "node": "journal", "message": message})
+
+    clean(warn)  # of runs that were killed
     journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
         host = _start(plan, directory)

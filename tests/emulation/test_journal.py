@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from emulation.journal import Journal, ProcessId, clean, leftovers
+from emulation.journal import Journal, clean, leftovers
+from emulation.process_id import ProcessId
 from testbed.cli import main as command
+from testbed.runtime_directory import runtime_directory
 from tests.emulation.inside import ROOT
+from tests.end_to_end.runs import QUICKSTART
 
 CODE = """
 import subprocess, sys, time
@@ -29,53 +33,78 @@ time.sleep(60)
 """
 
 
+def no_warning(message: str) -> None:
+    raise AssertionError(message)
+
+
+def write_journal(base: Path, *entries: object) -> Path:
+    """A journal of an owner that has ended, in the place of journals."""
+    (base / "journals").mkdir(mode=0o700)
+    journal = base / "journals" / "1-1.jsonl"
+    lines = [{"pid": 1, "start_ticks": -1, "boot": "x"}, *entries]
+    journal.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
+    return journal
+
+
 def test_only_dead_runs_are_cleaned(tmp_path: Path) -> None:
-    journals, left, kept = tmp_path / "journals", tmp_path / "left", tmp_path / "kept"
-    argv = [sys.executable, "-c", CODE, str(journals), str(left)]
+    left, kept = tmp_path / "testbed-left-12345678", tmp_path / "testbed-kept-12345678"
+    argv = [sys.executable, "-c", CODE, str(tmp_path), str(left)]
     owner = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     child = ProcessId.of(int(owner.stdout.readline()))
-    living = Journal(journals)
+    living = Journal(tmp_path)
     living.path(kept)
     kept.mkdir()
-    assert leftovers(journals) == []
+    assert leftovers(no_warning, tmp_path) == []
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    assert [leftover.kind for leftover in leftovers(journals)] == ["process", "path", "journal"]
-    assert len(clean(journals)) == 3
+    assert [leftover.kind for leftover in leftovers(no_warning, tmp_path)] == ["process", "path", "journal"]
+    assert len(clean(no_warning, tmp_path)) == 3
     deadline = time.monotonic() + 5
-    while child.alive() and _state(child.pid) != "Z" and time.monotonic() < deadline:
+    while child.alive() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not left.exists() and (not child.alive() or _state(child.pid) == "Z")
-    assert kept.exists() and leftovers(journals) == []
+    assert not left.exists() and not child.alive()
+    assert kept.exists() and leftovers(no_warning, tmp_path) == []
     living.close()
-    assert not list(journals.iterdir())
+    assert not list((tmp_path / "journals").iterdir())
 
 
-def test_a_reused_process_id_is_not_the_owner(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_the_owner() -> None:
     me = ProcessId.of(os.getpid())
-    assert me.alive()
-    assert not ProcessId(me.pid, me.start_ticks + 1, me.boot).alive()
-    assert not ProcessId(me.pid, me.start_ticks, "another boot").alive()
+    assert me.alive() and me.ours()
+    for other in (ProcessId(me.pid, me.start_ticks + 1, me.boot), ProcessId(me.pid, me.start_ticks, "another boot")):
+        assert not other.alive() and not other.ours()
+
+
+def test_a_process_is_killed_only_if_it_is_the_very_one_that_is_meant() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as child:
+        meant = ProcessId.of(child.pid)
+        ProcessId(meant.pid, meant.start_ticks + 1, meant.boot).kill()
+        ProcessId(meant.pid, meant.start_ticks, "another boot").kill()
+        assert child.poll() is None
+        meant.kill()
+        assert child.wait(5) == -signal.SIGKILL
+    meant.kill()  # it has ended
+    ProcessId.of(os.getpid()).kill()  # never itself
 
 
 def test_a_torn_line_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / "1-1.jsonl").write_text('{"pid": 1, "start_ticks": -1, "boot": "x"}\n{"path": "/no/such')
-    assert [leftover.kind for leftover in clean(tmp_path)] == ["journal"]
+    journal = write_journal(tmp_path)
+    journal.write_text(journal.read_text() + '{"path": "/no/such')
+    assert [leftover.kind for leftover in clean(no_warning, tmp_path)] == ["journal"]
 
 
 def test_the_command_lists_first_and_removes_by_exact_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, beside = tmp_path / "left", tmp_path / "left-not"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    base = runtime_directory()
+    assert base == tmp_path / "testbed"
+    left, beside = base / "testbed-left-12345678", base / "testbed-left-12345679"
     left.mkdir()
     beside.mkdir()
-    journals = tmp_path / "journals"
-    journals.mkdir()
-    entries = [{"pid": 1, "start_ticks": -1, "boot": "x"}, {"path": str(left)}]
-    (journals / "1-1.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    monkeypatch.setattr("emulation.journal.DIRECTORY", journals)
+    write_journal(base, {"path": str(left)})
     assert command.main(["clean", str(tmp_path), "--dry-run"]) == 0
     assert f"path {left}" in capsys.readouterr().out and left.exists()
     assert command.main(["clean", str(tmp_path)]) == 0
@@ -85,16 +114,57 @@ def test_the_command_lists_first_and_removes_by_exact_name(
     assert "nothing to clean" in capsys.readouterr().out
 
 
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return "Z"
-
-
 def test_a_journal_whose_owner_has_not_yet_written_is_left_alone(tmp_path: Path) -> None:
-    journal = tmp_path / "1-1.jsonl"
-    journal.touch()
-    assert leftovers(tmp_path) == []
+    journal = write_journal(tmp_path)
+    journal.write_text("")
+    assert leftovers(no_warning, tmp_path) == []
     os.utime(journal, (0, 0))
-    assert [left.kind for left in clean(tmp_path)] == ["journal"] and not journal.exists()
+    assert [left.kind for left in clean(no_warning, tmp_path)] == ["journal"] and not journal.exists()
+
+
+def test_two_journals_of_one_process_are_two_files(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    first.close()
+    assert len(list((tmp_path / "journals").iterdir())) == 1
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["testbed-left-1234567", "left", "../testbed-left-12345678", "testbed-left-12345678/x"]
+)
+def test_what_would_not_be_removed_is_not_noted(tmp_path: Path, name: str) -> None:
+    journal = Journal(tmp_path)
+    with pytest.raises(ValueError, match="not the name of a temporary directory"):
+        journal.path(tmp_path / name)
+    journal.close()
+
+
+def test_what_cannot_be_removed_is_told_and_its_journal_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "testbed-left-12345678"
+    left.mkdir()
+    journal = write_journal(tmp_path, {"path": str(left)})
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    told: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", refuse)
+        assert clean(told.append, tmp_path) == []
+    assert told == [f"path {left} of a dead run is still there: Operation not permitted"] and journal.exists()
+    assert [each.kind for each in clean(no_warning, tmp_path)] == ["path", "journal"]
+
+
+def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    journal = write_journal(runtime_directory())
+    journal.write_text("garbage\n")
+    run = tmp_path / "run"
+    argv = [sys.executable, "-m", "testbed.cli.main", "run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
+    argv += ["--set", "training.iterations=1", "--set", "training.evaluate_every=1"]
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert (
+        f"warning: journal '{journal}' of an earlier run is not used: a line is not JSON" in ended.stdout + ended.stderr
+    )
+    assert journal.exists()

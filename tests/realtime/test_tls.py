@@ -156,9 +156,9 @@ def test_what_was_refused_is_offered_again_unchanged() -> None:
 
 
 def test_the_key_stays_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     made = new_tls()
-    assert list(tmp_path.iterdir()) == [] and "Context" not in repr(made)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "testbed"] and "Context" not in repr(made)
 
 
 def test_without_the_command_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
