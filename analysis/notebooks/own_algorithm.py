@@ -23,8 +23,9 @@ print(FILE.read_text())
 
 # %%
 from testbed.policy.events import Aggregate, Push
+from testbed.policy.sync.base import Tier
 
-policy = OneByOne(("a", "b"), OneByOne.Options())
+policy = OneByOne(Tier.of("a", "b"), OneByOne.Options())
 assert policy.on_push(Push("a", key=0, round=1)) == []
 assert policy.waiting_for(0, 1) == ("b",)
 effects = policy.on_push(Push("b", key=0, round=1))

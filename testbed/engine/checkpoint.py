@@ -32,7 +32,7 @@ class Checkpointer:
         self._every = plan.checkpoint_every if files else 0
         faults = [fault for fault in plan.faults if fault.kind == "disk_full" and world.node in fault.targets]
         self._full = [(fault.round or 0, (fault.round or 0) + int(fault.value)) for fault in faults]
-        self._completed_rounds, self._patience_s = plan.training.rounds, plan.timeouts.run_deadline_s
+        self._planned_rounds, self._patience_s = plan.training.rounds, plan.timeouts.run_deadline_s
         self._workers = len(plan.training_workers)
         self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
         checkpoint = files.resumed if files else None
@@ -42,7 +42,7 @@ class Checkpointer:
 
     def due(self, round_: int) -> bool:
         """Whether there is to be a checkpoint after ``round_``. After the last round there is none."""
-        return self._every > 0 and (round_ + 1) % self._every == 0 and round_ + 1 < self._completed_rounds
+        return self._every > 0 and (round_ + 1) % self._every == 0 and round_ + 1 < self._planned_rounds
 
     async def save(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         """A worker has finished ``round_``. Returns when all have kept their state."""

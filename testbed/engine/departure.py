@@ -19,7 +19,7 @@ class Departure:
     """Whether this worker is to leave: by the Plan after a round, or at a time, when its world says so."""
 
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
-        self._world, self._across = world, technique.rounds_across(plan)
+        self._world, self._across = world, technique.lan_rounds(plan)
         rounds = [
             fault.round for fault in plan.faults
             if fault.kind == "leave" and fault.round is not None and node.name in fault.targets

@@ -34,7 +34,7 @@ def sending(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:
     options = dgt_options(plan)
     if options is None or plan.node(node.parents[0]).role != "global_server":
         return world.send
-    under_way = len(node.children) if technique.is_asynchronous(plan.technique.sync_tier1) else 1
+    under_way = len(node.children) if not technique.sync_kind(plan.technique.sync_tier1).waits else 1
     return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), max(1, under_way)).send
 
 

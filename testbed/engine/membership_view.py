@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from testbed.policy.events import Effect, SupportsFailover, SyncPolicy
+from testbed.policy.events import Effect
+from testbed.policy.sync.base import SyncPolicy
 
 
 class MembershipView:
@@ -45,9 +46,6 @@ class MembershipView:
 
     def resume_member(self, member: str, since: int) -> None:
         """It comes from another server, whose place this one takes, and has rounds from ``since`` on."""
-        assert isinstance(self._policy, SupportsFailover), (
-            "where members do not wait for each other there are no replicas"
-        )
         self.gone.discard(member)
         self._begins[member] = since
         self._policy.resume_member(member, since)

@@ -44,10 +44,10 @@ class PipelinedWorker(Worker):
     def __init__(
         self, plan: Plan, node: NodePlan, store: KVWorker, learner: SegmentedLearner, work: LocalWork, shape: ModelShape
     ) -> None:
-        super().__init__(plan, node, store, learner, work, reports=False)
+        super().__init__(plan, node, store, learner, work)
         self._segmented, self._keys, self._shares = learner, shape.keys, shape.time_shares()
 
-    async def _train(self, world: World, steps: int) -> int:
+    async def _train(self, world: World) -> int:
         evaluation = self._begin_training(world)
         before: _PipelinedRound | None = None
         for round_ in range(self._plan.training.rounds):

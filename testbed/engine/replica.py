@@ -27,6 +27,8 @@ NO_KEY = -1  # and below: each member that has joined has a number of its own, a
 class Chain:
     """The top of a server that has a replica: what ``top`` does is done there as well before anybody hears of it."""
 
+    is_top = True
+
     def __init__(self, world: World, inbox: Inbox, top: RootStore, replica: str) -> None:
         self._world, self._top, self._replica = world, top, replica
         self._alone = False

@@ -56,7 +56,6 @@ _WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     work = technique.local_work(plan, node, learner)
-    reports = "esync" in (plan.technique.sync_tier1.kind, plan.technique.sync_tier2.kind)
     shape = shape_of(plan, learner) if technique.order(plan).overlaps else None
 
     async def run(world: World) -> list[Tensor]:
@@ -71,11 +70,11 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         store.epoch = membership.epoch
         if isinstance(learner, Guarded):
             learner.record = world.record
-        worker = Worker(plan, node, store, learner, work, reports)
+        worker = Worker(plan, node, store, learner, work)
         if shape is not None:
             worker = PipelinedWorker(plan, node, store, learner, work, shape)
         worker.keeper, worker.departure = Checkpointer(world, membership, plan, files), departure
-        rounds = await worker.run(world, membership, technique.first_steps(plan))
+        rounds = await worker.run(world, membership)
         await reading
         world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
         return learner.values()
@@ -93,7 +92,7 @@ def _script(plan: Plan, node: NodePlan) -> Role:
         store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
         reading = world.spawn(inbox.run(), "inbox")
         await membership.join()
-        worker = ScriptWorker(world, membership, store, job, plan.training.rounds)
+        worker = ScriptWorker(world, membership, store, job, plan.training.rounds, technique.local_steps(plan))
         await worker.run(script.start(path, job, plan.seed))
         await store.leave()
         await membership.finish()
@@ -176,7 +175,7 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
 def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> Upstream:
     if node.parents:
         store = _store(plan, node, world, inbox, overlay)
-        own_rounds = technique.is_asynchronous(plan.technique.sync_tier1)
+        own_rounds = not technique.sync_kind(plan.technique.sync_tier1).waits
         late = plan.recovery.on_failure == "continue"
         return ParentServers(world, store, technique.party_weight(plan, node), own_rounds, late)
     top = RootStore(world, technique.top_key(plan))

@@ -125,11 +125,19 @@ def _seeded(seed: int) -> tuple[Any, ...]:
 
 
 class ScriptWorker:
-    """Carries out what a script asks for. ``master``: whether its first values are everybody's."""
+    """Carry out what a script asks for.
 
-    def __init__(self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob, rounds: int) -> None:
+    rounds          at most, as the scenario plans them
+    declared_steps  local steps of a round, where no reply has assigned any
+    """
+
+    def __init__(
+        self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob, rounds: int,
+        declared_steps: Callable[[int], int],
+    ) -> None:  # fmt: skip
         self._world, self._membership, self._store, self._job = world, membership, store, job
-        self._completed_rounds = rounds
+        self._planned_rounds, self._declared_steps = rounds, declared_steps
+        self._assigned_steps = 0
         self._began_s, self._untimed_s = world.now(), 0.0
         self._round_began_s = world.now()
         self._rounds: dict[int, int] = {}  # next round of each key
@@ -160,7 +168,7 @@ class ScriptWorker:
         self.values = await self._store.pull(range(len(request.values)))
         await self._membership.barrier("train", self._job.workers)
         if self._job.rank == 0:
-            self._world.record("train", rounds=self._completed_rounds, workers=self._job.workers)
+            self._world.record("train", rounds=self._planned_rounds, workers=self._job.workers)
         self._restart()
         self._round_began_s = self._world.now()
         return [value.clone() for value in self.values]
@@ -189,7 +197,8 @@ class ScriptWorker:
         self.values = [answer.tensor for answer in answers]
         advice = merged([answer.advice for answer in answers])
         self._end_round(round_, request.steps, advice)
-        return [value.clone() for value in self.values], advice.steps.get(self._world.node, request.steps)
+        self._assigned_steps = advice.steps.get(self._world.node, self._assigned_steps)
+        return [value.clone() for value in self.values], self._assigned_steps or self._declared_steps(self.rounds)
 
     async def holds(self, request: api.ParametersRequest) -> None:
         self._held = request.get

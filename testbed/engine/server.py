@@ -19,7 +19,8 @@ from testbed.engine.membership_view import MembershipView
 from testbed.engine.upstream import AggregatedPush, Upstream
 from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
-from testbed.policy.events import Aggregate, BoundedStaleness, Effect, Push, Reply, SyncPolicy, WorkerReport
+from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
+from testbed.policy.sync.base import SyncPolicy
 from testbed.world import Future, Work, World
 
 TellJoined = Callable[[str, int], Coroutine[Any, Any, None]]  # a member, and its first round
@@ -55,7 +56,6 @@ class Server:
         self._contributions = Contributions()
         self._ending = False
         self._left: set[str] = set()
-        self._bounded = policy if isinstance(policy, BoundedStaleness) else None
         self._at_work: list[Future[None]] = []  # under a bounded policy: effects that are being carried out
         self._resumed: dict[str, Any] = {}
         self._pulls: dict[int, list[str]] = {}
@@ -175,7 +175,7 @@ class Server:
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")
-            if self._bounded:
+            if self._policy.holds:
                 self._at_work = [*(each for each in self._at_work if not each.done()), task]
         if self._left:
             self._check_nobody_waits_in_vain(key, message.round)
@@ -223,7 +223,10 @@ class Server:
 
     async def _answer(self, effect: Reply) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
-        steps = value.advice.steps or effect.steps
+        steps = {**value.advice.steps, **effect.steps}  # a tier's own assignment overrides that from above
+        if effect.last and not self._ending:
+            assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
+            self._end()
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             if member in self._presence.gone or round_ < self._presence.begins(member):
                 continue  # it died; or it was another process of that name that pushed, and died
@@ -253,8 +256,8 @@ class Server:
         self._world.spawn(self._let_go((message.sender,)), f"{message.sender} leaves")
 
     async def _let_go(self, members: Sequence[str]) -> None:
-        if self._bounded:
-            effects = self._bounded.leave(members)
+        if self._policy.holds:
+            effects = self._policy.on_members_left(members)
             for task in self._at_work:  # the values that are about to be answered with
                 await self._world.wait(task, "updates before the last answers")
             await self._carry_out(effects)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -18,14 +19,13 @@ from testbed.kvstore import ScriptJob
 from testbed.kvstore.store import pull_of
 from testbed.plan.index import index_of
 from testbed.plan.model import Choice, NodePlan, Plan
-from testbed.policy.events import Contribution, SyncPolicy
+from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.fifo import Fifo
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
-from testbed.policy.sync.asynchronous import Tap
-from testbed.policy.sync.ssp import Ssp
+from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 from testbed.training.learner import Learner
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
 
@@ -35,27 +35,46 @@ def training_workers(plan: Plan) -> tuple[NodePlan, ...]:
     return plan.training_workers
 
 
+def sync_kind(choice: Choice) -> type[SyncPolicy]:
+    """Return the synchronisation algorithm of a tier."""
+    return SYNC[choice.kind]
+
+
 def contribution_of(plan: Plan) -> Contribution:
-    """What workers push: the algorithm that they face decides."""
-    contribution: Contribution = SYNC[plan.technique.sync_tier1.kind].contribution
-    return contribution
+    """Return what workers push: the algorithm that they face decides."""
+    return sync_kind(plan.technique.sync_tier1).contribution
 
 
-def worker_options(plan: Plan) -> Any:
-    """Options of the synchronisation algorithm that workers face."""
+def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
+    """Return the synchronisation algorithm that workers face, and its options."""
     choice = plan.technique.sync_tier1
-    return SYNC[choice.kind].Options(**choice.options)
+    return SYNC[choice.kind], SYNC.options(choice.kind, choice.options)
 
 
 def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
-    """The policy of one server, over the children that contribute."""
+    """Return the policy of one server, over the children that contribute."""
     choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
-    kind, members = SYNC[choice.kind], contributors(plan, node)
-    policy: SyncPolicy = kind(members, kind.Options(**choice.options))
-    if isinstance(policy, Ssp | Tap) and node.role == "global_server" and is_asynchronous(plan.technique.sync_tier1):
-        workers = Counter(parent for worker in training_workers(plan) for parent in worker.parents)
-        policy.count_pushes({member: workers.get(member, 1) for member in members})
-    return policy
+    return SYNC[choice.kind](tier_of(plan, node), SYNC.options(choice.kind, choice.options))
+
+
+def tier_of(plan: Plan, node: NodePlan) -> Tier:
+    """Return what the policy of ``node`` knows of its place: its members, with the training workers below each."""
+    below: dict[str, list[WorkerDevice]] = defaultdict(list)
+    for worker in training_workers(plan):
+        device = WorkerDevice(worker.name, worker.device.step_time_s)
+        for name in (worker.name, *worker.parents):
+            below[name].append(device)
+    two_tiers, technique = bool(plan.with_role("server")), plan.technique
+    passed_on = node.role == "global_server" and two_tiers and not sync_kind(technique.sync_tier1).waits
+    return Tier(
+        tuple(
+            Member(name, tuple(below[name]), max(1, len(below[name])) if passed_on else 1)
+            for name in contributors(plan, node)
+        ),
+        number=1 if node.role == "server" else 2,
+        top=node.role == "global_server",
+        steps_assigned_above=node.role == "server" and sync_kind(technique.sync_tier2).assigns_steps,
+    )
 
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
@@ -95,7 +114,8 @@ def shares(plan: Plan, node: NodePlan) -> dict[str, float]:
 
 def mean_weights(plan: Plan) -> dict[str, float]:
     """What every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
-    workers, rule = training_workers(plan), worker_options(plan).weights
+    algorithm, options = worker_sync(plan)
+    workers, rule = training_workers(plan), algorithm.weights(options)
     if rule == "party":
         sizes = Counter(worker.data_center for worker in workers)
         return {worker.name: 1.0 / sizes[worker.data_center] for worker in workers}
@@ -130,11 +150,6 @@ def slicer(plan: Plan) -> Slicer:
     return slices
 
 
-def is_asynchronous(choice: Choice) -> bool:
-    """Whether members of a tier do not wait for each other in every round."""
-    return choice.kind in ("tap", "ssp", "mixedsync")
-
-
 def local_work(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     """What a worker does between two synchronisations."""
     optimizer, contribution = plan.technique.optimizer, contribution_of(plan)
@@ -145,22 +160,29 @@ def local_work(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     return LocalSteps(learner, _own_optimizer(optimizer, learner), contribution, worker_weight(plan, node))
 
 
-def first_steps(plan: Plan) -> int:
-    """Local steps of a worker's first round."""
-    return getattr(worker_options(plan), "local_steps", 1)
+def local_steps(plan: Plan) -> Callable[[int], int]:
+    """Return the function from a round to the local steps that the algorithm declares for it."""
+    algorithm, options = worker_sync(plan)
+    return partial(algorithm.local_steps, options)
 
 
-def rounds_across(plan: Plan) -> int:
-    """Every so many rounds of a worker, what it pushes goes all the way up."""
-    return getattr(worker_options(plan), "k2", 1)
+def needs_reports(plan: Plan) -> bool:
+    """Return whether workers measure their steps and transfers for an algorithm of either tier."""
+    return any(sync_kind(each).needs_reports for each in (plan.technique.sync_tier1, plan.technique.sync_tier2))
+
+
+def lan_rounds(plan: Plan) -> int:
+    """Return the number of a worker's rounds to one whose aggregate crosses the WAN."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.lan_rounds(options)
 
 
 def top_key(plan: Plan) -> Callable[[Tensor], ParameterState]:
     """What a combined contribution does to a key at the top tier."""
-    outer = getattr(worker_options(plan), "outer", None)
+    algorithm, options = worker_sync(plan)
+    outer = algorithm.outer_optimizer(options)
     if outer is not None:
-        kind, options = outer
-        return lambda value: KeyOptimizer(kind, options, value)
+        return lambda value: KeyOptimizer(*outer, value)
     optimizer = plan.technique.optimizer
     if plan.training.model.kind == "script":
         return OverwriteUpdate  # unless the script sets an optimizer
@@ -178,9 +200,9 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         workers=len(workers),
         rounds=plan.training.rounds,
         contribution=str(contribution_of(plan)),
-        at_server=is_asynchronous(technique.sync_tier1) or is_asynchronous(technique.sync_tier2),
+        at_server=not (sync_kind(technique.sync_tier1).waits and sync_kind(technique.sync_tier2).waits),
         weight=worker_weight(plan, node),
-        local_steps=first_steps(plan),
+        local_steps=local_steps(plan)(0),
         differences="difference" in [pull_of(each.kind, each.options) for each in codecs],
         own_codec=_why_no_codec_of_its_own(plan),
     )

@@ -28,7 +28,9 @@ class AggregatedPush(msgspec.Struct):
 
 
 class Upstream(Protocol):
-    """Where combined contributions go and values come from."""
+    """Where aggregates go and values come from. ``is_top``: values live here, and no tier is above."""
+
+    is_top: bool
 
     async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
         """The keys; ``codec``: what a script has chosen for them."""
@@ -65,6 +67,8 @@ class ParentServers:
     own_rounds  number what goes up by itself: where workers do not wait for each other, two of them may push the same
                 round of theirs, and each is a round of this server
     """
+
+    is_top = False
 
     def __init__(
         self, world: World, store: KVWorker, weight: float = 1.0, own_rounds: bool = False, late: bool = False
@@ -166,6 +170,8 @@ class RootStore:
     A contribution of one member alone (asynchronous algorithms) is applied as that member's: ``update`` events tell
     how stale it was, in versions of the key applied since the member was last sent it.
     """
+
+    is_top = True
 
     def __init__(self, world: World, make_key: Callable[[Tensor], ParameterState]) -> None:
         self._world, self._make_key = world, make_key

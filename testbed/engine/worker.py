@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
+from testbed.engine import technique
 from testbed.engine.checkpoint import Checkpointer, as_text, below, under
 from testbed.engine.departure import Departure
 from testbed.engine.dgt import tells_loss
@@ -22,13 +23,13 @@ from testbed.world import World
 
 
 class Worker:
-    """One worker of one data centre. ``reports``: whether it tells its servers how long it takes."""
+    """One worker of one data centre."""
 
-    def __init__(
-        self, plan: Plan, node: NodePlan, store: KVWorker, learner: SegmentedLearner, work: LocalWork, reports: bool
-    ) -> None:
+    def __init__(self, plan: Plan, node: NodePlan, store: KVWorker, learner: SegmentedLearner, work: LocalWork) -> None:
         self._plan, self._node, self._store, self._learner, self._work = plan, node, store, learner, work
-        self._reports = reports
+        self._reports = technique.needs_reports(plan)
+        self._declared_steps = technique.local_steps(plan)
+        self._assigned_steps = 0  # of every round, once a reply has named this worker
         training = plan.training_workers
         self._training_workers = len({worker.name for worker in training}.difference(late_comers(plan)))
         self._is_master = node.name == plan.with_role("worker")[0].name
@@ -40,18 +41,18 @@ class Worker:
         self.departure: Departure | None = None
         self._leaves = False
 
-    async def run(self, world: World, membership: Membership, first_steps: int) -> int:
-        """Train to the end. Returns the number of rounds done."""
+    async def run(self, world: World, membership: Membership) -> int:
+        """Train to the end. Return the number of rounds done."""
         if self.keeper and self.keeper.resumed:
-            first_steps = await self._resume(world, self.keeper, first_steps)
+            await self._resume(world, self.keeper)
         else:
             await self._agree_on_first_values(joining=membership.again)
-            self._work.steps = self._store.first.begin * first_steps
+            self._work.steps = sum(map(self._declared_steps, range(self._store.first.begin)))
         rounds = 0
         if self._node.trains:
             if not membership.again:
                 await membership.barrier("train", self._training_workers, self._first_values_s())
-            rounds = await self._train(world, first_steps)
+            rounds = await self._train(world)
             await finish_loading(self._learner)
         await (membership.depart() if self._leaves else membership.finish())
         return rounds
@@ -72,40 +73,45 @@ class Worker:
                 await self._store.init(key, value)
         self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
 
-    async def _resume(self, world: World, keeper: Checkpointer, first_steps: int) -> int:
-        """Go on where the checkpoint was made; returns the local steps of the next round."""
+    async def _resume(self, world: World, keeper: Checkpointer) -> None:
+        """Go on where the checkpoint was made."""
         await self._store.declare(self._learner.sizes)
         if not self._node.trains:
-            return first_steps
+            return
         state = keeper.state
         self._learner.load_state(below("learner", state))
         self._work.load_state(below("work", state))
         self._store.load_state(below("store", state))
         self._notes = json.loads(str(state["notes"]))
         world.pacer.skip_to(float(state["paced"]))
-        return int(state["steps"])
+        self._assigned_steps = int(state["assigned_steps"])
 
-    async def _state(self, world: World, steps: int, evaluation: Evaluation | None) -> dict[str, Any]:
-        state: dict[str, Any] = {"steps": steps, "notes": as_text(self._notes), "paced": world.pacer.steps_done}
+    async def _state(self, world: World, evaluation: Evaluation | None) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "assigned_steps": self._assigned_steps,
+            "notes": as_text(self._notes),
+            "paced": world.pacer.steps_done,
+        }
         state |= under("learner", self._learner.state()) | under("work", self._work.state())
         state |= under("store", self._store.state())
         return state | (under("evaluation", await evaluation.state()) if evaluation else {})
 
-    async def _train(self, world: World, steps: int) -> int:
+    async def _train(self, world: World) -> int:
         evaluation, keeper = self._begin_training(world), self.keeper
         first = max(keeper.first_round if keeper else 0, self._store.first.begin)
         round_ = first - 1
         for round_ in range(first, 0 if self._store.first.last else self._plan.training.rounds):
+            steps = self._assigned_steps or self._declared_steps(round_)
             values = await self._round(world, round_, steps, evaluation)
             advice = merged([value.advice for value in values])
-            steps = advice.steps.get(self._node.name, steps)
+            self._assigned_steps = advice.steps.get(self._node.name, self._assigned_steps)
             if advice.last:
                 break
             if self.departure and self.departure.due(round_):
                 self._leaves = True
                 break
             if keeper and keeper.due(round_):
-                await keeper.save(round_, partial(self._state, world, steps, evaluation))
+                await keeper.save(round_, partial(self._state, world, evaluation))
         if evaluation:
             await evaluation.finish(round_)
         return round_ + 1

@@ -19,6 +19,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
 from testbed.plan.pace import longest_step_s
 from testbed.plan.series import slowest_mean
+from testbed.policy.sync import SYNC
 from testbed.scenario import Scenario
 from testbed.training.declared.reading import declared_shape
 from testbed.training.options.models import Declared
@@ -29,6 +30,7 @@ RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
 PATIENCE_S = 30.0
 UNKNOWN_MODEL_BYTES = 1 << 28
+_ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 _ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
 
@@ -90,9 +92,11 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
     """``round_s`` and ``apart_s``, by the algorithm that workers face."""
     sync = scenario.sync.tier2 if scenario.paradigm.trait("tiers") == 1 else scenario.sync.tier1
-    options = sync.made()
-    round_s = getattr(options, "local_steps", 1) * step_s + getattr(options, "slack_s", 0.0)
-    return round_s, round_s * getattr(options, "k2", 1)
+    algorithm, options = SYNC[sync.kind], sync.made()
+    rounds = range(min(scenario.training.rounds, _ROUNDS_LOOKED_AT))
+    steps = max(algorithm.local_steps(options, round_) for round_ in rounds)
+    round_s = steps * step_s + algorithm.slack_s(options)
+    return round_s, round_s * algorithm.lan_rounds(options)
 
 
 def _seconds(link: LinkPlan) -> float:

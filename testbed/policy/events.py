@@ -1,16 +1,13 @@
-"""What a synchronisation policy is told and what it decides: plain data, no clock, no I/O.
+"""What a synchronisation policy is told, and what it may answer: plain data.
 
-A server holds one policy for its tier. It tells the policy of every push and carries out the effects, in order. An
-effect names members, never tensors: which contributions to combine, whom to answer. So the same decisions come out
-in every world, and a test drives a policy with a list of pushes.
+An effect names members, never tensors: which contributions to aggregate, to whom to reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -58,61 +55,18 @@ class Aggregate(msgspec.Struct, frozen=True):
 class Reply:
     """Send the current value of ``key`` to ``members``, as the answer to each one's push of ``rounds[i]``.
 
-    ``steps``: local steps that workers are to do before their next push, by worker; empty leaves that to them.
-    ``by``: whose push it was that made this answer possible: all others had to wait for it.
+    steps  local steps of workers' next round, by worker; a worker that is not named does what its algorithm declares
+           (``SyncPolicy.local_steps``). The assignment of a tier overrides that of the tier above, worker by worker
+    last   the run ends with this reply; only the top tier may say so
+    by     the member whose push made this reply possible: all others had to wait for it
     """
 
     key: int
     rounds: tuple[int, ...]
     members: tuple[str, ...]
     steps: Mapping[str, int] = field(default_factory=dict)
+    last: bool = False
     by: str = field(default="", compare=False)
 
 
 Effect = Aggregate | Reply
-
-
-class SyncPolicy(Protocol):
-    """Who waits for whom at one server. Made with its children, in rank order, and its options.
-
-    contribution  what workers push under this algorithm
-    tiers         the tiers on which it may stand
-    waits         whether all members' contributions to a round are combined in one; then, without one of them, the
-                  others' count for more
-    """
-
-    contribution: ClassVar[Contribution]
-    waits: ClassVar[bool]
-    tiers: ClassVar[tuple[int, ...]]
-    Options: ClassVar[type[Any]]
-
-    def on_push(self, push: Push) -> list[Effect]:
-        """Returns what to do, in order."""
-
-    def begin_at(self, round_: int) -> None:
-        """All members have finished the rounds before ``round_``: the run is resumed, or joined."""
-
-    def on_member_lost(self, member: str) -> list[Effect]:
-        """``member`` is gone, and will not push again until it joins; what it has pushed counts. What to do now."""
-
-    def on_member_joined(self, member: str) -> int:
-        """``member``, which had left, is back without memory; returns the first round that it is to push."""
-
-    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        """Members whose push of (key, round) is still missing while others wait for it."""
-
-
-@runtime_checkable
-class SupportsFailover(Protocol):
-    """A policy that can take the place of another one in mid-run."""
-
-    def resume_member(self, member: str, since: int) -> None:
-        """``member`` has rounds from ``since`` on."""
-
-
-@runtime_checkable
-class BoundedStaleness(Protocol):
-    """A policy that has applied what it does not answer yet: until the slower have come closer."""
-
-    def leave(self, members: Collection[str]) -> list[Effect]:
-        """Nobody waits for ``members`` any more. Returns whom that frees."""

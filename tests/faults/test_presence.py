@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from testbed.engine.membership_view import MembershipView
 from testbed.policy.events import Push
+from testbed.policy.sync.base import Tier
 from testbed.policy.sync.fsa import Fsa
 
 KEY = 0
 
 
 def presence() -> tuple[MembershipView, Fsa]:
-    policy = Fsa(("a", "b", "c"), Fsa.Options())
+    policy = Fsa(Tier.of("a", "b", "c"), Fsa.Options())
     return MembershipView(dict.fromkeys("abc", 1.0), policy), policy
 
 

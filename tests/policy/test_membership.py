@@ -8,12 +8,13 @@ import pytest
 
 from testbed.policy.events import Aggregate, Push, Reply
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.base import Tier
 
 ABC = ("a", "b", "c")
 
 
 def policy(kind: str, **options: Any) -> Any:
-    return SYNC[kind](ABC, SYNC[kind].Options(**options))
+    return SYNC[kind](Tier.of(*ABC), SYNC[kind].Options(**options))
 
 
 def push(of: Any, member: str, round_: int, key: int = 0) -> list[Any]:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply, SyncPolicy, WorkerReport
+from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.asynchronous import MixedSync, Tap
+from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync, balanced_steps
 from testbed.policy.sync.fsa import Fsa
@@ -49,14 +50,14 @@ def race(policy: SyncPolicy, speeds: dict[str, float], rounds: int) -> dict[str,
 
 @pytest.mark.parametrize("arrival", list(itertools.permutations(MEMBERS)))
 def test_fsa_completes_with_the_last_push_in_rank_order(arrival: tuple[str, ...]) -> None:
-    policy = Fsa(MEMBERS, Fsa.Options())
+    policy = Fsa(Tier.of(*MEMBERS), Fsa.Options())
     for member in arrival[:-1]:
         assert push(policy, member, 7, key=3) == []
     assert push(policy, arrival[-1], 7, key=3) == [Aggregate(3, 7, MEMBERS), Reply(3, (7, 7, 7), MEMBERS)]
 
 
 def test_fsa_keeps_keys_and_rounds_apart() -> None:
-    policy = Fsa(MEMBERS[:2], Fsa.Options())
+    policy = Fsa(Tier.of(*MEMBERS[:2]), Fsa.Options())
     assert push(policy, MEMBERS[0], 0, key=0) == []
     assert push(policy, MEMBERS[1], 0, key=1) == []
     assert push(policy, MEMBERS[1], 1, key=0) == []
@@ -67,7 +68,7 @@ def test_fsa_keeps_keys_and_rounds_apart() -> None:
 
 def test_a_second_push_of_the_same_round_is_our_own_mistake() -> None:
     for kind in (Fsa, Hfa, Ssp, ESync, DiLoCo):
-        policy = kind(MEMBERS, kind.Options())
+        policy = kind(Tier.of(*MEMBERS), kind.Options())
         push(policy, MEMBERS[0], 0)
         with pytest.raises(AssertionError, match="twice"):
             push(policy, MEMBERS[0], 0)
@@ -75,7 +76,7 @@ def test_a_second_push_of_the_same_round_is_our_own_mistake() -> None:
 
 @pytest.mark.parametrize("kind", [Tap, MixedSync])
 def test_asynchronous_pushes_are_applied_and_answered_alone(kind: type[Tap]) -> None:
-    policy = kind(MEMBERS, kind.Options())
+    policy = kind(Tier.of(*MEMBERS), kind.Options())
     for round_, member in enumerate((MEMBERS[0], MEMBERS[0], MEMBERS[2])):
         expected = [Aggregate(0, round_, (member,)), Reply(0, (round_,), (member,))]
         assert push(policy, member, round_) == expected
@@ -90,14 +91,14 @@ def test_mixedsync_stands_on_the_wan_only() -> None:
 @settings(deadline=None)
 def test_ssp_never_leads_by_more_than_its_bound_and_answers_everything_once(bound: int, times: list[float]) -> None:
     speeds = {f"m{number}": time for number, time in enumerate(times)}
-    result = race(Ssp(tuple(speeds), Ssp.Options(staleness=bound)), speeds, rounds=12)
+    result = race(Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=bound)), speeds, rounds=12)
     assert max(result.pop("leads")) <= bound + 1
     assert all(rounds == list(range(12)) for rounds in result.values())
 
 
 def test_ssp_with_staleness_zero_has_the_rhythm_of_bsp() -> None:
     speeds = {"slow": 3.0, "fast": 1.0}
-    policy = Ssp(tuple(speeds), Ssp.Options(staleness=0))
+    policy = Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=0))
     assert push(policy, "fast", 0) == [Aggregate(0, 0, ("fast",))]
     assert policy.waiting_for(0, 0) == ("slow",)
     assert push(policy, "slow", 0) == [Aggregate(0, 0, ("slow",)), Reply(0, (0, 0), ("slow", "fast"))]
@@ -105,21 +106,21 @@ def test_ssp_with_staleness_zero_has_the_rhythm_of_bsp() -> None:
 
 def test_ssp_without_a_bound_is_tap() -> None:
     speeds = {"slow": 3.0, "fast": 0.5, "middle": 1.0}
-    loose = race(Ssp(tuple(speeds), Ssp.Options(staleness=10**9)), speeds, rounds=9)
-    assert loose == race(Tap(tuple(speeds), Tap.Options()), speeds, rounds=9)
+    loose = race(Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=10**9)), speeds, rounds=9)
+    assert loose == race(Tap(Tier.of(*tuple(speeds)), Tap.Options()), speeds, rounds=9)
 
 
 @given(st.lists(st.integers(0, 7), min_size=2, max_size=5), st.integers(0, 3), st.randoms())
 def test_nobody_waits_for_who_has_left(ends: list[int], bound: int, chance: random.Random) -> None:
     """Members that stop after unequal numbers of rounds, and say so: all the others come to their ends."""
     members = tuple(f"m{number}" for number in range(len(ends)))
-    policy = Ssp(members, Ssp.Options(staleness=bound))
+    policy = Ssp(Tier.of(*members), Ssp.Options(staleness=bound))
     left, clock, free = dict(zip(members, ends, strict=True)), dict.fromkeys(members, 0), set(members)
     while free:
         member = chance.choice(sorted(free))
         free.remove(member)
         if clock[member] == left[member]:
-            effects = policy.leave([member])
+            effects = policy.on_members_left([member])
         else:
             effects = push(policy, member, clock[member])
             clock[member] += 1
@@ -128,7 +129,7 @@ def test_nobody_waits_for_who_has_left(ends: list[int], bound: int, chance: rand
 
 
 def test_hfa_goes_up_every_k2th_round_for_every_key() -> None:
-    policy = Hfa(MEMBERS, Hfa.Options(k1=20, k2=3))
+    policy = Hfa(Tier.of(*MEMBERS), Hfa.Options(k1=20, k2=3))
     ups = []
     for round_ in range(9):
         for key in (5, 2):  # whatever keys there are
@@ -139,7 +140,7 @@ def test_hfa_goes_up_every_k2th_round_for_every_key() -> None:
             ups.append((round_, key, combine.up))
     assert {(round_, up) for round_, _, up in ups} == {(round_, round_ % 3 == 2) for round_ in range(9)}
     assert Hfa.contribution is Contribution.MODEL
-    assert Hfa.Options(k1=20).local_steps == 20
+    assert Hfa.local_steps(Hfa.Options(k1=20), 7) == 20
 
 
 def test_esync_golden_three_steps_against_one() -> None:
@@ -168,7 +169,7 @@ def test_esync_reach_times_differ_by_less_than_one_step(pairs: list[tuple[float,
 
 
 def test_esync_on_equal_devices_has_fsas_pattern() -> None:
-    policy = ESync(MEMBERS, ESync.Options())
+    policy = ESync(Tier.of(*MEMBERS), ESync.Options())
     for member in MEMBERS:
         effects = policy.on_push(Push(member, 0, 0, 1.0, {member: WorkerReport(0.05, 0.2)}))
     assert effects == [Aggregate(0, 0, MEMBERS), Reply(0, (0, 0, 0), MEMBERS, dict.fromkeys(MEMBERS, 1))]
@@ -179,7 +180,7 @@ def test_esync_on_equal_devices_has_fsas_pattern() -> None:
 def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: str, seed: int) -> None:
     random_ = random.Random(seed)
     members = tuple(f"m{number}" for number in range(4))
-    policy = SYNC[kind](members, SYNC[kind].Options())
+    policy = SYNC[kind](Tier.of(*members), SYNC[kind].Options())
     clock, free = dict.fromkeys(members, 0), set(members)
     taken: set[tuple[str, int]] = set()
     answered: set[tuple[str, int]] = set()
@@ -208,7 +209,7 @@ def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: st
 
 def test_esync_waits_for_nobody_who_is_gone() -> None:
     """At the global servers members are data centres: neither a worker of one nor a whole one leaves a ghost."""
-    policy = ESync(("a/server0", "b/server0"), ESync.Options())
+    policy = ESync(Tier.of("a/server0", "b/server0"), ESync.Options())
     quick, slow, slower = WorkerReport(1.0, 0.0), WorkerReport(4.0, 0.0), WorkerReport(8.0, 0.0)
 
     def steps(round_: int, **reports: dict[str, WorkerReport]) -> dict[str, int]:
@@ -227,7 +228,7 @@ def test_esync_waits_for_nobody_who_is_gone() -> None:
 
 def test_esync_knows_the_latest_of_everybody_when_relays_say_it_in_others_names() -> None:
     """In a tree the first member of a sum speaks for all whose contributions are in it, and trees change."""
-    policy = ESync(MEMBERS, ESync.Options())
+    policy = ESync(Tier.of(*MEMBERS), ESync.Options())
     reports = {member: WorkerReport(1.0 + number, 0.0) for number, member in enumerate(MEMBERS)}
     for round_, sums in enumerate(([(0, 1, 2)], [(0,), (1, 2)], [(1, 2), (0,)], [(0, 2), (1,)], [(2,), (0, 1)])):
         reports = {member: WorkerReport(report.step_s * 2, 0.0) for member, report in reports.items()}

@@ -111,7 +111,7 @@ def _guide(plan: Plan, group: OverlayGroup) -> Guide:
 def _expiry(plan: Plan, group: OverlayGroup) -> dict[str, int]:
     """In workers' rounds, by which transfers are told apart: of those, only every k2-th comes up to here under HFA."""
     options, at_top = _choice(plan, group.root).options, plan.node(group.root).role == "global_server"
-    return {"expiry": options["expiry"] * technique.rounds_across(plan)} if "expiry" in options and at_top else {}
+    return {"expiry": options["expiry"] * technique.lan_rounds(plan)} if "expiry" in options and at_top else {}
 
 
 def _detours(plan: Plan, group: OverlayGroup, rank: int) -> Detours | None:

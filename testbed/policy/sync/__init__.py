@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from testbed.axes import Axis
 from testbed.policy.sync.asynchronous import MixedSync, Tap
+from testbed.policy.sync.base import SyncPolicy
 from testbed.policy.sync.diloco import DiLoCo
 from testbed.policy.sync.esync import ESync
 from testbed.policy.sync.fsa import Bsp, Fsa
 from testbed.policy.sync.hfa import Hfa
 from testbed.policy.sync.ssp import Ssp
 
-# Every class is a ``testbed.policy.events.SyncPolicy``, made as ``cls(members, cls.Options(...))``.
-SYNC: dict[str, type[Any]] = {
-    "fsa": Fsa,
-    "mixedsync": MixedSync,
-    "hfa": Hfa,
-    "esync": ESync,
-    "diloco": DiLoCo,
-    "bsp": Bsp,
-    "tap": Tap,
-    "ssp": Ssp,
-}
+SYNC: Axis[SyncPolicy] = Axis(
+    "sync",
+    {
+        "fsa": Fsa,
+        "mixedsync": MixedSync,
+        "hfa": Hfa,
+        "esync": ESync,
+        "diloco": DiLoCo,
+        "bsp": Bsp,
+        "tap": Tap,
+        "ssp": Ssp,
+    },
+    base=SyncPolicy,
+)

@@ -7,34 +7,27 @@ Staleness is not bounded; in steady state it is the number of other members on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
+from testbed.policy.events import Aggregate, Effect, Push, Reply
+from testbed.policy.sync.base import SyncPolicy, Tier
 
 
-class Tap:
+class Tap(SyncPolicy):
     """Totally asynchronous."""
 
-    contribution: ClassVar = Contribution.GRADIENT
     waits: ClassVar[bool] = False
-    tiers: ClassVar[tuple[int, ...]] = (1, 2)
 
     @dataclass(frozen=True, slots=True)
     class Options:
         """TAP has no options."""
 
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._pushes_per_round = dict.fromkeys(members, 1)
+    def __init__(self, tier: Tier, options: Options) -> None:
+        self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
         self._next_round = 0
 
-    def count_pushes(self, per_round: Mapping[str, int]) -> None:
-        """How many pushes of each member make a round of its."""
-        self._pushes_per_round = dict(per_round)
-
     def begin_at(self, round_: int) -> None:
-        """All members have finished the rounds before ``round_``."""
         self._next_round = round_
 
     def on_push(self, push: Push) -> list[Effect]:
@@ -42,11 +35,10 @@ class Tap:
         return [Aggregate(push.key, push.round, (push.member,)), Reply(push.key, (push.round,), (push.member,))]
 
     def on_member_lost(self, member: str) -> list[Effect]:
-        """Nobody waited for it."""
         return []
 
     def on_member_joined(self, member: str) -> int:
-        """It goes on where the foremost is, so that it does not hold up the end of the run."""
+        """Return the round of the foremost member, so that the joined one does not delay the end of the run."""
         return self._next_round * self._pushes_per_round[member]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
@@ -57,4 +49,4 @@ class MixedSync(Tap):
     """Asynchronous between data centres; inside them FSA."""
 
     tiers: ClassVar[tuple[int, ...]] = (2,)
-    partner: ClassVar = "fsa"  # what ``sync: mixedsync`` puts on tier 1
+    partner: ClassVar[str] = "fsa"

@@ -17,8 +17,8 @@ from testbed.policy.sync.fsa import Fsa
 class DiLoCo(Fsa):
     """Synchronous rounds of outer gradients."""
 
-    contribution: ClassVar = Contribution.DELTA
-    tiers: ClassVar = (1, 2)
+    contribution: ClassVar[Contribution] = Contribution.DELTA
+    spans_tiers: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -36,15 +36,14 @@ class DiLoCo(Fsa):
             metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
         )
 
-        @property
-        def local_steps(self) -> int:
-            """Local steps between two pushes."""
-            return self.h
+    @classmethod
+    def local_steps(cls, options: Options, round_: int) -> int:
+        return options.h
 
-        @property
-        def outer(self) -> tuple[str, dict[str, Any]]:
-            """The optimizer at the top tier, and its options."""
-            return "nesterov", {"learning_rate": self.outer_learning_rate, "momentum": self.outer_momentum}
+    @classmethod
+    def weights(cls, options: Options) -> str:
+        return options.weights
 
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        super().__init__(members, Fsa.Options())
+    @classmethod
+    def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:
+        return "nesterov", {"learning_rate": options.outer_learning_rate, "momentum": options.outer_momentum}

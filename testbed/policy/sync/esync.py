@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push, WorkerReport
+from testbed.policy.sync.base import Tier
 from testbed.policy.sync.fsa import Fsa
 
 LEAST_S = 1e-6  # reports are in whole microseconds; a faster step is one of 0
@@ -25,8 +26,11 @@ LEAST_S = 1e-6  # reports are in whole microseconds; a faster step is one of 0
 class ESync(Fsa):
     """Synchronous rounds of outer gradients, with balanced numbers of local steps."""
 
-    contribution: ClassVar = Contribution.DELTA
-    tiers: ClassVar = (1, 2)
+    contribution: ClassVar[Contribution] = Contribution.DELTA
+    spans_tiers: ClassVar[bool] = True
+    needs_reports: ClassVar[bool] = True
+    assigns_steps: ClassVar[bool] = True
+    supports_failover: ClassVar[bool] = False  # reports that reached the lost server would be missing
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -47,22 +51,29 @@ class ESync(Fsa):
             metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
         )
 
-        @property
-        def local_steps(self) -> int:
-            """Local steps of the first round, before anything is known."""
-            return self.fixed_steps or 1
-
-        @property
-        def outer(self) -> tuple[str, dict[str, Any]]:
-            """The optimizer at the top tier, and its options."""
-            return "sgd", {"learning_rate": self.global_learning_rate}
-
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        super().__init__(members, Fsa.Options())
+    def __init__(self, tier: Tier, options: Options) -> None:
+        super().__init__(tier, options)
         self._options = options
+        self._assigns = not options.fixed_steps and not tier.steps_assigned_above
         self._reports: dict[str, WorkerReport] = {}
         self._told_by: dict[str, str] = {}  # workers: the member whose push said so last
         self._below: dict[str, Collection[str]] = {}  # members: the workers that their last reports were about
+
+    @classmethod
+    def local_steps(cls, options: Options, round_: int) -> int:
+        return options.fixed_steps or 1
+
+    @classmethod
+    def slack_s(cls, options: Options) -> float:
+        return options.slack_s
+
+    @classmethod
+    def weights(cls, options: Options) -> str:
+        return options.weights
+
+    @classmethod
+    def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:
+        return "sgd", {"learning_rate": options.global_learning_rate}
 
     def on_push(self, push: Push) -> list[Effect]:
         if push.reports:  # they come with one key of a round
@@ -83,7 +94,7 @@ class ESync(Fsa):
                 del self._reports[worker], self._told_by[worker]
 
     def _steps(self) -> Mapping[str, int]:
-        return {} if self._options.fixed_steps else balanced_steps(self._reports, self._options)
+        return balanced_steps(self._reports, self._options) if self._assigns else {}
 
 
 def balanced_steps(reports: Mapping[str, WorkerReport], options: ESync.Options) -> dict[str, int]:

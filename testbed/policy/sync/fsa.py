@@ -8,56 +8,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
+from testbed.policy.events import Aggregate, Effect, Push, Reply
+from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.policy.sync.rounds import Rounds
 
 
-class Fsa:
+class Fsa(SyncPolicy):
     """Wait for all, combine all, answer all."""
 
-    contribution: ClassVar = Contribution.GRADIENT
-    waits: ClassVar[bool] = True
-    tiers: ClassVar[tuple[int, ...]] = (1, 2)
+    supports_failover: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
         """FSA has no options."""
 
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._rounds = Rounds(members)
-        self.waiting_for = self._rounds.missing
+    def __init__(self, tier: Tier, options: Any) -> None:
+        self._rounds = Rounds(tier.names)
+
+    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
+        return self._rounds.missing(key, round_)
 
     def on_push(self, push: Push) -> list[Effect]:
         members = self._rounds.complete(push)
         return self._complete(push.key, push.round, members, push.member) if members else []
 
     def on_member_lost(self, member: str) -> list[Effect]:
-        """``member`` is gone: rounds that waited for nobody else are complete."""
         found = [self._complete(*complete, member) for complete in self._rounds.on_member_lost(member)]
         return [effect for effects in found for effect in effects]
 
     def begin_at(self, round_: int) -> None:
-        """All rounds before ``round_`` are over."""
         self._rounds.begin_at(round_)
 
     def on_member_joined(self, member: str) -> int:
-        """``member`` is back; returns the first round that it takes part in."""
         return self._rounds.on_member_joined(member)
 
     def resume_member(self, member: str, since: int) -> None:
-        """``member`` takes part in rounds from ``since`` on, as it did with the server whose place this one takes."""
         self._rounds.on_member_joined(member, since)
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
         there = self._rounds.present(members)
-        return [self._combine(key, round_, members), Reply(key, (round_,) * len(there), there, self._steps(), by)]
+        return [self._combine(key, round_, members), Reply(key, (round_,) * len(there), there, self._steps(), by=by)]
 
     def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
         return Aggregate(key, round_, members)
 
     def _steps(self) -> Mapping[str, int]:
+        """Return the local steps of the next round by worker, for algorithms that assign any."""
         return {}
 
 

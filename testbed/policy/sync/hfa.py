@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from testbed.policy.events import Aggregate, Contribution
+from testbed.policy.sync.base import Tier
 from testbed.policy.sync.fsa import Fsa
 
 
 class Hfa(Fsa):
     """Average models: inside every round, across every ``k2``-th."""
 
-    contribution: ClassVar = Contribution.MODEL
-    tiers: ClassVar = (1, 2)
+    contribution: ClassVar[Contribution] = Contribution.MODEL
+    spans_tiers: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -41,14 +42,21 @@ class Hfa(Fsa):
             },
         )
 
-        @property
-        def local_steps(self) -> int:
-            """Local steps between two pushes."""
-            return self.k1
-
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        super().__init__(members, Fsa.Options())
+    def __init__(self, tier: Tier, options: Options) -> None:
+        super().__init__(tier, options)
         self._k2 = options.k2
+
+    @classmethod
+    def local_steps(cls, options: Options, round_: int) -> int:
+        return options.k1
+
+    @classmethod
+    def lan_rounds(cls, options: Options) -> int:
+        return options.k2
+
+    @classmethod
+    def weights(cls, options: Options) -> str:
+        return options.weights
 
     def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
         return Aggregate(key, round_, members, up=(round_ + 1) % self._k2 == 0)

@@ -12,19 +12,19 @@ waited for no more.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply
+from testbed.policy.events import Aggregate, Effect, Push, Reply
+from testbed.policy.sync.base import SyncPolicy, Tier
 
 
-class Ssp:
+class Ssp(SyncPolicy):
     """Apply at once, answer within the bound."""
 
-    contribution: ClassVar = Contribution.GRADIENT
     waits: ClassVar[bool] = False
-    tiers: ClassVar = (1, 2)
+    holds: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -32,9 +32,9 @@ class Ssp:
 
         staleness: int = field(default=3, metadata={"help": "rounds of lead allowed", "min": 0, "max": 10**9})
 
-    def __init__(self, members: tuple[str, ...], options: Options) -> None:
-        self._members, self._staleness = members, options.staleness
-        self._pushes_per_round = dict.fromkeys(members, 1)
+    def __init__(self, tier: Tier, options: Options) -> None:
+        self._members, self._staleness = tier.names, options.staleness
+        self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
         self._first_round = 0
         self._left: set[str] = set()
         self._gone: set[str] = set()
@@ -42,12 +42,7 @@ class Ssp:
         self._pushes: dict[int, dict[str, int]] = {}  # by key and member
         self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
-    def count_pushes(self, per_round: Mapping[str, int]) -> None:
-        """How many pushes of each member make a round of its."""
-        self._pushes_per_round = dict(per_round)
-
     def begin_at(self, round_: int) -> None:
-        """All members have finished the rounds before ``round_`` (a resumed run)."""
         self._first_round = round_
 
     def on_push(self, push: Push) -> list[Effect]:
@@ -57,19 +52,18 @@ class Ssp:
         self._held.setdefault(push.key, []).append((push.member, push.round))
         return [Aggregate(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]
 
-    def leave(self, members: Collection[str]) -> list[Effect]:
+    def on_members_left(self, members: Collection[str]) -> list[Effect]:
         self._left.update(members)
         return [effect for key in list(self._held) for effect in self._free(key, "")]
 
     def on_member_lost(self, member: str) -> list[Effect]:
-        """``member`` is gone: who was held for it alone may go on."""
         self._gone.add(member)
         for key, held in self._held.items():
             self._held[key] = [pair for pair in held if pair[0] != member]
         return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
 
     def on_member_joined(self, member: str) -> int:
-        """``member`` is back, and goes on where the slowest of the others is; returns that round."""
+        """Return the round of the slowest of the other members."""
         slowest = [self._slowest(key) for key in self._pushes]
         round_ = min((int(clock) for clock in slowest if clock < math.inf), default=self._first_round)
         self._gone.discard(member)

@@ -1,0 +1,202 @@
+"""An axis of a scenario: the techniques that may stand on it, and where they come from.
+
+A *kind* names a technique. It is one of
+
+* a shipped name from the axis' literal table (``fsa``),
+* the name of an installed entry point in the group ``testbed.<axis>`` (``[project.entry-points."testbed.sync"]``),
+* a dotted path ``my_package.module:Class``,
+* a file ``./warm_hfa.py:WarmHfa``; in a Plan always with its absolute path, so that every process finds the same file.
+
+The class states its properties as class attributes and its options as a nested frozen dataclass ``Options`` (or is such
+a dataclass itself). Code from outside is imported only when its kind is looked up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from testbed.errors import ScenarioError
+
+T = TypeVar("T")
+
+
+class AxisError(ScenarioError, KeyError):
+    """A kind that cannot be used: ``problem`` says why, ``hint`` how to cure it."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem, self.hint = problem, hint
+        super().__init__(f"{problem} ({hint})" if hint else problem)
+
+    __str__ = Exception.__str__
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFile:
+    """The file that defines the technique ``kind`` of ``axis``, with the SHA-256 of its content."""
+
+    axis: str
+    kind: str
+    path: str
+    sha256: str
+
+
+class Axis(Mapping[str, type[T]], Generic[T]):
+    """Techniques by kind. Iteration yields shipped kinds, in the order of the table, then installed ones.
+
+    name  of the axis, as in the entry point group ``testbed.<name>``
+    base  what a class from outside derives from, or ``module:Class`` where importing it at once would be slow
+    """
+
+    def __init__(self, name: str, shipped: Mapping[str, type[T]], base: type[Any] | str) -> None:
+        self.name, self.shipped, self._base = name, dict(shipped), base
+        self._loaded: dict[str, type[T]] = {}
+
+    def __getitem__(self, kind: str) -> type[T]:
+        found = self.shipped.get(kind) or self._loaded.get(kind)
+        if found is None:
+            found = self._loaded[kind] = self._load(kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.shipped
+        yield from (name for name in _installed(self.name) if name not in self.shipped)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, kind: object) -> bool:
+        """Whether ``kind`` is shipped or installed, or names code that has already been looked up; imports nothing."""
+        return kind in self.shipped or kind in self._loaded or kind in _installed(self.name)
+
+    @property
+    def default(self) -> str:
+        """The first kind of the table, which a scenario gets that names none."""
+        return next(iter(self.shipped))
+
+    def resolve(self, kind: str, folder: Path | None) -> str:
+        """Return ``kind`` as a Plan names it: a file's path, relative to ``folder``, becomes absolute.
+
+        Import nothing. Raise ``AxisError`` when ``kind`` can be none of the four forms, or the file is missing.
+        """
+        if kind in self.shipped or kind in _installed(self.name):
+            return kind
+        place, colon, class_name = kind.rpartition(":")
+        if not colon:
+            raise AxisError(
+                f"'{kind}' is not one of {', '.join(self)}", "or write FILE.py:Class, or package.module:Class"
+            )
+        if not place.endswith(".py"):
+            if not all(part.isidentifier() for part in [*place.split("."), class_name]):
+                raise AxisError(f"'{kind}' is no dotted path", "write package.module:Class, or FILE.py:Class")
+            return kind
+        if folder is None and not Path(place).is_absolute():
+            raise AxisError(
+                f"'{place}' is relative to a scenario file, and this scenario is none", "write its whole path"
+            )
+        path = ((folder or Path("/")) / place).resolve()
+        if not path.is_file():
+            raise AxisError(f"{path}: no such file", "the path is relative to the scenario's folder")
+        return f"{path}:{class_name}"
+
+    def code_of(self, kind: str) -> CodeFile | None:
+        """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code."""
+        if kind in self.shipped:
+            return None
+        path = Path(str(sys.modules[self[kind].__module__].__file__))
+        return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def options(self, kind: str, values: Mapping[str, Any]) -> Any:
+        """Return the options dataclass of ``kind`` with ``values``."""
+        return options_of(self[kind])(**values)
+
+    def where(self, fits: Callable[[type[T]], object]) -> list[str]:
+        """Return the kinds whose class ``fits``, for messages that propose one."""
+        return [kind for kind in self if fits(self[kind])]
+
+    def _load(self, kind: str) -> type[T]:
+        found = _import(kind, _installed(self.name).get(kind)) if isinstance(kind, str) else None
+        if found is None:
+            raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
+        base = _import(self._base, None) if isinstance(self._base, str) else self._base
+        cure = f"see docs/axes/{self.name}.md"
+        if not isinstance(found, type) or not issubclass(found, base):
+            raise AxisError(f"'{kind}' is not a class that derives from {base.__module__}.{base.__qualname__}", cure)
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise AxisError(f"'{kind}' does not define {', '.join(missing)}", cure)
+        if not dataclasses.is_dataclass(options_of(found)):
+            raise AxisError(f"'{kind}' has no dataclass 'Options'", f"add one, empty if need be; {cure}")
+        return found
+
+
+def options_of(entry: type[Any]) -> Any:
+    """Return the options dataclass of an axis' class: its nested ``Options``, or the class itself."""
+    return getattr(entry, "Options", entry)
+
+
+def names_code(kind: str) -> bool:
+    """Return whether ``kind`` is a dotted path or a file, rather than a name."""
+    return ":" in kind
+
+
+@cache
+def _installed(axis: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"testbed.{axis}")}
+
+
+def _import(kind: str, point: EntryPoint | None) -> Any:
+    """Return what ``kind`` names, ``None`` if it is no path. Raise ``AxisError`` when its code cannot be imported."""
+    place, colon, name = (point.value if point else kind).rpartition(":")
+    if not colon:
+        return None
+    try:
+        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except AxisError:
+        raise
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise AxisError(
+            f"'{kind}' cannot be imported: {_where(error, place)}{type(error).__name__}: {error}"
+        ) from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise AxisError(f"'{kind}': {place} defines no '{name}'") from None
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """Import a file under a name made from its content: two files of one name do not collide, an edited one is new."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise AxisError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    name = f"testbed_code_{digest[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is being executed
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _where(error: Exception, place: str) -> str:
+    """Return ``"line 12: "``, the innermost line of the file itself that raised ``error``."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: "
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
+    return f"line {lines[-1]}: " if lines else ""

@@ -1,0 +1,154 @@
+"""The contract of a synchronisation algorithm: what it declares, what it is told, what it may answer.
+
+A server makes one policy for its tier. It tells the policy of every push and carries out the effects that it returns,
+in order. A policy holds no tensor, clock or socket: the same decisions come out in every world, and a test drives it
+with a list of pushes. ``docs/axes/sync.md`` explains the contract with a worked example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from testbed.policy.events import Contribution, Effect, Push
+
+Weights = str  # "party" | "worker" | "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDevice:
+    """A worker, with the mean duration of a training step on its device in seconds (``None``: not modelled)."""
+
+    name: str
+    step_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A child of the server that contributes to its rounds, with the training workers at or below it.
+
+    pushes_per_round  how many of its pushes make a round: more than one where its own workers do not wait for each
+                      other, and each of their rounds is passed on by itself
+    """
+
+    name: str
+    workers: tuple[WorkerDevice, ...] = ()
+    pushes_per_round: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Where a policy stands. ``number``: 1 (workers and their local server) or 2 (local and global servers).
+
+    members              in rank order
+    top                  whether values live at this server, so that its decision can end the run
+    steps_assigned_above whether the algorithm of the tier above assigns local steps, so that this one leaves it to that
+    """
+
+    members: tuple[Member, ...]
+    number: int = 1
+    top: bool = True
+    steps_assigned_above: bool = False
+
+    @classmethod
+    def of(cls, *names: str, **others: Any) -> Tier:
+        """Return a tier of members of these names that have no workers, for tests and examples."""
+        return cls(tuple(map(Member, names)), **others)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the members, in rank order."""
+        return tuple(member.name for member in self.members)
+
+
+class SyncPolicy(ABC):
+    """Who waits for whom at one server, and what is applied when. Made as ``cls(tier, cls.Options(...))``.
+
+    Declarations, from which compatibility, deadlines, folding and documents follow:
+
+    contribution      what workers push
+    waits             a round combines the contributions of all members; without one of them the others count for more
+    holds             replies may be held back from members that run ahead (bounded staleness)
+    tiers             the tiers on which it may stand
+    spans_tiers       it stands on both tiers, with the same options, or above or below an algorithm that waits for all
+    needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
+    assigns_steps     its replies assign local steps to workers
+    supports_failover a replica can take the place of its server in a run in progress (``resume_member``)
+    partner           the kind that stands on tier 1 when a scenario names this one alone; empty: itself
+    """
+
+    contribution: ClassVar[Contribution] = Contribution.GRADIENT
+    waits: ClassVar[bool] = True
+    holds: ClassVar[bool] = False
+    tiers: ClassVar[tuple[int, ...]] = (1, 2)
+    spans_tiers: ClassVar[bool] = False
+    needs_reports: ClassVar[bool] = False
+    assigns_steps: ClassVar[bool] = False
+    supports_failover: ClassVar[bool] = False
+    partner: ClassVar[str] = ""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """No options."""
+
+    @abstractmethod
+    def __init__(self, tier: Tier, options: Any) -> None:
+        """Stand at one server, with the options that the scenario gives."""
+
+    @classmethod
+    def local_steps(cls, options: Any, round_: int) -> int:
+        """Return the local steps of ``round_`` (0, 1, …) of a worker to which no reply has assigned any; at least 1."""
+        return 1
+
+    @classmethod
+    def lan_rounds(cls, options: Any) -> int:
+        """Return how many rounds inside a data centre there are to one that crosses the WAN; at least 1."""
+        return 1
+
+    @classmethod
+    def slack_s(cls, options: Any) -> float:
+        """Return how many seconds a round may last beyond the slowest worker's local steps; deadlines allow for it."""
+        return 0.0
+
+    @classmethod
+    def weights(cls, options: Any) -> Weights:
+        """Return what a worker counts for in a mean of models or deltas.
+
+        ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples.
+        """
+        return "worker"
+
+    @classmethod
+    def outer_optimizer(cls, options: Any) -> tuple[str, dict[str, Any]] | None:
+        """Return kind and options of the optimizer at the top tier, or ``None`` for the scenario's own."""
+        return None
+
+    @abstractmethod
+    def on_push(self, push: Push) -> list[Effect]:
+        """Return what to do, in order. Pushes of one member and key arrive in the order of their rounds."""
+
+    @abstractmethod
+    def begin_at(self, round_: int) -> None:
+        """All members have finished the rounds before ``round_``: the run is resumed, or this server has joined it."""
+
+    @abstractmethod
+    def on_member_lost(self, member: str) -> list[Effect]:
+        """``member`` will not push again until it joins; what it has pushed counts. Return what to do now."""
+
+    @abstractmethod
+    def on_member_joined(self, member: str) -> int:
+        """``member``, which was lost, is back without memory. Return the first round that it is to push."""
+
+    @abstractmethod
+    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
+        """Return the members whose push of (key, round) is missing while others wait for it."""
+
+    def resume_member(self, member: str, since: int) -> None:
+        """``member`` pushed to the server whose place this one takes, and goes on with round ``since``."""
+        raise AssertionError(f"{type(self).__name__} declares no supports_failover")
+
+    def on_members_left(self, members: Collection[str]) -> list[Effect]:
+        """``members`` have ended on purpose: nothing may wait for them any more. Return what that releases."""
+        return []
