@@ -55,10 +55,11 @@ class Axis(Mapping[str, type[T]], Generic[T]):
     """Techniques by kind. Iteration yields shipped kinds, in the order of the table, then installed ones.
 
     name  of the axis, as in the entry point group ``testbed.<name>``
-    base  what a class from outside derives from, or ``module:Class`` where importing it at once would be slow
+    base  what a class from outside derives from, or ``module:Class`` where importing it at once would be slow; empty:
+          the axis takes shipped techniques only
     """
 
-    def __init__(self, name: str, shipped: Mapping[str, type[T]], base: type[Any] | str) -> None:
+    def __init__(self, name: str, shipped: Mapping[str, type[T]], base: type[Any] | str = "") -> None:
         self.name, self.shipped, self._base = name, dict(shipped), base
         self._loaded: dict[str, type[T]] = {}
 
@@ -92,10 +93,8 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         if kind in self.shipped or kind in _installed(self.name):
             return kind
         place, colon, class_name = kind.rpartition(":")
-        if not colon:
-            raise AxisError(
-                f"'{kind}' is not one of {', '.join(self)}", "or write FILE.py:Class, or package.module:Class"
-            )
+        if not colon or not self._base:
+            raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
         if not place.endswith(".py"):
             if not all(part.isidentifier() for part in [*place.split("."), class_name]):
                 raise AxisError(f"'{kind}' is no dotted path", "write package.module:Class, or FILE.py:Class")
@@ -125,7 +124,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return [kind for kind in self if fits(self[kind])]
 
     def _load(self, kind: str) -> type[T]:
-        found = _import(kind, _installed(self.name).get(kind)) if isinstance(kind, str) else None
+        found = _import(kind, _installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
         if found is None:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
         base = _import(self._base, None) if isinstance(self._base, str) else self._base

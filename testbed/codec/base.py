@@ -8,34 +8,59 @@ holds) is kept per wire key. First values travel exactly, outside the codec; bot
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 
+from testbed.codec.context import CodecContext
+from testbed.codec.declarations import CodecDeclarations
 
-class Codec(Protocol):
-    """Tensors are flat float32. Payload parts are contiguous and never changed by anybody once returned."""
+
+class Codec(CodecDeclarations, ABC):
+    """Tensors are flat float32. Payload parts are contiguous and never changed once returned.
+
+    A codec from outside has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
+    Tensors may be on the ``meta`` device (``compute: modelled``): return parts of the right sizes on it.
+    """
 
     def begin(self, wire_key: int, value: Tensor) -> None:
-        """Both ends hold exactly ``value`` for this key from now on (its first value, or after a restart)."""
+        """Note that both ends hold exactly ``value`` for this key from now on (its first value, or after a restart)."""
 
+    @abstractmethod
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         """Payload of a contribution."""
 
+    @abstractmethod
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """The contribution, ``size`` elements. Does not change ``parts``; may share their memory.
 
         Raises ``ValueError`` when the parts cannot have come from ``encode`` for this size.
         """
 
+    @abstractmethod
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         """Payload of a key's value after a round, for this child."""
 
+    @abstractmethod
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """The value as this child will hold it, ``size`` elements."""
 
+    @abstractmethod
     def encoded_bytes(self, size: int) -> int:
         """Bytes that ``encode`` yields for ``size`` elements (an upper bound where they depend on the numbers)."""
 
+    @abstractmethod
     def value_bytes(self, size: int) -> int:
         """Bytes that ``encode_value`` yields for ``size`` elements (an upper bound, likewise)."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what the next payload depends on, by name, for a checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+
+
+MakeCodec = Callable[[Any, CodecContext], Codec]

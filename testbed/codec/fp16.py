@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 
 from testbed.codec import dense
+from testbed.codec.base import Codec
 from testbed.codec.errors import OutsideHalfPrecision, check_finite
 from testbed.codec.options import Fp16Options
 
 ROUNDS_TO_INFINITY = 65_520.0  # the first magnitude that float16 rounds to infinity; its largest number is 65504
 
 
-class Fp16Codec:
+class Fp16Codec(Codec):
     """Casts to the nearest float16 and back."""
 
     def __init__(self, options: Fp16Options) -> None:
-        pass
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
         pass
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
@@ -33,13 +31,17 @@ class Fp16Codec:
         half = dense.part(parts, torch.float16, size)
         return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
 
-    encode_value = encode
-    decode_value = decode
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self.encode(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self.decode(wire_key, parts, size)
 
     def encoded_bytes(self, size: int) -> int:
         return 2 * size
 
-    value_bytes = encoded_bytes
+    def value_bytes(self, size: int) -> int:
+        return self.encoded_bytes(size)
 
 
 def _check_range(wire_key: int, tensor: Tensor) -> None:

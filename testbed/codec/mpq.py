@@ -15,7 +15,7 @@ from testbed.codec.options import Fp16Options, MpqOptions, NoneOptions
 from testbed.codec.sparse import is_large
 
 
-class MpqCodec:
+class MpqCodec(Codec):
     """Hands each key to the codec for its size."""
 
     def __init__(self, options: MpqOptions, at: CodecContext) -> None:

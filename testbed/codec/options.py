@@ -6,6 +6,10 @@ Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from testbed.axes import Axis
+from testbed.codec.declarations import CodecDeclarations
 
 PULLS = ("difference", "sparse-sum", "dense")
 # half of the elements: from there on, pairs of value and index would be larger than the tensor itself
@@ -13,24 +17,33 @@ _RATIO = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class NoneOptions:
+class NoneOptions(CodecDeclarations):
     """float32 as it is."""
 
+    dense: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
-class Fp16Options:
+class Fp16Options(CodecDeclarations):
     """float16 on the wire, both ways; sums in float32."""
 
+    dense: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
-class TwoBitOptions:
+class TwoBitOptions(CodecDeclarations):
     """Two bits an element up, with a residual; dense down."""
+
+    has_memory: ClassVar[bool] = True
+    size_only: ClassVar[bool] = True
 
     threshold: float = field(default=0.5, metadata={"help": "what one code stands for", "above": 0, "max": 1e30})
 
 
 @dataclass(frozen=True, slots=True)
-class SparseOptions:
+class SparseOptions(CodecDeclarations):
     """What all sparse codecs share. Keys below ``bound`` elements travel dense and exact.
 
     ``pull`` is the way down. ``difference``: for parameters, with the optimizer on the servers or MixedSync; the
@@ -38,6 +51,8 @@ class SparseOptions:
     ``sparse-sum``: for sums of gradients, with the optimizer on the workers, as in GeoMX; the non-zero elements,
     exactly. ``dense``: everything.
     """
+
+    has_memory: ClassVar[bool] = True
 
     ratio: float = field(default=0.01, metadata=_RATIO)
     bound: int = field(default=1000, metadata={"help": "elements from which a key is sent sparse", "min": 2})
@@ -48,6 +63,10 @@ class SparseOptions:
     padded: bool = field(
         default=False, metadata={"help": "fill payloads to GeoMX's fixed size, to compare byte counts with it"}
     )
+
+    @classmethod
+    def pull_on(cls, options: SparseOptions, tier: int) -> str:
+        return options.pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,10 @@ class DgcOptions(BiSparseOptions):
 class MpqOptions(BiSparseOptions):
     """Mixed precision: small keys float16 on both tiers, large ones float32 on tier 1 and Bi-Sparse on tier 2."""
 
+    @classmethod
+    def pull_on(cls, options: SparseOptions, tier: int) -> str:
+        return options.pull if tier == 2 else "dense"
+
 
 @dataclass(frozen=True, slots=True)
 class TopKOptions(SparseOptions):
@@ -104,14 +127,18 @@ class MsTopKOptions(SparseOptions):
     )
 
 
-CODECS = {
-    "none": NoneOptions,
-    "fp16": Fp16Options,
-    "twobit": TwoBitOptions,
-    "bisparse": BiSparseOptions,
-    "dgc": DgcOptions,
-    "mpq": MpqOptions,
-    "mstopk": MsTopKOptions,
-    "topk": TopKOptions,
-    "randomk": RandomKOptions,
-}
+CODECS: Axis[CodecDeclarations] = Axis(
+    "codec",
+    {
+        "none": NoneOptions,
+        "fp16": Fp16Options,
+        "twobit": TwoBitOptions,
+        "bisparse": BiSparseOptions,
+        "dgc": DgcOptions,
+        "mpq": MpqOptions,
+        "mstopk": MsTopKOptions,
+        "topk": TopKOptions,
+        "randomk": RandomKOptions,
+    },
+    base="testbed.codec.base:Codec",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from testbed.codec.base import Codec
 from testbed.codec.dense import Dense
 from testbed.codec.pull import Pull
 from testbed.codec.push import SparsePush
@@ -14,7 +15,7 @@ def is_large(size: int, bound: int) -> bool:
     return size >= bound
 
 
-class SparseCodec:
+class SparseCodec(Codec):
     """Keys with at least ``bound`` elements travel by ``push`` and ``pull``."""
 
     def __init__(self, bound: int, push: SparsePush, pull: Pull) -> None:

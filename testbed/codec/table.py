@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from testbed.codec.base import Codec
+from testbed.codec.base import Codec, MakeCodec
 from testbed.codec.bisparse import BiSparseCodec
 from testbed.codec.context import CodecContext
 from testbed.codec.dgc import DgcCodec
@@ -16,7 +15,7 @@ from testbed.codec.options import CODECS
 from testbed.codec.topk import MsTopKCodec, RandomKCodec, TopKCodec
 from testbed.codec.twobit import TwoBitCodec
 
-_MAKERS: dict[str, Callable[[Any, CodecContext], Codec]] = {
+_MAKERS: dict[str, MakeCodec] = {
     "none": lambda options, at: NoneCodec(options),
     "fp16": lambda options, at: Fp16Codec(options),
     "twobit": lambda options, at: TwoBitCodec(options),
@@ -33,4 +32,6 @@ def make_codec(
     kind: str, options: dict[str, Any], tier: int = 2, contributors: int | None = None, seed: int = 0
 ) -> Codec:
     """A new codec with its own memory, for one connection of ``tier`` (see ``CodecContext`` for the rest)."""
-    return _MAKERS[kind](CODECS[kind](**options), CodecContext(tier, contributors, seed))
+    entry: Any = CODECS[kind]
+    make: MakeCodec = _MAKERS.get(kind, entry)  # a codec from outside is its own declaration
+    return make(CODECS.options(kind, options), CodecContext(tier, contributors, seed))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec import dense
+from testbed.codec.base import Codec
 from testbed.codec.errors import check_finite
 from testbed.codec.options import TwoBitOptions
 
@@ -19,7 +20,7 @@ NEGATIVE, POSITIVE, NEVER = 0b10, 0b11, 0b01
 SHIFTS = (6, 4, 2, 0)
 
 
-class TwoBitCodec:
+class TwoBitCodec(Codec):
     """Up: 4·⌈n/16⌉ bytes. Down: 4·n bytes."""
 
     def __init__(self, options: TwoBitOptions) -> None:
@@ -27,9 +28,6 @@ class TwoBitCodec:
         self._residuals: dict[int, Tensor] = {}
         self._dense = dense.Dense()
         self._numbers_of = torch.from_numpy(_decoding_table(options.threshold))
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        pass
 
     def residual(self, wire_key: int) -> Tensor | None:
         """What is still to be sent of this key."""

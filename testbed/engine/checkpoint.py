@@ -12,8 +12,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from testbed.engine.checkpoint_files import CheckpointFiles, NodeState
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed
@@ -120,16 +118,3 @@ def below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
 def as_text(value: Any) -> str:
     """Plain values that are no tensors, such as notes."""
     return json.dumps(value)
-
-
-def codec_state(codec: Any) -> dict[str, Any]:
-    """What a codec remembers (residuals, mirrors), if it can say; where it cannot, scenarios refuse checkpoints."""
-    get: Callable[[], Mapping[str, Tensor]] | None = getattr(codec, "state", None)
-    return dict(get()) if get else {}
-
-
-def load_codec_state(codec: Any, state: Mapping[str, Any]) -> None:
-    """Inverse of ``codec_state``."""
-    load: Callable[[Mapping[str, Any]], None] | None = getattr(codec, "load_state", None)
-    if load and state:
-        load(state)

@@ -10,6 +10,7 @@ from testbed.engine.dgt_receiver import Assembled, BlockReceiver
 from testbed.engine.dgt_sender import BlockSender, Send
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.order import ORDERS
 from testbed.policy.order.dgt import Dgt
 from testbed.training.seeds import torch_stream
 from testbed.world import World
@@ -18,15 +19,16 @@ CodecMaker = Callable[..., Codec]
 
 
 def dgt_options(plan: Plan) -> Dgt.Options | None:
-    """The options, if this run's order is DGT."""
+    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
     order = plan.technique.order
-    return Dgt.Options(**order.options) if order.kind == "dgt" else None
+    options = ORDERS.options(order.kind, order.options)
+    return options if ORDERS[order.kind].best_effort else None
 
 
 def tells_loss(plan: Plan) -> bool:
-    """Whether workers add their training loss to what they push."""
-    options = dgt_options(plan)
-    return options is not None and options.adaptive
+    """Return whether workers send their training loss along with their pushes."""
+    order = plan.technique.order
+    return ORDERS[order.kind].needs_loss(ORDERS.options(order.kind, order.options))
 
 
 def sending(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:

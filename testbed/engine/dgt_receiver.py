@@ -200,17 +200,32 @@ def _count(traffic: _Traffic, message: Message) -> None:
     traffic.header_bytes += best_effort_overhead_bytes(message)
 
 
-class Assembled:
-    """A codec at the server's end whose contributions have been decoded, block by block, before they come here."""
+class Assembled(Codec):
+    """A codec at the server's end for contributions that the receiver of blocks has decoded already."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self.begin, self.encode = codec.begin, codec.encode
-        self.encode_value, self.decode_value = codec.encode_value, codec.decode_value
-        self.encoded_bytes, self.value_bytes = codec.encoded_bytes, codec.value_bytes
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._codec.begin(wire_key, value)
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return self._codec.encode(wire_key, tensor)
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._codec.encode_value(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._codec.decode_value(wire_key, parts, size)
+
+    def encoded_bytes(self, size: int) -> int:
+        return self._codec.encoded_bytes(size)
+
+    def value_bytes(self, size: int) -> int:
+        return self._codec.value_bytes(size)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        """The contribution as it is."""
+        """Return the contribution as it is. Raise ``ValueError`` when it has another size."""
         (tensor,) = parts
         if tensor.numel() != size:
             raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.checkpoint import codec_state, load_codec_state
 from testbed.engine.inbox import Mail
 from testbed.messages import Message, MessageKind
 from testbed.policy.shard.slices import Slice
@@ -192,11 +191,11 @@ class KVWorker:
 
     def state(self) -> dict[str, Any]:
         """What its codec remembers; between two rounds there is nothing else."""
-        return codec_state(self._codec)
+        return self._codec.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``."""
-        load_codec_state(self._codec, state)
+        self._codec.load_state(state)
 
     def _expect(self, wire_key: int, round_: int) -> None:
         assert (wire_key, round_) not in self._pending, f"key {wire_key}, round {round_} is already on its way"

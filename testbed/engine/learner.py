@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from testbed.engine.loading.trainer import LoadingTrainer
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.order import ORDERS
 from testbed.training.data import Batches, load_dataset, share_of, shares_of
 from testbed.training.devices import torch_device
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import build_model
 from testbed.training.models.measuring import shape_of_model
+from testbed.training.options import DATASETS, LOADINGS, MODELS
+from testbed.training.options.declarations import NOTHING, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
@@ -29,7 +32,7 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)
     device = torch_device(node.device.kind, node.rank)
-    if training.loading.kind == "cached":
+    if LOADINGS[training.loading.kind].loads:
         return LoadingTrainer(model, dataset, batches, device, plan, node)
     return Trainer(model, dataset, batches, device)
 
@@ -38,7 +41,7 @@ def samples_of(plan: Plan) -> list[int]:
     """Training samples of each training worker, by rank; without data (shapes only) all have the same."""
     workers = len(plan.training_workers)
     data, split = plan.training.data, plan.training.split
-    if plan.training.compute == "modelled" or data.kind in ("none", "script"):
+    if plan.training.compute == "modelled" or DATASETS[data.kind].gives in (NOTHING, SCRIPT):
         return [1] * workers
     labels = load_dataset(data.kind, data.options, plan.seed).train_labels
     return [len(share) for share in shares_of(labels, split.kind, split.options, plan.seed, workers)]
@@ -48,7 +51,7 @@ def _shape_only(plan: Plan) -> SegmentedLearner:
     model, data = plan.training.model, plan.training.data
     input_shape: tuple[int, ...] = ()
     classes = 0
-    if data.kind != "none":
+    if DATASETS[data.kind].gives != NOTHING:
         dataset = load_dataset(data.kind, data.options, plan.seed)
         input_shape, classes = dataset.input_shape, dataset.classes
     return ShapeTrainer(shape_of_model(model.kind, model.options, input_shape, classes), plan.training.batch_size)
@@ -68,10 +71,11 @@ _shapes: dict[str, ModelShape] = {}  # of the last job
 
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
-    if plan.training.model.kind == "script":
+    if MODELS[plan.training.model.kind].takes == SCRIPT:
         return
     if plan.training.compute != "modelled":
         import torch._dynamo  # noqa: F401 - else the first update does: 1.5 s in every server, while all others wait
     learner = make_learner(plan, plan.with_role("worker")[0])
-    if plan.technique.order.options.get("overlap") == "layers":
+    order = plan.technique.order
+    if ORDERS[order.kind].overlaps(ORDERS.options(order.kind, order.options)):
         shape_of(plan, learner)  # what counts operations takes seconds to load

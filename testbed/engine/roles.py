@@ -32,6 +32,8 @@ from testbed.engine.upstream import ParentServers, RootStore, Upstream
 from testbed.engine.worker import Worker
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import values_sha256
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
 
@@ -43,7 +45,7 @@ def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) 
     if node.role == "scheduler":
         return Scheduler(plan, files)
     if node.role == "worker":
-        if plan.training.model.kind == "script":
+        if MODELS[plan.training.model.kind].takes == SCRIPT:
             return _script(plan, node)
         other = _WORKERS.get(plan.technique.paradigm.kind)
         return other(plan, node) if other else _worker(plan, node, files)
@@ -56,7 +58,7 @@ _WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     work = technique.local_work(plan, node, learner)
-    shape = shape_of(plan, learner) if technique.order(plan).overlaps else None
+    shape = shape_of(plan, learner) if technique.overlaps(plan) else None
 
     async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)

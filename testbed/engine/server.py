@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.checkpoint import below, codec_state, load_codec_state, under
+from testbed.engine.checkpoint import below, under
 from testbed.engine.contributions import Contributions, PendingPush
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import PULL_ROUND, CodecMaker, ReplyControl, Send, Value
@@ -98,7 +98,7 @@ class Server:
         state: dict[str, Any] = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
         state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
         for member, codec in self._codecs.items():
-            state |= under(f"codec/{member}", codec_state(codec))
+            state |= under(f"codec/{member}", codec.state())
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Server:
         elif self._presence.declare(message.sender) and self.tell_joined is not None:
             telling = self.tell_joined(message.sender, self._presence.begins(message.sender))
             self._being_told[message.sender] = self._world.spawn(telling, f"tell that {message.sender} has joined")
-        load_codec_state(self._codecs[message.sender], below(message.sender, self._resumed))
+        self._codecs[message.sender].load_state(below(message.sender, self._resumed))
         if not self._sizes:
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, said), "declare keys")

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.codec.options import CODECS
 from testbed.engine.kvworker import Slicer
 from testbed.engine.learner import samples_of
 from testbed.engine.local_work import LocalOptimizerWork, LocalSteps, LocalWork, OneGradient
@@ -21,13 +22,16 @@ from testbed.plan.index import index_of
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
-from testbed.policy.order.fifo import Fifo
+from testbed.policy.order.base import Order
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 from testbed.training.learner import Learner
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
+from testbed.training.options import MODELS, OPTIMIZERS
+from testbed.training.options.declarations import SCRIPT
 
 
 def training_workers(plan: Plan) -> tuple[NodePlan, ...]:
@@ -123,26 +127,30 @@ def mean_weights(plan: Plan) -> dict[str, float]:
     return {worker.name: float(count) for worker, count in zip(workers, samples, strict=True)}
 
 
-def order(plan: Plan) -> Fifo:
-    """Which slice goes next."""
+def order(plan: Plan) -> Order:
+    """Return what decides which slice is sent next."""
     choice = plan.technique.order
-    kind = ORDERS[choice.kind]
-    chosen: Fifo = kind(kind.Options(**choice.options))
-    return chosen
+    return ORDERS[choice.kind](ORDERS.options(choice.kind, choice.options))
+
+
+def overlaps(plan: Plan) -> bool:
+    """Return whether layers are sent while others are being computed."""
+    choice = plan.technique.order
+    return ORDERS[choice.kind].overlaps(ORDERS.options(choice.kind, choice.options))
 
 
 def slicer(plan: Plan) -> Slicer:
     """Where keys live: placed by the shard axis, cut further by the order axis. Raises ``ScenarioError``."""
-    kind = SHARDS[plan.technique.shard.kind]
-    shard, cutter = kind(kind.Options(**plan.technique.shard.options)), order(plan)
+    choice, cutter = plan.technique.shard, order(plan)
+    shard = SHARDS[choice.kind](SHARDS.options(choice.kind, choice.options))
     optimizer, contribution = plan.technique.optimizer, contribution_of(plan)
     at_top = contribution is Contribution.GRADIENT and optimizer.options.get("at") != "worker"
 
     def slices(sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
         found = cutter.cut(shard.slices(sizes, servers))
-        if at_top and optimizer.kind == "lars" and len(found) > len(sizes):
+        if at_top and OPTIMIZERS[optimizer.kind].whole_tensors and len(found) > len(sizes):
             raise ScenarioError(
-                "optimizer: LARS takes norms of whole tensors, and here servers update slices of them; "
+                f"optimizer: '{optimizer.kind}' takes norms of whole tensors, and here servers update slices of them; "
                 "write 'at: worker', 'order: fifo', or a larger bound for 'shard'"
             )
         return found
@@ -184,7 +192,7 @@ def top_key(plan: Plan) -> Callable[[Tensor], ParameterState]:
     if outer is not None:
         return lambda value: KeyOptimizer(*outer, value)
     optimizer = plan.technique.optimizer
-    if plan.training.model.kind == "script":
+    if MODELS[plan.training.model.kind].takes == SCRIPT:
         return OverwriteUpdate  # unless the script sets an optimizer
     if contribution_of(plan) is Contribution.MODEL or optimizer.options.get("at") == "worker":
         return OverwriteUpdate
@@ -210,9 +218,9 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
 
 def _why_no_codec_of_its_own(plan: Plan) -> str:
     technique = plan.technique
-    if technique.codec_tier2.kind != "none":
+    if technique.codec_tier2.kind != CODECS.default:
         return f"the scenario says 'codec: {technique.codec_tier2.kind}' already"
-    if technique.order.kind == "dgt" or technique.overlay_tier2.kind != "star":
+    if ORDERS[technique.order.kind].best_effort or OVERLAYS[technique.overlay_tier2.kind].relays:
         return f"with '{technique.order.kind}' and '{technique.overlay_tier2.kind}' write it as 'codec' in the scenario"
     if contribution_of(plan) is not Contribution.GRADIENT:
         return f"with '{technique.sync_tier1.kind}' models travel, not gradients; write it as 'codec' in the scenario"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed.axes import Axis
 from testbed.errors import ScenarioError
 from testbed.kvstore.requests import (
     AwaitRequest,
@@ -30,14 +31,14 @@ def pull_of(kind: str, options: Mapping[str, Any]) -> str:
     """The way down of a codec; empty if it has none of its own."""
     from testbed.codec.options import CODECS
 
-    return str(getattr(CODECS[kind](**options), "pull", ""))
+    return CODECS[kind].pull_on(CODECS.options(kind, options), tier=2)
 
 
-def _check(call: str, table: Mapping[str, Callable[..., Any]], kind: str, options: Mapping[str, Any]) -> None:
-    if kind not in table:
-        raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(table)}")
+def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) -> None:
+    if kind not in axis:
+        raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(axis)}")
     try:
-        table[kind](**options)
+        axis.options(kind, options)
     except TypeError as error:
         raise ScenarioError(f"{call}({kind!r}): {error}") from None
 

@@ -21,15 +21,13 @@ from testbed.plan.pace import longest_step_s
 from testbed.plan.series import slowest_mean
 from testbed.policy.sync import SYNC
 from testbed.scenario import Scenario
-from testbed.training.declared.reading import declared_shape
-from testbed.training.options.models import Declared
+from testbed.training.options import MODELS
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
 PATIENCE_S = 30.0
-UNKNOWN_MODEL_BYTES = 1 << 28
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 _ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
@@ -58,18 +56,9 @@ def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]
 
 
 def model_bytes(model: Choice) -> int:
-    """An upper bound of the parameters' bytes (float32); generous where the model is not known here."""
-    if model.kind == "cnn":
-        return 1 << 20
-    if model.kind == "mlp":
-        width: int = model.options["hidden"]
-        layers: int = model.options["layers"]
-        if not layers:
-            return 4 * 1024 * (4096 + 1)
-        return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
-    if model.kind == "declared":
-        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(Declared(**model.options)).sizes))
-    return UNKNOWN_MODEL_BYTES
+    """Return an upper bound of the parameters' size as float32."""
+    bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
+    return bound
 
 
 def slowest_bps(link: LinkPlan) -> float:

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from testbed.codec.options import CODECS
 from testbed.plan.model import NodePlan, Plan
-
-_ALL_WAIT = ("fsa", "bsp", "hfa", "diloco")
-_SIZE_ALONE = ("none", "fp16")
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.sync import SYNC
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import SCRIPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,13 @@ def foldable(plan: Plan) -> bool:
     return (
         plan.simulation.fold
         and plan.training.compute == "modelled"
-        and plan.training.model.kind != "script"
+        and MODELS[plan.training.model.kind].takes != SCRIPT
         and tiers > 0
-        and technique.sync_tier1.kind in _ALL_WAIT
-        and overlay.kind == "star"
-        and codec.kind in _SIZE_ALONE
-        and technique.order.kind != "dgt"
+        and SYNC[technique.sync_tier1.kind].waits
+        and not SYNC[technique.sync_tier1.kind].needs_reports
+        and not OVERLAYS[overlay.kind].relays
+        and CODECS[codec.kind].size_only
+        and not ORDERS[technique.order.kind].best_effort
         and not _steps_in_parts(plan)
         and not plan.checkpoint_every
         and not plan.faults
@@ -62,15 +66,19 @@ def foldable(plan: Plan) -> bool:
     )
 
 
+def _overlaps(plan: Plan) -> bool:
+    order = plan.technique.order
+    return ORDERS[order.kind].overlaps(ORDERS.options(order.kind, order.options))
+
+
 def _steps_in_parts(plan: Plan) -> bool:
     """Steps that are pushed layer by layer, by workers that differ: each layer would have an order of its own."""
-    overlaps = plan.technique.order.options.get("overlap") == "layers"
-    return overlaps and any(worker.device.variation > 0 for worker in plan.training_workers)
+    return _overlaps(plan) and any(worker.device.variation > 0 for worker in plan.training_workers)
 
 
 def _crews(plan: Plan) -> list[list[NodePlan]]:
     """Training workers by server; not the run's first one, which evaluates and gives the first values."""
-    overlaps = plan.technique.order.options.get("overlap") == "layers"
+    overlaps = _overlaps(plan)
     crews: dict[object, list[NodePlan]] = {}
     for worker in plan.training_workers:
         if worker.rank > 0 and worker.name != plan.training_workers[0].name:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Choice, Timeouts
-from testbed.plan.timeouts import UNKNOWN_MODEL_BYTES, model_bytes
+from testbed.plan.timeouts import model_bytes
 from testbed.scenario import loads
+from testbed.training.options.declarations import UNKNOWN_MODEL_BYTES
 from testbed.units import format_duration, format_rate
 from tests.scenario.test_bad import GOOD
 

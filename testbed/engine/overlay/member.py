@@ -22,7 +22,7 @@ from testbed.engine.overlay.group import (
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.netstorm import Detours
-from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.parents import Parents
 from testbed.world import Work, World
 
 MakeTrees = Callable[[dict[int, int]], dict[int, Parents]]  # from elements by chunk

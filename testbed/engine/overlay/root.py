@@ -21,13 +21,11 @@ from testbed.engine.overlay.group import (
 )
 from testbed.engine.overlay.member import by_way
 from testbed.messages import Message, MessageKind
+from testbed.policy.overlay.base import ROOT, Overlay, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
-from testbed.policy.overlay.netstorm import Detours, NetStorm
-from testbed.policy.overlay.tree import Parents, Tree
-from testbed.policy.overlay.tsengine import TsEngine
+from testbed.policy.overlay.netstorm import Detours
+from testbed.policy.overlay.parents import Parents
 from testbed.world import World
-
-Guide = Tree | NetStorm | TsEngine
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class _Answers:
 
 
 class Root:
-    """``guide``: the policy: trees, fixed or not, or one that tells each transfer."""
+    """``policy`` decides by trees, or transfer by transfer."""
 
     def __init__(
         self,
@@ -48,11 +46,11 @@ class Root:
         mail: OverlayMail,
         server: InterceptedMail,
         group: OverlayGroup,
-        guide: Guide,
+        policy: Overlay,
         detours: Detours | None = None,
     ) -> None:
         self._detours = detours
-        self._world, self._server, self._group, self._guide = world, server, group, guide
+        self._world, self._server, self._group, self._policy = world, server, group, policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._chunks, self._speed = Chunks(), ThroughputMeter(world)
         self._trees: dict[int, Parents] = {}  # in use now, and from their next round on
@@ -67,8 +65,8 @@ class Root:
         if not self._chunks.by_name:
             keys, counts = message.parts
             self._chunks.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)), self._group.chunk_bytes)
-            if not isinstance(self._guide, TsEngine):
-                self._trees = self._guide.trees(self._chunks.elements)
+            if isinstance(self._policy, TreeOverlay):
+                self._trees = self._policy.trees(self._chunks.elements)
                 self._planned = dict(self._trees)
 
     # ---- up -----------------------------------------------------------------------------------------------------
@@ -77,19 +75,19 @@ class Root:
         for entry in unpack(message.meta["entries"], message.parts):
             self._contribute(entry, message)
         speed = self._speed.bytes_per_s(message)
-        if isinstance(self._guide, NetStorm):
-            self._learn(self._guide, message, speed)
-        if isinstance(self._guide, TsEngine):
+        if isinstance(self._policy, TreeOverlay) and self._policy.adapts:
+            self._learn(self._policy, message, speed)
+        if isinstance(self._policy, ScheduledOverlay):
             arrived = OverlayTransfer(True, message.key, message.round, message.sender, self._group.root)
-            self._guide.arrived(arrived, speed)
-            self._begin(self._guide.ready(True, message.key, message.round, self._group.root))
+            self._policy.arrived(arrived, speed)
+            self._begin(self._policy.ready(True, message.key, message.round, self._group.root))
 
-    def _learn(self, guide: NetStorm, message: Message, speed: float) -> None:
-        own = [[self._group.rank(message.sender), -1, speed]] if "on_to" not in message.meta else []
+    def _learn(self, policy: TreeOverlay, message: Message, speed: float) -> None:
+        own = [[self._group.rank(message.sender), ROOT, speed]] if "on_to" not in message.meta else []
         for source, target, seen in [*message.meta["speeds"], *own]:
-            guide.measured(int(source), int(target), seen, message.round)
-        if guide.revise(message.round):
-            self._planned = guide.trees(self._chunks.elements)
+            policy.measured(int(source), int(target), seen, message.round)
+        if policy.revise(message.round):
+            self._planned = policy.trees(self._chunks.elements)
 
     def _contribute(self, entry: Entry, message: Message) -> None:
         """One push per member; of a sum the first member's carries it, and those of the others are empty."""
@@ -129,11 +127,11 @@ class Root:
             about["parents"] = list(following.parents)
             self._trees[chunk] = following
         self._spreads[chunk] = Message(MessageKind.SPREAD, chunk, round_, about, parts, priority)
-        if isinstance(self._guide, TsEngine):
-            self._begin(self._guide.ready(False, chunk, round_, self._group.root))
+        if isinstance(self._policy, ScheduledOverlay):
+            self._begin(self._policy.ready(False, chunk, round_, self._group.root))
             return
         assert tree is not None, "every chunk has a tree"
-        for child in tree.children(-1):
+        for child in tree.children(ROOT):
             self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
 
     async def _send_down(self, chunk: int, to: str) -> None:
@@ -144,12 +142,12 @@ class Root:
     # ---- words with members -------------------------------------------------------------------------------------
 
     def _on_ask(self, message: Message) -> None:
-        assert isinstance(self._guide, TsEngine), "nobody asks in a fixed tree"
+        assert isinstance(self._policy, ScheduledOverlay), "members of a tree ask nothing"
         up, source = message.meta["up"], message.meta.get("source")
         if source:
             arrived = OverlayTransfer(up, message.key, message.round, source, message.sender)
-            self._guide.arrived(arrived, message.meta["speed"])
-        self._begin(self._guide.ready(up, message.key, message.round, message.sender))
+            self._policy.arrived(arrived, message.meta["speed"])
+        self._begin(self._policy.ready(up, message.key, message.round, message.sender))
 
     def _begin(self, transfers: Iterable[OverlayTransfer]) -> None:
         for transfer in transfers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from testbed.codec.base import Codec
 from testbed.engine import technique
@@ -12,13 +14,13 @@ from testbed.engine.kvworker import Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
 from testbed.engine.overlay.member import Member, Trees
 from testbed.engine.overlay.rates import planned_rates
-from testbed.engine.overlay.root import Guide, Root
+from testbed.engine.overlay.root import Root
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.netstorm import Detours, NetStorm
-from testbed.policy.overlay.tree import Tree
-from testbed.policy.overlay.tsengine import TsEngine
+from testbed.policy.overlay.base import ROOT, GroupSetting, TreeOverlay
+from testbed.policy.overlay.base import Overlay as OverlayPolicy
+from testbed.policy.overlay.netstorm import Detours
 from testbed.training.seeds import seed_for
 from testbed.world import World
 
@@ -56,7 +58,7 @@ class Overlay:
 
     def above(self, make_codec: Callable[[], Codec]) -> ParentOverlay | None:
         """Towards this node's servers, if it contributes to them through an overlay."""
-        if not self._node.parents or _choice(self._plan, self._node.parents[0]).kind == "star":
+        if not self._node.parents or not _kind(self._plan, self._node.parents[0]).relays:
             return None
         groups = [_group(self._plan, parent) for parent in self._node.parents]
         if self._node.name not in groups[0].members:
@@ -68,53 +70,52 @@ class Overlay:
         )
 
     def _maker(self, group: OverlayGroup, make_codec: Callable[[], Codec]) -> Callable[[InterceptedMail], Member]:
-        guide = _guide(self._plan, group)
+        policy = _policy(self._plan, group)
         detours = _detours(self._plan, group, group.rank(self._node.name))
-        trees = Trees(None if isinstance(guide, TsEngine) else guide.trees, detours)
+        trees = Trees(policy.trees if isinstance(policy, TreeOverlay) else None, detours)
         return lambda store: Member(self._world, self._mail, store, group, make_codec(), trees)
 
     def below(self) -> ChildOverlay | None:
         """Towards this server's children, if they contribute through an overlay."""
-        if _choice(self._plan, self._node.name).kind == "star":
+        if not _kind(self._plan, self._node.name).relays:
             return None
         group = _group(self._plan, self._node.name)
         mail = InterceptedMail(self._inbox)
-        root = Root(self._world, self._mail, mail, group, _guide(self._plan, group), _detours(self._plan, group, -1))
+        root = Root(self._world, self._mail, mail, group, _policy(self._plan, group), _detours(self._plan, group, ROOT))
         mail.before(MessageKind.DECLARE, root.on_declare)
         return ChildOverlay(mail, root.send)
 
 
 def _choice(plan: Plan, server: str) -> Choice:
-    """The overlay between ``server`` and its children."""
+    """Return the overlay between ``server`` and its children."""
     return plan.technique.overlay_tier1 if plan.node(server).role == "server" else plan.technique.overlay_tier2
 
 
+def _kind(plan: Plan, server: str) -> type[OverlayPolicy]:
+    return OVERLAYS[_choice(plan, server).kind]
+
+
 def _group(plan: Plan, root: str) -> OverlayGroup:
-    choice = _choice(plan, root)
-    members = technique.contributors(plan, plan.node(root))
-    return OverlayGroup(
-        root, members, choice.options["chunk"], choice.options["merge"] == "sum", choice.kind == "netstorm"
+    options, members = _choice(plan, root).options, technique.contributors(plan, plan.node(root))
+    return OverlayGroup(root, members, options["chunk"], options["merge"] == "sum", _kind(plan, root).adapts)
+
+
+def _policy(plan: Plan, group: OverlayGroup) -> OverlayPolicy:
+    choice, at_top = _choice(plan, group.root), plan.node(group.root).role == "global_server"
+    setting = GroupSetting(
+        group.root,
+        group.members,
+        seed_for(plan.seed, "overlay", group.root),
+        partial(planned_rates, plan, group),
+        technique.lan_rounds(plan) if at_top else 1,
     )
-
-
-def _guide(plan: Plan, group: OverlayGroup) -> Guide:
-    choice = _choice(plan, group.root)
-    kind = OVERLAYS[choice.kind]
-    options = kind.Options(**choice.options | _expiry(plan, group))
-    if kind is TsEngine:
-        return TsEngine(group.root, group.members, options, seed_for(plan.seed, "overlay", group.root))
-    if kind is NetStorm:
-        return NetStorm(len(group.members), options, planned_rates(plan, group))
-    return Tree(len(group.members), options)
-
-
-def _expiry(plan: Plan, group: OverlayGroup) -> dict[str, int]:
-    """In workers' rounds, by which transfers are told apart: of those, only every k2-th comes up to here under HFA."""
-    options, at_top = _choice(plan, group.root).options, plan.node(group.root).role == "global_server"
-    return {"expiry": options["expiry"] * technique.lan_rounds(plan)} if "expiry" in options and at_top else {}
+    make: Any = OVERLAYS[choice.kind]
+    policy: OverlayPolicy = make(setting, OVERLAYS.options(choice.kind, choice.options))
+    return policy
 
 
 def _detours(plan: Plan, group: OverlayGroup, rank: int) -> Detours | None:
-    """Ways around crowded links, for an overlay that takes any."""
-    bound = _choice(plan, group.root).options.get("auxiliary", 0)
-    return Detours(rank, planned_rates(plan, group), bound * group.chunk_bytes) if bound else None
+    """Return the detours around links with long queues, for an overlay that takes any."""
+    choice = _choice(plan, group.root)
+    bound_bytes = OVERLAYS[choice.kind].detour_bytes(OVERLAYS.options(choice.kind, choice.options))
+    return Detours(rank, planned_rates(plan, group), bound_bytes) if bound_bytes else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from testbed.policy.order.fifo import Fifo
 
@@ -30,7 +30,9 @@ EXACT, FOUR_BITS = "exact", "4-bit"
 
 
 class Dgt(Fifo):
-    """The order axis' view: keys stay whole and are equal; what differs are the blocks inside them."""
+    """Blocks of a key, the important ones reliably; keys stay whole and have equal priority."""
+
+    best_effort: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -71,6 +73,22 @@ class Dgt(Fifo):
 
     def __init__(self, options: Options) -> None:
         super().__init__(Fifo.Options())
+
+    @classmethod
+    def overlaps(cls, options: Options) -> bool:
+        return False
+
+    @classmethod
+    def channels(cls, options: Options) -> int:
+        return options.channels
+
+    @classmethod
+    def needs_loss(cls, options: Options) -> bool:
+        return options.adaptive
+
+    @classmethod
+    def repairs_losses(cls, options: Options) -> bool:
+        return options.late == RETRANSMIT and options.code == EXACT
 
 
 class Threshold:

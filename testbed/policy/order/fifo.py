@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from testbed.policy.order.base import Order
 from testbed.policy.shard.slices import Slice, sliced
 
 ELEMENT_BYTES = 4
@@ -20,7 +22,7 @@ OVERLAP = {
 }
 
 
-class Fifo:
+class Fifo(Order):
     """All keys are equal."""
 
     @dataclass(frozen=True, slots=True)
@@ -30,14 +32,15 @@ class Fifo:
         slice: int = field(default=WHOLE, metadata={"help": "largest piece of a tensor", "unit": "bytes"})
         overlap: str = field(default="none", metadata=OVERLAP)
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Any) -> None:
         self._elements = max(1, options.slice // ELEMENT_BYTES)
-        self.overlaps = options.overlap == "layers"
+
+    @classmethod
+    def overlaps(cls, options: Any) -> bool:
+        return bool(options.overlap == "layers")
 
     def cut(self, slices: Iterable[Slice]) -> tuple[Slice, ...]:
-        """What the shard axis placed, cut further into pieces that are sent one by one."""
         return sliced(slices, self._elements)
 
     def priority(self, key: int) -> int:
-        """Priority of a key's messages; larger goes first."""
         return 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from testbed.axes import Axis
+from testbed.policy.overlay.base import Overlay
 from testbed.policy.overlay.netstorm import NetStorm
 from testbed.policy.overlay.star import Star
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
 
-OVERLAYS: dict[str, type[Any]] = {"star": Star, "tree": Tree, "netstorm": NetStorm, "tsengine": TsEngine}
+OVERLAYS: Axis[Overlay] = Axis(
+    "overlay", {"star": Star, "tree": Tree, "netstorm": NetStorm, "tsengine": TsEngine}, base=Overlay
+)

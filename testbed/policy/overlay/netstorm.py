@@ -19,19 +19,18 @@ import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
+from testbed.policy.overlay.parents import Parents
 from testbed.policy.overlay.throughput import Throughput
-from testbed.policy.overlay.tree import Parents
-
-ROOT = -1  # the server, among ranks of members
-Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, directed; what is missing is no link
 
 
-class NetStorm:
-    """Kept by the root of a group; members make one too, for the first trees."""
+class NetStorm(TreeOverlay):
+    """Trees of fastest aggregation paths, planned again by the root when the network has changed."""
 
-    coordinated = False
+    adapts: ClassVar[bool] = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -52,17 +51,19 @@ class NetStorm:
         chunk: int = field(default=1_000_000, metadata=CHUNK)
         merge: str = field(default="sum", metadata=MERGE)
 
-    def __init__(self, members: int, options: Options, planned: Rates) -> None:
-        self._members, self._options, self._planned = members, options, planned
-        self._throughput = Throughput(options.expiry)
-        self._used = dict(planned)  # rates behind the trees that are in use
+    def __init__(self, setting: GroupSetting, options: Options) -> None:
+        self._members, self._options, self._planned = len(setting.members), options, setting.planned_rates()
+        self._throughput = Throughput(options.expiry * setting.lan_rounds)
+        self._used = dict(self._planned)  # rates behind the trees that are in use
+
+    @classmethod
+    def detour_bytes(cls, options: Options) -> int:
+        return options.auxiliary * options.chunk
 
     def measured(self, source: int, target: int, bytes_per_s: float, round_: int) -> None:
-        """A transfer has passed between two ranks."""
         self._throughput.add(str(source), str(target), bytes_per_s, round_)
 
     def revise(self, round_: int) -> bool:
-        """Whether the network has changed so much that trees are to be planned anew; ``trees`` then does."""
         now = {link: self._rate(link, round_) for link in self._planned}
         changes = [abs(now[link] - rate) / rate for link, rate in self._used.items()]
         if not changes or sum(changes) / len(changes) <= self._options.change:
@@ -73,16 +74,16 @@ class NetStorm:
     def _rate(self, link: tuple[int, int], round_: int) -> float:
         return self._throughput.get(str(link[0]), str(link[1]), round_) or self._planned[link]
 
-    def trees(self, chunks: Mapping[int, int]) -> dict[int, Parents]:
-        """The tree of each chunk by its size: the larger first, to the tree that is least burdened for its worth."""
+    def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
+        """Deal the chunks out, the largest first, each to the tree with the least load for its performance."""
         hubs = [fastest_paths(hub, self._members, self._used) for hub in range(ROOT, self._members)]
         best = sorted(hubs, key=lambda tree: -performance(tree, self._used))[: self._options.trees]
         worth = [performance(tree, self._used) for tree in best]
         load = [0.0] * len(best)
         chosen: dict[int, Parents] = {}
-        for chunk in sorted(chunks, key=lambda chunk: (-chunks[chunk], chunk)):
-            index = min(range(len(best)), key=lambda index: (load[index] + chunks[chunk]) / worth[index])
-            load[index] += chunks[chunk]
+        for chunk in sorted(elements, key=lambda chunk: (-elements[chunk], chunk)):
+            index = min(range(len(best)), key=lambda index: (load[index] + elements[chunk]) / worth[index])
+            load[index] += elements[chunk]
             chosen[chunk] = best[index]
         return chosen
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from testbed.policy.overlay.base import Overlay
 
 
-class Star:
+class Star(Overlay):
     """No relays."""
+
+    relays: ClassVar[bool] = False
 
     @dataclass(frozen=True, slots=True)
     class Options:

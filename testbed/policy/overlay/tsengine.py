@@ -23,15 +23,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay
 from testbed.policy.overlay.chance import Stream
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
 from testbed.policy.overlay.throughput import Throughput
 
 
-class TsEngine:
-    """Kept by the root of a group. Names, chunks and rounds are all it knows."""
-
-    coordinated = True
+class TsEngine(ScheduledOverlay):
+    """Pairs senders and receivers by measured throughput."""
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -57,17 +56,16 @@ class TsEngine:
         chunk: int = field(default=CHUNK_BYTES, metadata=CHUNK)
         merge: str = field(default="sum", metadata=MERGE)
 
-    def __init__(self, root: str, members: tuple[str, ...], options: Options, seed: int) -> None:
-        self._root, self._members, self._options = root, members, options
-        self._stream = Stream(seed)
-        self.throughput = Throughput(options.expiry)
+    def __init__(self, setting: GroupSetting, options: Options) -> None:
+        self._root, self._members, self._options = setting.root, setting.members, options
+        self._stream = Stream(setting.seed)
+        self.throughput = Throughput(options.expiry * setting.lan_rounds)
         self._gathers: dict[tuple[int, int], _Gather] = {}
         self._spreads: dict[tuple[int, int], _Spread] = {}
         self._sending: Counter[str] = Counter()
         self._taking: Counter[str] = Counter()
 
     def ready(self, up: bool, chunk: int, round_: int, node: str) -> list[OverlayTransfer]:
-        """Up: ``node`` has all that it can have of (chunk, round) by now. Down: it holds the values."""
         where = (chunk, round_)
         if up:
             if where not in self._gathers:
@@ -84,7 +82,6 @@ class TsEngine:
         return self._match()
 
     def arrived(self, transfer: OverlayTransfer, bytes_per_s: float) -> None:
-        """A transfer has ended; its target says so before it is ``ready`` again."""
         self._sending[transfer.source] -= 1
         self._taking[transfer.target] -= 1
         self.throughput.add(transfer.source, transfer.target, bytes_per_s, transfer.round)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from testbed.axes import Axis
+from testbed.policy.shard.base import Shard
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.multigps import MultiGps
 
-SHARDS: dict[str, type[Any]] = {"hashed": Hashed, "multigps": MultiGps}
+SHARDS: Axis[Shard] = Axis("shard", {"hashed": Hashed, "multigps": MultiGps}, base=Shard)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice, evenly, numbered
 
 HASH_FACTOR = 9973
 
 
-class Hashed:
+class Hashed(Shard):
     """Placement by hash of the key's index."""
 
     @dataclass(frozen=True, slots=True)
@@ -26,7 +27,6 @@ class Hashed:
         self._bound = options.bound
 
     def slices(self, sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
-        """Slices of keys with ``sizes`` elements each over ``servers`` servers, by key, then by position."""
         pieces: list[tuple[int, int, int, int]] = []
         for key, size in enumerate(sizes):
             if servers > 1 and size >= self._bound:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice, evenly, numbered
 
 
-class MultiGps:
+class MultiGps(Shard):
     """Placement by size."""
 
     @dataclass(frozen=True, slots=True)
@@ -35,7 +36,6 @@ class MultiGps:
         self._bound, self._rule = options.bound, options.rule
 
     def slices(self, sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
-        """Slices of keys with ``sizes`` elements each over ``servers`` servers, by key, then by position."""
         small = [key for key, size in enumerate(sizes) if size < self._bound or servers == 1]
         levels = [0] * servers
         pieces: list[tuple[int, int, int, int]] = []

@@ -39,7 +39,8 @@ def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
 
 @lru_cache(maxsize=4)
 def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
-    return _LOADERS[kind](DATASETS[kind](**dict(options)), seed)
+    load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a data set from outside
+    return load(DATASETS.options(kind, dict(options)), seed)
 
 
 __all__ = ["Dataset", "as_model_input", "digest_of", "load_dataset"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from testbed.training.options.declarations import IMAGES, TEXT, DataDeclarations
 
 _BYTE = 255
 
@@ -43,7 +47,7 @@ class Dataset:
     @property
     def gives(self) -> str:
         """``images`` or ``text``."""
-        return "text" if self.train_inputs.dtype == torch.int64 else "images"
+        return TEXT if self.train_inputs.dtype == torch.int64 else IMAGES
 
     def first(self, train_samples: int, test_samples: int) -> Dataset:
         """Only the first so many samples; 0 means all."""
@@ -52,6 +56,20 @@ class Dataset:
             self.train_inputs[:train], self.train_labels[:train], self.test_inputs[:test], self.test_labels[:test],
             self.classes,
         )  # fmt: skip
+
+
+class DataSource(DataDeclarations, ABC):
+    """A data set from outside: declares what it ``gives``, has a nested frozen dataclass ``Options``, and loads."""
+
+    Options: ClassVar[type[Any]]
+
+    @staticmethod
+    @abstractmethod
+    def load(options: Any, seed: int) -> Dataset:
+        """Return the samples, from local files or drawn from ``seed``. Called once per process.
+
+        Raise ``ScenarioError`` when files are missing or malformed.
+        """
 
 
 def as_model_input(inputs: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ to be averaged beside the training, and across data centres whose data differ th
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from testbed.training.models.transformer import transformer
 from testbed.training.options import MODELS
 from testbed.training.seeds import seed_for
 
-_BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Sequential]] = {
+_BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
     "cnn": cnn,
     "lenet": lenet,
     "mlp": mlp,
@@ -48,12 +49,19 @@ def build_model(
 
 def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """The blocks of a model, with parameters as torch makes them, on torch's current default device."""
-    chosen = MODELS[kind](**options)
-    if kind not in _BUILDERS:
+    entry, chosen = MODELS[kind], MODELS.options(kind, options)
+    build = _BUILDERS.get(kind) or getattr(entry, "build", None)  # a model from outside builds itself
+    if build is None:
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
-    if len(input_shape) != _DIMENSIONS[chosen.takes]:
-        raise ScenarioError(f"training.model: '{kind}' is for {chosen.takes}, and the data's samples are {input_shape}")
-    return _BUILDERS[kind](chosen, input_shape, classes)
+    if len(input_shape) != _DIMENSIONS[entry.takes]:
+        raise ScenarioError(f"training.model: '{kind}' is for {entry.takes}, and the data's samples are {input_shape}")
+    model = build(chosen, input_shape, classes)
+    if buffers := [name for name, _ in model.named_buffers()]:
+        raise ScenarioError(
+            f"training.model: '{kind}' has buffers ({', '.join(buffers)}), which are not synchronised; "
+            "use group instead of batch normalisation"
+        )
+    return model if isinstance(model, nn.Sequential) else nn.Sequential(OrderedDict(model=model))
 
 
 def initialise(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ from testbed.training.declared.reading import declared_shape
 from testbed.training.models import assemble
 from testbed.training.models.segments import segments
 from testbed.training.options import MODELS
+from testbed.training.options.declarations import TEXT
 from testbed.training.options.models import Declared
 from testbed.training.shapes import ModelShape, SegmentShape
 
@@ -21,12 +22,12 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
     Nothing is computed: the layers run on torch's meta device. Errors are ``build_model``'s and ``declared_shape``'s.
     """
-    chosen = MODELS[kind](**options)
+    chosen = MODELS.options(kind, options)
     if isinstance(chosen, Declared):
         return declared_shape(chosen)
     with torch.device("meta"):
         model = assemble(kind, options, input_shape, classes)
-        dtype = torch.int64 if chosen.takes == "text" else torch.float32
+        dtype = torch.int64 if MODELS[kind].takes == TEXT else torch.float32
         return measure(kind, model, torch.empty(1, *input_shape, dtype=dtype))
 
 

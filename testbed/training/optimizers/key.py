@@ -68,8 +68,9 @@ class KeyOptimizer:
     def __init__(self, kind: str, options: dict[str, Any], value: Tensor) -> None:
         self.value = value.detach().clone()
         self.updates = 0
-        self._options = OPTIMIZERS[kind](**options)
-        self._optimizer = _MAKERS[kind](self._options, self.value)
+        self._options = OPTIMIZERS.options(kind, options)
+        make = _MAKERS.get(kind) or OPTIMIZERS[kind].make  # an optimizer from outside
+        self._optimizer: torch.optim.Optimizer = make(self._options, self.value)
         self._compensation: Compensation | None = None
         if isinstance(self._options, options_of.DcAsgd):
             self._compensation = Compensation(self._options, self.value)

@@ -8,45 +8,62 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.axes import Axis
 from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, ScriptData, Teacher, Text
 from testbed.training.options.loading import LOADINGS
 from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer
-from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, OptimizerOptions, Sgd
+from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
-MODELS: dict[str, type[Any]] = {
-    "cnn": Cnn,
-    "lenet": LeNet,
-    "mlp": Mlp,
-    "resnet": ResNet,
-    "transformer": Transformer,
-    "declared": Declared,
-    "script": Script,
-}
-DATASETS: dict[str, type[Any]] = {
-    "digits": Digits,
-    "mnist": Mnist,
-    "fashion_mnist": FashionMnist,
-    "cifar10": Cifar10,
-    "text": Text,
-    "teacher": Teacher,
-    "none": NoData,
-    "script": ScriptData,
-}
-SPLITS: dict[str, type[Any]] = {
-    "iid": Iid,
-    "contiguous": Contiguous,
-    "by_class": ByClass,
-    "dirichlet": Dirichlet,
-    "by_count": ByCount,
-}
-OPTIMIZERS: dict[str, type[OptimizerOptions]] = {
-    "sgd": Sgd,
-    "adam": Adam,
-    "adamw": AdamW,
-    "lars": LarsOptions,
-    "dcasgd": DcAsgd,
-    "nesterov": Nesterov,
-}
+MODELS: Axis[Any] = Axis(
+    "model",
+    {
+        "cnn": Cnn,
+        "lenet": LeNet,
+        "mlp": Mlp,
+        "resnet": ResNet,
+        "transformer": Transformer,
+        "declared": Declared,
+        "script": Script,
+    },
+    base="testbed.training.models.base:Model",
+)
+DATASETS: Axis[Any] = Axis(
+    "data",
+    {
+        "digits": Digits,
+        "mnist": Mnist,
+        "fashion_mnist": FashionMnist,
+        "cifar10": Cifar10,
+        "text": Text,
+        "teacher": Teacher,
+        "none": NoData,
+        "script": ScriptData,
+    },
+    base="testbed.training.datasets.base:DataSource",
+)
+SPLITS: Axis[Any] = Axis(
+    "split",
+    {
+        "iid": Iid,
+        "contiguous": Contiguous,
+        "by_class": ByClass,
+        "dirichlet": Dirichlet,
+        "by_count": ByCount,
+    },
+    base="testbed.training.splits.base:Split",
+)
+OPTIMIZERS: Axis[Any] = Axis(
+    "optimizer",
+    {
+        "sgd": Sgd,
+        "adam": Adam,
+        "adamw": AdamW,
+        "lars": LarsOptions,
+        "dcasgd": DcAsgd,
+        "nesterov": Nesterov,
+    },
+    base="testbed.training.optimizers.base:KeyStep",
+)
 
 __all__ = ["DATASETS", "LOADINGS", "MODELS", "OPTIMIZERS", "SPLITS"]

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
+from testbed.axes import options_of
 from testbed.training.declared import IMAGE_MODELS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS
+from testbed.training.options.declarations import NOTHING
 
 
 class OptionProblem(NamedTuple):
@@ -21,13 +23,13 @@ class OptionProblem(NamedTuple):
 def job_problems(model: str, model_options: Mapping[str, Any], data: str, compute: str) -> Iterator[OptionProblem]:
     """Problems of a ``training`` section: kinds of model and data, the model's options, and how it is computed."""
     takes, gives = MODELS[model].takes, DATASETS[data].gives
-    if takes == "none" and compute != "modelled":
+    if takes == NOTHING and compute != "modelled":
         yield OptionProblem(("model",), f"'{model}' has sizes only", "write compute: modelled, or choose another model")
     if takes != gives:
         fitting = ", ".join(kind for kind, options in DATASETS.items() if options.gives == takes)
-        wanted = "no data" if takes == "none" else takes
+        wanted = "no data" if takes == NOTHING else takes
         yield OptionProblem(("data",), f"'{data}' does not fit '{model}', which takes {wanted}", f"choose {fitting}")
-    if takes == "none":
+    if takes == NOTHING:
         yield from _declared_problems(model_options)
 
 
@@ -51,7 +53,7 @@ def optimizer_problems(kind: str, options: Mapping[str, Any]) -> Iterator[Option
         if schedule in ("constant", "inverse_sqrt") and options[name] != _default(kind, name):
             yield OptionProblem((name,), f"has no effect with schedule '{schedule}'", "write schedule: step, or cosine")
     if (
-        kind == "dcasgd"
+        OPTIMIZERS[kind].needs_backups
         and not options["adaptive"]
         and options["mean_square_decay"] != _default(kind, "mean_square_decay")
     ):
@@ -59,6 +61,6 @@ def optimizer_problems(kind: str, options: Mapping[str, Any]) -> Iterator[Option
 
 
 def _default(kind: str, name: str) -> Any:
-    default = next(option.default for option in fields(OPTIMIZERS[kind]) if option.name == name)
+    default = next(option.default for option in fields(options_of(OPTIMIZERS[kind])) if option.name == name)
     assert default is not MISSING
     return default

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from testbed.training.options.declarations import NOTHING, SCRIPT, TEXT, DataDeclarations
+
 _ALL = {"min": 0, "max": 10_000_000}
 _TRAIN_SAMPLES = {"help": "use the first so many training samples; 0: all", **_ALL}
 _TEST_SAMPLES = {"help": "use the first so many test samples; 0: all", **_ALL}
 
 
 @dataclass(frozen=True, slots=True)
-class Digits:
+class Digits(DataDeclarations):
     """scikit-learn's handwritten digits: 1 797 real 8×8 images (UCI), shipped inside the package."""
 
-    gives: ClassVar[str] = "images"
     test_share: float = field(default=0.2, metadata={"help": "share held out for testing", "min": 0.05, "max": 0.9})
 
 
 @dataclass(frozen=True, slots=True)
-class Mnist:
+class Mnist(DataDeclarations):
     """MNIST (LeCun et al., 1998): 60 000 + 10 000 grey 28×28 images, from its four IDX files in a local folder."""
 
-    gives: ClassVar[str] = "images"
     folder: str = field(
         default="data/mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
     )
@@ -31,10 +31,9 @@ class Mnist:
 
 
 @dataclass(frozen=True, slots=True)
-class FashionMnist:
+class FashionMnist(DataDeclarations):
     """Fashion-MNIST (Xiao et al., 2017): as MNIST, ten kinds of clothes."""
 
-    gives: ClassVar[str] = "images"
     folder: str = field(
         default="data/fashion-mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
     )
@@ -43,10 +42,9 @@ class FashionMnist:
 
 
 @dataclass(frozen=True, slots=True)
-class Cifar10:
+class Cifar10(DataDeclarations):
     """CIFAR-10 (Krizhevsky, 2009): 50 000 + 10 000 colour 32×32 images, from the binary version's files."""
 
-    gives: ClassVar[str] = "images"
     folder: str = field(
         default="data/cifar-10-batches-bin",
         metadata={"help": "where the .bin files lie", "path": "folder"},
@@ -56,20 +54,19 @@ class Cifar10:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(DataDeclarations):
     """A local UTF-8 text file, character by character: each window of characters predicts their successors."""
 
-    gives: ClassVar[str] = "text"
+    gives: ClassVar[str] = TEXT
     file: str = field(default="data/text.txt", metadata={"help": "the text file", "path": "file"})
     context: int = field(default=64, metadata={"help": "characters of a window", "min": 1, "max": 4096})
     test_share: float = field(default=0.1, metadata={"help": "share at the end held out", "min": 0.01, "max": 0.9})
 
 
 @dataclass(frozen=True, slots=True)
-class Teacher:
+class Teacher(DataDeclarations):
     """Synthetic: Gaussian images, labelled by a random two-layer network (the teacher) drawn from the run's seed."""
 
-    gives: ClassVar[str] = "images"
     train_samples: int = field(default=4096, metadata={"help": "training samples", "min": 1, "max": 10_000_000})
     test_samples: int = field(default=1024, metadata={"help": "test samples", "min": 1, "max": 10_000_000})
     side: int = field(default=8, metadata={"help": "height and width of an image", "min": 1, "max": 256})
@@ -80,14 +77,14 @@ class Teacher:
 
 
 @dataclass(frozen=True, slots=True)
-class NoData:
+class NoData(DataDeclarations):
     """No samples: for a declared model, which computes nothing."""
 
-    gives: ClassVar[str] = "none"
+    gives: ClassVar[str] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptData:
+class ScriptData(DataDeclarations):
     """What a user's script brings itself."""
 
-    gives: ClassVar[str] = "script"
+    gives: ClassVar[str] = SCRIPT

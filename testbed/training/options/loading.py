@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from testbed.axes import Axis
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
     """All samples are decoded and in memory when training begins: loading costs nothing."""
+
+    loads: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,8 @@ class Cached:
 
     Batches are the same bits as without it. Samples of the next batches are loaded while a step computes.
     """
+
+    loads: ClassVar[bool] = True
 
     source: str = field(
         default="",
@@ -38,4 +45,4 @@ class Cached:
     )
 
 
-LOADINGS = {"in_memory": InMemory, "cached": Cached}
+LOADINGS: Axis[InMemory | Cached] = Axis("loading", {"in_memory": InMemory, "cached": Cached})

@@ -6,36 +6,49 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from testbed.training.declared import DECLARED
+from testbed.training.options.declarations import (
+    NOTHING,
+    SCRIPT,
+    TEXT,
+    UNKNOWN_MODEL_BYTES,
+    ModelDeclarations,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Cnn:
+class Cnn(ModelDeclarations):
     """GeoMX's demo CNN: two convolutions, three dense layers; 178 762 parameters at 28×28, 80 458 at 8×8."""
 
-    takes: ClassVar[str] = "images"
+    @classmethod
+    def size_bound_bytes(cls, options: Cnn) -> int:
+        return 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class LeNet:
+class LeNet(ModelDeclarations):
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling; 61 706 parameters at 28×28 grey."""
 
-    takes: ClassVar[str] = "images"
-
 
 @dataclass(frozen=True, slots=True)
-class Mlp:
+class Mlp(ModelDeclarations):
     """A multi-layer perceptron with ReLU; without hidden layers, logistic regression."""
 
-    takes: ClassVar[str] = "images"
     hidden: int = field(default=64, metadata={"help": "width of each hidden layer", "min": 1, "max": 65_536})
     layers: int = field(default=1, metadata={"help": "number of hidden layers", "min": 0, "max": 64})
 
+    @classmethod
+    def size_bound_bytes(cls, options: Mlp) -> int:
+        """Inputs have at most 4096 numbers, outputs at most 1024."""
+        width, layers = options.hidden, options.layers
+        if not layers:
+            return 4 * 1024 * (4096 + 1)
+        return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
+
 
 @dataclass(frozen=True, slots=True)
-class ResNet:
+class ResNet(ModelDeclarations):
     """A residual network for small images (He et al., 2016, §4.2) of depth 6·blocks + 2, with group normalisation."""
 
-    takes: ClassVar[str] = "images"
     blocks: int = field(
         default=1, metadata={"help": "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", "min": 1, "max": 18}
     )
@@ -43,10 +56,10 @@ class ResNet:
 
 
 @dataclass(frozen=True, slots=True)
-class Transformer:
+class Transformer(ModelDeclarations):
     """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
 
-    takes: ClassVar[str] = "text"
+    takes: ClassVar[str] = TEXT
     layers: int = field(default=2, metadata={"help": "number of blocks", "min": 1, "max": 96})
     heads: int = field(default=4, metadata={"help": "attention heads of a block", "min": 1, "max": 128})
     head_width: int = field(
@@ -55,19 +68,19 @@ class Transformer:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class Script(ModelDeclarations):
     """A user's own training code (``workload: {script: FILE}``), which brings its model and its data."""
 
-    takes: ClassVar[str] = "script"
+    takes: ClassVar[str] = SCRIPT
     file: str = field(default="", metadata={"help": "the script, with its whole path", "path": "script"})
     sha256: str = field(default="", metadata={"help": "of the script, as it was when the scenario was read"})
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(ModelDeclarations):
     """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared."""
 
-    takes: ClassVar[str] = "none"
+    takes: ClassVar[str] = NOTHING
     name: str = field(default="resnet50", metadata={"help": "a known model", "choices": tuple(DECLARED)})
     sequence: int = field(
         default=0, metadata={"help": "tokens of a sample of a language model; 0: its longest", "min": 0, "max": 1024}
@@ -80,3 +93,9 @@ class Declared:
         default=0,
         metadata={"help": "pack all tensors into so many keys of like size; 0: a key each", "min": 0, "max": 10**5},
     )
+
+    @classmethod
+    def size_bound_bytes(cls, options: Declared) -> int:
+        from testbed.training.declared.reading import declared_shape  # which needs these options
+
+        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(options).sizes))

@@ -7,7 +7,9 @@ the sum over all workers of mean gradients, as in GeoMX.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
 _MOMENTUM = {"help": "heavy-ball momentum", "min": 0, "max": 1}
@@ -24,7 +26,7 @@ def _at(*places: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerOptions:
+class OptimizerOptions(OptimizerDeclarations):
     """What all optimizers have. An *update* is one step of one key; schedules count updates, from 0."""
 
     learning_rate: float = _learning_rate(0.01)
@@ -81,6 +83,7 @@ class AdamW(Adam):
 class LarsOptions(OptimizerOptions):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017). Norms are of whole tensors, not of slices."""
 
+    whole_tensors: ClassVar[bool] = True
     learning_rate: float = _learning_rate(1.0)
     momentum: float = field(default=0.9, metadata=_MOMENTUM)
     weight_decay: float = field(default=0.0005, metadata=_WEIGHT_DECAY)
@@ -97,6 +100,7 @@ class LarsOptions(OptimizerOptions):
 class DcAsgd(OptimizerOptions):
     """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party."""
 
+    needs_backups: ClassVar[bool] = True
     momentum: float = field(default=0.0, metadata=_MOMENTUM)
     weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
     compensation: float = field(default=0.04, metadata={"help": "lambda; 0 is SGD", "min": 0, "max": 1000})

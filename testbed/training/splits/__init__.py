@@ -33,7 +33,8 @@ def _cut(
 ) -> tuple[Tensor, ...]:
     if len(labels) < workers:
         raise ScenarioError(f"training.split: {len(labels)} samples are too few for {workers} workers")
-    shares = tuple(RULES[kind](SPLITS[kind](**dict(options)), labels, seed, workers))
+    cut = RULES.get(kind) or SPLITS[kind].cut  # a split from outside
+    shares = tuple(cut(SPLITS.options(kind, dict(options)), labels, seed, workers))
     empty = [str(rank) for rank, share in enumerate(shares) if not len(share)]
     if empty:
         raise ScenarioError(f"training.split: '{kind}' leaves worker {', '.join(empty)} of {workers} without a sample")

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.policy.overlay.netstorm import ROOT, Detours, NetStorm, fastest_paths, performance
-from testbed.policy.overlay.tree import Parents
+from testbed.policy.overlay.base import ROOT, GroupSetting
+from testbed.policy.overlay.netstorm import Detours, NetStorm, fastest_paths, performance
+from testbed.policy.overlay.parents import Parents
+
+
+def setting(members: int, rates: dict[tuple[int, int], float]) -> GroupSetting:
+    return GroupSetting("root", tuple(f"m{rank}" for rank in range(members)), 0, lambda: rates)
 
 
 @st.composite
@@ -52,7 +57,7 @@ def test_every_chunk_has_a_tree_of_the_best(
     network: tuple[int, dict[tuple[int, int], float]], count: int, sizes: list[int]
 ) -> None:
     members, rates = network
-    trees = NetStorm(members, NetStorm.Options(trees=count), rates).trees(dict(enumerate(sizes)))
+    trees = NetStorm(setting(members, rates), NetStorm.Options(trees=count)).trees(dict(enumerate(sizes)))
     assert set(trees) == set(range(len(sizes)))
     assert len({tree.parents for tree in trees.values()}) <= count
     every = [performance(fastest_paths(hub, members, rates), rates) for hub in range(ROOT, members)]
@@ -67,7 +72,7 @@ def line(rate: float) -> dict[tuple[int, int], float]:
 
 
 def test_it_plans_anew_when_a_link_has_changed_and_forgets() -> None:
-    policy = NetStorm(2, NetStorm.Options(trees=1, change=0.1, expiry=5), line(8.0))
+    policy = NetStorm(setting(2, line(8.0)), NetStorm.Options(trees=1, change=0.1, expiry=5))
     assert policy.trees({0: 1})[0].parents == (-1, -1)
     assert not policy.revise(0)
     for way in ((-1, 1), (1, -1)):
@@ -80,7 +85,7 @@ def test_it_plans_anew_when_a_link_has_changed_and_forgets() -> None:
 
 
 def test_a_small_change_keeps_the_trees() -> None:
-    policy = NetStorm(2, NetStorm.Options(change=0.5), line(8.0))
+    policy = NetStorm(setting(2, line(8.0)), NetStorm.Options(change=0.5))
     policy.measured(-1, 1, 5.0, 1)
     assert not policy.revise(1)
 

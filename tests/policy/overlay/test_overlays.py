@@ -11,13 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.policy.overlay.base import GroupSetting
 from testbed.policy.overlay.chance import Stream
 from testbed.policy.overlay.events import OverlayTransfer, chunks_of
+from testbed.policy.overlay.parents import Parents
 from testbed.policy.overlay.throughput import Throughput
-from testbed.policy.overlay.tree import Parents, Tree
+from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import TsEngine
 
 ROOT = "root"
+
+
+def setting(members: tuple[str, ...], seed: int = 0) -> GroupSetting:
+    return GroupSetting(ROOT, members, seed, dict)
+
+
 Rate = Callable[[str, str, int], float]
 
 
@@ -26,7 +34,7 @@ class Drive:
 
     def __init__(self, members: int, rate: Rate, chunks: int = 1, **options: object) -> None:
         self.members = tuple(f"m{number}" for number in range(members))
-        self.policy = TsEngine(ROOT, self.members, TsEngine.Options(**options), seed=7)  # type: ignore[arg-type]
+        self.policy = TsEngine(setting(self.members, seed=7), TsEngine.Options(**options))  # type: ignore[arg-type]
         self.rate, self.chunks = rate, chunks
         self.now = 0.0
         self.done: list[OverlayTransfer] = []
@@ -140,7 +148,7 @@ def test_a_slow_link_is_used_less_once_it_is_known() -> None:
 def test_exploration_has_its_share_when_all_is_known() -> None:
     """Row 56: one holder, everything measured: the best is taken with probability max_greed, or else drawn."""
     best, total = 0, 3000
-    policy = TsEngine(ROOT, ("a", "b", "c", "d"), TsEngine.Options(max_greed=0.75, expiry=10**6), seed=3)
+    policy = TsEngine(setting(("a", "b", "c", "d"), seed=3), TsEngine.Options(max_greed=0.75, expiry=10**6))
     for node, rate in (("a", 1.0), ("b", 5.0), ("c", 2.0), ("d", 3.0)):
         policy.throughput.add(ROOT, node, rate, 0)
     for round_ in range(total):
@@ -156,7 +164,7 @@ def test_decisions_repeat_with_the_seed_and_differ_without() -> None:
     runs = [Drive(8, random_rates(1), 2).round(0, up=False) for _ in range(2)]
     assert runs[0] == runs[1]
     other = Drive(8, random_rates(1), 2)
-    other.policy = TsEngine(ROOT, other.members, TsEngine.Options(), seed=8)
+    other.policy = TsEngine(setting(other.members, seed=8), TsEngine.Options())
     assert other.round(0, up=False) != runs[0]
 
 
@@ -201,7 +209,7 @@ def test_chunks_hold_every_key_once_and_keep_to_their_size(sizes: list[int], lim
 
 @given(st.integers(1, 60), st.integers(1, 6))
 def test_a_balanced_tree_reaches_everybody(members: int, degree: int) -> None:
-    tree = Tree(members, Tree.Options(degree=degree)).tree
+    tree = Tree(setting(tuple(map(str, range(members)))), Tree.Options(degree=degree)).tree
     assert sum(tree.size(child) for child in tree.children(-1)) == members
     assert all(len(tree.children(node)) <= degree for node in range(-1, members))
     assert tree.size(0) >= tree.size(members - 1) == 1

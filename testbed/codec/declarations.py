@@ -1,0 +1,28 @@
+"""What a codec declares of itself; free of torch, so that a scenario is read without it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class CodecDeclarations:
+    """Properties of a codec, as class attributes.
+
+    dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
+                payloads of the sum
+    has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
+    size_only   the payload's size follows from the tensor's size alone
+    """
+
+    dense: ClassVar[bool] = False
+    has_memory: ClassVar[bool] = False
+    size_only: ClassVar[bool] = False
+
+    @classmethod
+    def pull_on(cls, options: Any, tier: int) -> str:
+        """Return the way down on ``tier``.
+
+        ``dense``: everything; ``sparse-sum``: the non-zero elements, for sums of sparse gradients; ``difference``: the
+        largest changes against what the child holds, for parameters.
+        """
+        return "dense"

@@ -1,0 +1,88 @@
+"""The contract of an overlay: along which nodes contributions and values travel between a server and its members.
+
+A *group* is one server, the root, and the children that contribute to its rounds, the members; ranks count the
+members, −1 is the root. An overlay decides in one of two ways: by trees that every node knows (``TreeOverlay``), or
+transfer by transfer, by the root (``ScheduledOverlay``). ``docs/axes/overlay.md`` explains both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from testbed.policy.overlay.events import OverlayTransfer
+from testbed.policy.overlay.parents import Parents
+
+ROOT = -1  # the rank of the server
+Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, directed; a missing pair has no link
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSetting:
+    """What an overlay knows of its group.
+
+    seed           of what it draws
+    planned_rates  by the Plan, between data centres with no other data centre on the path; computed when called
+    lan_rounds     rounds of a worker to one that reaches this group, by which transfers are numbered
+    """
+
+    root: str
+    members: tuple[str, ...]
+    seed: int
+    planned_rates: Callable[[], Rates]
+    lan_rounds: int = 1
+
+
+class Overlay(ABC):
+    """Made as ``cls(setting, cls.Options(...))``. ``Options`` has ``chunk`` and ``merge`` where ``relays`` is true.
+
+    relays  members send to members; otherwise every member exchanges with the server directly
+    adapts  nodes report the throughput of transfers, and the trees may change between rounds
+    """
+
+    relays: ClassVar[bool] = True
+    adapts: ClassVar[bool] = False
+    Options: ClassVar[type[Any]]
+
+    @classmethod
+    def detour_bytes(cls, options: Any) -> int:
+        """Return how many bytes may wait for a link before the next chunk takes a detour; 0: no detours."""
+        return 0
+
+
+class TreeOverlay(Overlay):
+    """Every node makes one from equal settings, so that all know the first trees without a message."""
+
+    @abstractmethod
+    def __init__(self, setting: GroupSetting, options: Any) -> None: ...
+
+    @abstractmethod
+    def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
+        """Return the tree of each chunk, from the elements of each chunk."""
+
+    def measured(self, source: int, target: int, bytes_per_s: float, round_: int) -> None:
+        """A transfer between two ranks has ended; called at the root if ``adapts``."""
+
+    def revise(self, round_: int) -> bool:
+        """Return whether ``trees`` would now return others than before; called at the root if ``adapts``."""
+        return False
+
+
+class ScheduledOverlay(Overlay):
+    """Kept by the root alone; members ask it what to do with what they hold."""
+
+    @abstractmethod
+    def __init__(self, setting: GroupSetting, options: Any) -> None: ...
+
+    @abstractmethod
+    def ready(self, up: bool, chunk: int, round_: int, node: str) -> list[OverlayTransfer]:
+        """Return the transfers that can begin now.
+
+        ``up``: ``node`` has all contributions to (chunk, round) that it can have by now; otherwise it holds the values.
+        """
+
+    @abstractmethod
+    def arrived(self, transfer: OverlayTransfer, bytes_per_s: float) -> None:
+        """A transfer has ended, at that throughput; its target calls ``ready`` after it."""

@@ -1,0 +1,32 @@
+"""A rooted tree over the ranks of a group."""
+
+from __future__ import annotations
+
+
+class Parents:
+    """A tree over a root and members 0 … n − 1: ``parents[i]`` is the member above i, −1 the root."""
+
+    def __init__(self, parents: tuple[int, ...]) -> None:
+        self.parents = parents
+        self._sizes = [1] * len(parents)
+        for member in range(len(parents)):
+            above, steps = parents[member], 0
+            while above >= 0:
+                self._sizes[above] += 1
+                above, steps = parents[above], steps + 1
+                assert steps <= len(parents), f"{parents} has a cycle"
+
+    def children(self, member: int) -> tuple[int, ...]:
+        """Members right below ``member``, −1 for the root, in rank order."""
+        return tuple(child for child, above in enumerate(self.parents) if above == member)
+
+    def depth(self, member: int) -> int:
+        """Transfers between ``member`` and the root."""
+        depth = 0
+        while member >= 0:
+            member, depth = self.parents[member], depth + 1
+        return depth
+
+    def size(self, member: int) -> int:
+        """Members in the subtree of ``member``, itself included."""
+        return self._sizes[member]

@@ -1,0 +1,26 @@
+"""The contract of a model from outside; ``docs/axes/model.md`` explains it with a worked example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import nn
+
+from testbed.training.options.declarations import ModelDeclarations
+
+
+class Model(ModelDeclarations, ABC):
+    """Declares which samples it ``takes``, has a nested frozen dataclass ``Options``, and builds the module."""
+
+    Options: ClassVar[type[Any]]
+
+    @staticmethod
+    @abstractmethod
+    def build(options: Any, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Return a module from a batch of samples of ``input_shape`` to scores [batch, classes].
+
+        Text has scores [batch, context, classes]. The children of an ``nn.Sequential`` are sent block by block; any
+        other module is one block. It has no buffers (use group instead of batch normalisation); its parameters are
+        initialised afterwards (``testbed.training.models.initialise``).
+        """

@@ -1,0 +1,26 @@
+"""The contract of an optimizer from outside; ``docs/axes/optimizer.md`` explains it with a worked example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from testbed.training.options.declarations import OptimizerDeclarations
+from testbed.training.options.optimizers import OptimizerOptions
+
+
+class KeyStep(OptimizerDeclarations, ABC):
+    """One torch optimizer per key. ``Options`` derives from ``OptimizerOptions`` (schedule, clipping)."""
+
+    Options: ClassVar[type[OptimizerOptions]]
+
+    @staticmethod
+    @abstractmethod
+    def make(options: Any, value: Tensor) -> torch.optim.Optimizer:
+        """Return an optimizer over the one flat float32 tensor ``value``, in one parameter group.
+
+        Its ``lr`` is set before every step, by the schedule. Its state is kept in checkpoints.
+        """

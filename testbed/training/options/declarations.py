@@ -1,0 +1,38 @@
+"""What models, data sets, optimizers and ways of loading declare of themselves; free of torch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+IMAGES, TEXT, SCRIPT, NOTHING = "images", "text", "script", "none"
+UNKNOWN_MODEL_BYTES = 1 << 28
+
+
+class ModelDeclarations:
+    """``takes``: the samples that the model is for.
+
+    ``images`` or ``text``; ``script``: a user's program brings model and data; ``none``: it has sizes only.
+    """
+
+    takes: ClassVar[str] = IMAGES
+
+    @classmethod
+    def size_bound_bytes(cls, options: Any) -> int:
+        """Return an upper bound of the parameters' size as float32, from which deadlines are derived."""
+        return UNKNOWN_MODEL_BYTES
+
+
+class DataDeclarations:
+    """``gives``: the samples of the data set, as in ``ModelDeclarations.takes``."""
+
+    gives: ClassVar[str] = IMAGES
+
+
+class OptimizerDeclarations:
+    """``whole_tensors``: a step needs the whole tensor (its norm), not a slice of it.
+
+    ``needs_backups``: a step needs what the sender of the gradient last pulled (delay compensation).
+    """
+
+    whole_tensors: ClassVar[bool] = False
+    needs_backups: ClassVar[bool] = False

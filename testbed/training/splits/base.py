@@ -1,0 +1,22 @@
+"""The contract of a split from outside; ``docs/axes/split.md`` explains it with a worked example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+
+class Split(ABC):
+    """Has a nested frozen dataclass ``Options``, and deals training samples out to workers."""
+
+    Options: ClassVar[type[Any]]
+
+    @staticmethod
+    @abstractmethod
+    def cut(options: Any, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+        """Return the indices (int64) of each worker's samples: no sample twice, no worker without one.
+
+        ``labels`` is [samples], or [samples, context] for text. Draw from ``seed`` alone.
+        """
