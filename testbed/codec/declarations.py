@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 class CodecDeclarations:
     """Properties of a codec, as class attributes.
 
+    exact       what is decoded has the bits of what was encoded, up and down
     dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
                 payloads of the sum
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
     size_only   the payload's size follows from the tensor's size alone
     """
 
+    exact: ClassVar[bool] = False
     dense: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
     size_only: ClassVar[bool] = False

@@ -20,6 +20,7 @@ _RATIO = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 class NoneOptions(CodecDeclarations):
     """float32 as it is."""
 
+    exact: ClassVar[bool] = True
     dense: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
 

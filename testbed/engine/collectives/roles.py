@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
@@ -24,10 +25,11 @@ from testbed.engine.loading.trainer import begin_loading, finish_loading
 from testbed.engine.membership import Membership
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import ALL_REDUCE, CODECS, AllReduceOptions
+from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.shares import shares_of
 from testbed.training.learner import SegmentedLearner, values_sha256
+from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 
 
@@ -61,9 +63,10 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
     """Refuse what would do nothing, or give data centres other bits: norms are rounded by how tensors are cut."""
-    if plan.technique.optimizer.kind != "lars":
+    if not OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors:
         if options.optimizer_work == "norms":
-            raise ScenarioError("paradigm.optimizer_work: 'norms' are LARS'; write 'optimizer: lars', or 'update'")
+            fitting = " or ".join(OPTIMIZERS.where(lambda each: each.whole_tensors))
+            raise ScenarioError(f"paradigm.optimizer_work: 'norms' need 'optimizer: {fitting}'; or write 'update'")
         return
     shared = options.optimizer_work != "everybody" and options.shared_by == "data_center"
     if shared and len({len(site) for site in ranks.sites}) > 1:
@@ -138,6 +141,8 @@ class _SumMaker:
 
     def _codec(self) -> Codec | None:
         choice = self._plan.technique.codec_tier2
-        if choice.kind not in CODECS:
-            raise ScenarioError(f"codec: '{choice.kind}' cannot be added up on the way; all-reduce takes {CODECS}")
-        return None if choice.kind == "none" else make_codec(choice.kind, choice.options)
+        codec = CODECS[choice.kind]
+        if not codec.dense:
+            fitting = ", ".join(CODECS.where(lambda each: each.dense))
+            raise ScenarioError(f"codec: partial sums cannot be sent in '{choice.kind}'; all-reduce takes {fitting}")
+        return None if codec.exact else make_codec(choice.kind, choice.options)

@@ -17,6 +17,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.training.optimizers import KeyOptimizer, Norms
+from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
 
 
@@ -32,7 +33,7 @@ class EverybodysStep:
 
     def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
         self._keys = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
-        self._reads = UPDATE_READS + (NORM_READS if optimizer.kind == "lars" else 0)
+        self._reads = UPDATE_READS + (NORM_READS if OPTIMIZERS[optimizer.kind].whole_tensors else 0)
 
     async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
         def step() -> None:
@@ -51,7 +52,7 @@ class SharedStep:
         self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool
     ) -> None:  # fmt: skip
         self._group, self._shares, self._updates = group, shares, updates
-        self._sizes, self._norms = [value.numel() for value in values], optimizer.kind == "lars"
+        self._sizes, self._norms = [value.numel() for value in values], OPTIMIZERS[optimizer.kind].whole_tensors
         self._adapt_from = optimizer.options.get("adapt_from", 0)
         everything = tuple(Piece(key, 0, size) for key, size in enumerate(self._sizes))
         self._mine = shares[group.rank]

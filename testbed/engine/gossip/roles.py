@@ -11,6 +11,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from testbed.codec.options import CODECS
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.worker import first_values
@@ -28,7 +29,7 @@ from testbed.engine.membership import Membership
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
-from testbed.policy.gossip import CODECS, GossipOptions
+from testbed.policy.gossip import GossipOptions
 from testbed.policy.gossip.graphs import Graph
 from testbed.policy.gossip.mixing import Metropolis, Mixing, PushToAll, PushToOne, check
 from testbed.policy.gossip.pairs import Partners
@@ -43,8 +44,9 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     options = GossipOptions(**plan.technique.paradigm.options)
     graph = graph_of(plan, options.graph)
-    if plan.technique.codec_tier2.kind not in CODECS:
-        raise ScenarioError(f"codec: gossip sends models as they are; write {' or '.join(CODECS)}")
+    if not CODECS[plan.technique.codec_tier2.kind].exact:
+        fitting = " or ".join(CODECS.where(lambda codec: codec.exact))
+        raise ScenarioError(f"codec: gossip averages models, and rounding would change the average; write {fitting}")
 
     async def run(world: World) -> list[Tensor]:
         world.record("start", role=node.role, data_center=node.data_center)
