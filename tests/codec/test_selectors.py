@@ -11,10 +11,10 @@ from testbed.codec.selectors.bisection import Bisection
 from testbed.codec.selectors.bits import Floats, Indices, NonFinite
 from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.reference import FullSort, TorchTopk
 from testbed.codec.selectors.sources import Difference, Feedback, Momentum, Numbers
 from testbed.codec.selectors.sweep import SMALL, SampleAndSweep
 from tests.codec import inputs
+from tests.codec.reference import FullSort, TorchTopk
 
 EXACT = {"sweep": SampleAndSweep, "bisection": Bisection, "full sort": FullSort}
 SMALL_SIZES = (1, 2, 3, 127, 128, 129)

@@ -89,14 +89,6 @@ def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: LinkCost, 
     return ring_s(columns, size_bytes, along_rows) + ring_s(rows, size_bytes / columns, along_columns)
 
 
-def leader_ring_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
-    """Ring among leaders; inside 2 g steps: reduce-scatter and gather, then scatter and all-gather."""
-    if members == 1:
-        return ring_s(groups, size_bytes, across)
-    collect_s = 2 * inside.copy_s((members - 1) / members * size_bytes)
-    return ring_s(members, size_bytes, inside) + collect_s + ring_s(groups, size_bytes, across)
-
-
 def direct_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """2 α + 2 n/p β + (p − 1)/p n γ: every pair of ranks has a link of its own, and all are used at once."""
     if ranks == 1:

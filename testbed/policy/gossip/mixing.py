@@ -105,17 +105,6 @@ def is_doubly_stochastic(weights: Matrix, tolerance: float = 1e-12) -> bool:
     return is_column_stochastic(weights, tolerance) and bool(np.abs(weights.sum(axis=1) - 1).max() <= tolerance)
 
 
-def spectral_gap(mixing: Mixing) -> float:
-    """1 − |λ2| of one round (the geometric mean over a period): how fast models come together. 1 is at once."""
-    product = np.eye(mixing.size)
-    for round_ in range(mixing.period):
-        product = matrix(mixing, round_) @ product
-    if mixing.size == 1:
-        return 1.0
-    second = sorted(np.abs(np.linalg.eigvals(product)))[-2]
-    return float(1.0 - second ** (1.0 / mixing.period))
-
-
 def check(mixing: Mixing, *, doubly: bool) -> None:
     """``ValueError`` when weights do not add up, or messages sent and expected differ."""
     for round_ in range(mixing.period):

@@ -16,12 +16,12 @@ from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTop
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.sparse_cost import flat_sparse_wan_bytes, hitopk_wan_bytes
 from testbed.policy.collective.threshold import top_count
 from testbed.training.seeds import torch_stream
 from testbed.world import World
 from tests.contract.programs import Program
 from tests.engine.collectives.worlds import Runs, Virtual, names_of, shape_of, worlds
+from tests.policy.collective.sparse_cost import flat_sparse_wan_bytes, hitopk_wan_bytes
 
 SITES, WORKERS, SIZE, DENSITY = 3, 4, 4000, 0.01
 NAMES = names_of([WORKERS] * SITES)

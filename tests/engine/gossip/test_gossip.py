@@ -23,7 +23,6 @@ from testbed.engine.gossip.topology import graph_of
 from testbed.engine.inbox import Inbox
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
-from testbed.policy.gossip.consensus import consensus_distance
 from testbed.policy.gossip.graphs import GRAPHS, given
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
 from testbed.policy.gossip.pairs import Partners
@@ -34,6 +33,7 @@ from tests.contract.programs import Program
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, names_of, worlds
+from tests.policy.gossip.consensus import consensus_distance
 
 
 def events_of(runs: Runs, names: list[str], kind: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from testbed.policy.collective.primitives import (
     scatter,
 )
 from testbed.policy.collective.schedule import GroupShape, Schedule, ScheduleStep
-from testbed.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
+from tests.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
 
 RANKS = range(1, 18)
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.policy.gossip.consensus import consensus_distance
 from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides, without
 from testbed.policy.gossip.graphs import given as given_graph
 from testbed.policy.gossip.mixing import (
@@ -20,11 +19,22 @@ from testbed.policy.gossip.mixing import (
     is_doubly_stochastic,
     matrix,
     rounds_to_reach_all,
-    spectral_gap,
 )
 from testbed.policy.gossip.pairs import Partners, StepCounter
+from tests.policy.gossip.consensus import consensus_distance
 
 SIZES = range(1, 18)
+
+
+def spectral_gap(mixing: Mixing) -> float:
+    """1 − |λ2| of one round (the geometric mean over a period): how fast models come together. 1 is at once."""
+    product = np.eye(mixing.size)
+    for round_ in range(mixing.period):
+        product = matrix(mixing, round_) @ product
+    if mixing.size == 1:
+        return 1.0
+    second = sorted(np.abs(np.linalg.eigvals(product)))[-2]
+    return float(1.0 - second ** (1.0 / mixing.period))
 
 
 @st.composite
