@@ -1,6 +1,6 @@
-"""What a synchronisation policy is told, and what it may answer: plain data.
+"""The input and output of a synchronisation policy: pushes in, effects out, as plain data.
 
-An effect names members, never tensors: which contributions to aggregate, to whom to reply.
+An effect names members, never tensors: which contributions to aggregate, and which members get a reply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Contribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker has measured by its own clock: seconds of one local step, and of moving its model to and fro."""
+    """Durations measured by a worker's own clock: of one local step, and of sending and receiving its model."""
 
     step_s: float
     transfer_s: float
@@ -41,8 +41,8 @@ class Push(msgspec.Struct, frozen=True):
 class Aggregate(msgspec.Struct, frozen=True):
     """Sum the contributions of ``members`` to (key, round), in the order given.
 
-    ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose answer is the new value; otherwise
-    the sum, over the weight of these members, is itself the new value. Effects after it happen when the value is there.
+    ``up``: pass the sum on, to the next tier or to the optimizer at the top, whose result is the new value; otherwise
+    the sum is itself the new value. Effects that follow are carried out once the new value is known.
     """
 
     key: int
@@ -53,7 +53,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Send the current value of ``key`` to ``members``, as the answer to each one's push of ``rounds[i]``.
+    """Send the current value of ``key`` to each of ``members``, in reply to its push of round ``rounds[i]``.
 
     steps  local steps of workers' next round, by worker; a worker that is not named does what its algorithm declares
            (``SyncPolicy.local_steps``). The assignment of a tier overrides that of the tier above, worker by worker

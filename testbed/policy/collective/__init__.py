@@ -1,4 +1,4 @@
-"""The all-reduce family: who sends which part of a tensor to whom, in which order. One file per family, pure."""
+"""The all-reduce family: which rank sends which part of a tensor to which rank, in which order; without tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct all-reduce: every rank adds up one chunk and hands the sum to everybody, in two steps.
+"""Direct all-reduce: every rank sums one chunk and sends the sum to all others, in two steps.
 
 All pairs of ranks talk at once, so it wants a link (or a TCP stream) of its own for each pair, as data centres often
 have: what limits there is one stream, not the uplink. Hivemind averages in this way (Ryabinin et al., Moshpit SGD,

@@ -69,7 +69,7 @@ class _Walk:
         return self._at == len(self._steps)
 
     def send(self, state: _State, link_of: LinkOf, port_beta_s: float) -> list[int]:
-        """Put this step's messages on their links; returns to whom."""
+        """Put this step's messages on their links. Return the target ranks."""
         if self.ended or self._sent:
             return []
         self._sent = True

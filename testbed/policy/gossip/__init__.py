@@ -1,4 +1,4 @@
-"""Gossip: workers average with neighbours only. Who speaks to whom, and with what weights; pure."""
+"""Gossip: workers average models with their neighbours only. Neighbours and weights, without tensors."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def reached(graph: Graph, start: int) -> set[int]:
 
 
 def is_connected(graph: Graph) -> bool:
-    """Whether a word from anybody reaches everybody; otherwise no average of all can come about."""
+    """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
     return len(reached(graph, 0)) == len(graph)
 
 
@@ -87,7 +87,7 @@ def two_sides(graph: Graph) -> tuple[bool, ...] | None:
 
 
 def without(graph: Graph, leaver: int) -> Graph:
-    """The graph after ``leaver`` has gone: it stands alone, and its neighbours close the gap in a ring.
+    """Return the graph without the edges of ``leaver``, whose neighbours are connected in a ring instead.
 
     So who could reach each other before still can.
     """

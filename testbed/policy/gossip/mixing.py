@@ -20,7 +20,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One rank's part of one round: to whom it sends its model; whose models it takes, with what weights."""
+    """One rank's part of one round: the ranks that it sends its model to, and those it averages with, with weights."""
 
     keep: float
     sends: tuple[int, ...]
@@ -28,7 +28,7 @@ class Part:
 
 
 class Mixing(Protocol):
-    """Who mixes with whom. ``period``: after so many rounds it begins again."""
+    """Which ranks average with which, in every round; repeats after ``period`` rounds."""
 
     size: int
     period: int
@@ -118,7 +118,7 @@ def check(mixing: Mixing, *, doubly: bool) -> None:
 
 
 def rounds_to_reach_all(mixing: Mixing) -> int:
-    """After so many rounds a word that travels with the models has come from anybody to everybody.
+    """Return the number of rounds after which information that travels with the models has reached all ranks from all.
 
     ``ValueError`` when it never does: the graph is not connected.
     """
@@ -133,6 +133,6 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
                     known[rank] |= before[source]
             rounds += 1
             if rounds > mixing.period * (mixing.size + 1):
-                raise ValueError("some workers can never hear of some others; the graph must be connected")
+                raise ValueError("the graph is not connected: models of some workers never reach some others")
         worst = max(worst, rounds)
     return worst

@@ -1,8 +1,8 @@
-"""Asynchronous pairwise averaging (AD-PSGD, Lian et al., 2018): who asks whom, and when all may stop.
+"""Asynchronous pairwise averaging (AD-PSGD, Lian et al., 2018): which worker asks which, and when the run ends.
 
 A worker that asks sends its model x_a; the other answers at once with its own x_p and moves by (x_a − x_p) / 2; the
 first moves by the opposite when the answer is there. Both move by the same amount, so the sum of all models stays,
-whatever happens in between; and nobody who is asked waits for anybody, so there is no deadlock on any graph. On a
+whatever happens in between; and a worker that is asked waits for no other, so there is no deadlock on any graph. On a
 graph with two sides only one side asks, as in the paper.
 """
 
@@ -20,12 +20,12 @@ class Partners:
         self.asks = bool(self._neighbours) and (sides is None or sides[rank])
 
     def partner(self, draw: int) -> int:
-        """Whom to ask, by a number drawn uniformly from a large range."""
+        """Return the rank to ask, from ``draw``, uniform over a large range."""
         return self._neighbours[draw % len(self._neighbours)]
 
 
 class StepCounter:
-    """Counts everybody's steps, at one worker: the run ends when all together have made ``steps``."""
+    """Counts the steps of all workers at one of them: the run ends when they have made ``steps`` together."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps

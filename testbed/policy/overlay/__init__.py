@@ -1,4 +1,4 @@
-"""The overlay axis: who sends what to whom. ``star``: every child to its server and back."""
+"""The overlay axis: along which nodes contributions and values travel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an overlay policy decides, as plain data: which node sends what to whom.
+"""The decisions of an overlay as plain data: which node sends which chunk to which node.
 
 A *group* is one server, the root, and the children that contribute to its rounds, the members. Keys travel in
 *chunks*, which are named by their first key. Up: what members contribute to a round, merged on the way. Down: the

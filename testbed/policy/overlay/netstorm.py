@@ -1,4 +1,4 @@
-"""NetStorm: several trees of fastest aggregation paths, planned anew when the network has changed.
+"""NetStorm: several trees of fastest aggregation paths, recomputed when the network has changed.
 
 Li et al., Accelerating geo-distributed machine learning with network-aware adaptive tree and auxiliary route, IEEE/ACM
 ToN 2024. A link costs what a byte takes on it, there and back; a tree joins every node to a hub along the cheapest
@@ -39,14 +39,15 @@ class NetStorm(TreeOverlay):
         trees: int = field(default=3, metadata={"help": "how many trees at most", "min": 1, "max": 1000})
         change: float = field(
             default=0.1,
-            metadata={"help": "mean relative change of rates that makes it plan anew", "min": 0, "max": 100},
+            metadata={"help": "mean relative change of rates from which trees are recomputed", "min": 0, "max": 100},
         )
         expiry: int = field(
             default=5,
             metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
         )
         auxiliary: int = field(
-            default=0, metadata={"help": "chunks that may wait before others take another way; 0: they wait", "min": 0}
+            default=0,
+            metadata={"help": "chunks that may wait for a link before others take a detour; 0: no detours", "min": 0},
         )
         chunk: int = field(default=1_000_000, metadata=CHUNK)
         merge: str = field(default="sum", metadata=MERGE)
@@ -89,14 +90,14 @@ class NetStorm(TreeOverlay):
 
 
 class Detours:
-    """One node's view: what it has handed over to its neighbours, and the way of the next chunk to one of them."""
+    """One node's estimate of the bytes that wait for its links, and the detour of the next chunk."""
 
     def __init__(self, rank: int, rates: Rates, bound_bytes: int) -> None:
         self._rank, self._rates, self._bound = rank, rates, bound_bytes
         self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
 
     def way(self, to: int, size_bytes: int, now_s: float) -> int:
-        """The neighbour that gets what is for ``to``: itself, or one in between."""
+        """Return the neighbour that the chunk for ``to`` is sent to: ``to`` itself, or a node in between."""
         via = self._chosen(to, now_s) if (self._rank, to) in self._rates else to
         if (rate := self._rates.get((self._rank, via))) is not None:
             self._free_s[via] = max(now_s, self._free_s.get(via, 0.0)) + size_bytes / rate
@@ -113,12 +114,12 @@ class Detours:
         return best if self._waiting(best, now_s) < self._bound else to
 
     def _waiting(self, neighbour: int, now_s: float) -> float:
-        """Bytes that are still to leave for it."""
+        """Return the bytes that still wait for the link to ``neighbour``."""
         return max(0.0, self._free_s.get(neighbour, 0.0) - now_s) * self._rates[self._rank, neighbour]
 
 
 def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:
-    """Everybody's cheapest path to ``hub``, hung on the server. Dijkstra; ties go to the smaller rank."""
+    """Return the tree of the cheapest paths to ``hub`` (Dijkstra; ties to the smaller rank), rooted at the server."""
     towards = {hub: hub}
     heap = [(0.0, hub, hub)]
     done: set[int] = set()
@@ -136,7 +137,7 @@ def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:
 
 
 def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
-    """The same tree with the server on top: the path between it and the hub is turned round."""
+    """Return the same tree rooted at the server: the path between it and the hub is reversed."""
     node, below = ROOT, ROOT
     while towards[node] != node:
         above = towards[node]
@@ -147,7 +148,7 @@ def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
 
 
 def performance(tree: Parents, rates: Rates) -> float:
-    """1 / Σ over levels of the slowest link's time per byte; infinite for a server that nobody contributes to."""
+    """Return 1 / Σ over levels of the slowest link's time per byte, in bytes/s; infinite without members."""
     slowest: dict[int, float] = {}
     for member, above in enumerate(tree.parents):
         cost = _cost(member, above, rates)
@@ -158,6 +159,6 @@ def performance(tree: Parents, rates: Rates) -> float:
 
 
 def _cost(one: int, other: int, rates: Rates) -> float | None:
-    """Time of a byte there and back."""
+    """Return the time of a byte there and back in seconds, ``None`` without a link."""
     there, back = rates.get((one, other)), rates.get((other, one))
     return 1 / there + 1 / back if there and back else None

@@ -1,17 +1,17 @@
-"""TSEngine: who sends to whom is decided transfer by transfer, by the throughput that was measured.
+"""TSEngine: every transfer is scheduled by the root of the group, from measured throughputs.
 
 Zhou et al., TSEngine: enabling communication scheduling for distributed machine learning over WAN, IEEE TNSM 18(4),
-2021, and its code in GeoMX. Nobody sends before it is told.
+2021, and its code in GeoMX. A node sends only when the root tells it to.
 
-Values (down): whoever holds them asks for a receiver. With probability min(known / unserved, max_greed) it is the
-unserved node with the highest measured throughput from here; otherwise one that is not measured is drawn, or any if
-all are. A receiver becomes a holder, so the tree grows at both ends.
+Values (down): every holder asks for a receiver. With probability min(known / unserved, max_greed) that is the unserved
+node with the highest measured throughput from this holder; otherwise a node without a measurement is drawn, or any if
+all are measured. A receiver becomes a holder, so the number of holders doubles.
 
-Contributions (up): nodes that are ready queue up, the root among them. The first two are paired: to the root if it is
-one of them; else along the faster direction. The receiver merges and queues up again. Every node so takes in one
-transfer of a chunk at a time, and merges happen elsewhere while the root is busy. Of several chunks ``ports`` may be on
-their way to or from one node at a time: while one is asked for, others keep its link busy. ``pairing: fastest`` looks
-at all pairs that are ready, not only at the first: it takes the best measured one.
+Contributions (up): nodes that are ready join a queue, the root among them. The first two are paired: towards the root
+if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So every node
+receives one transfer of a chunk at a time, and merging happens elsewhere while the root is busy. At most ``ports`` transfers of
+different chunks are in flight to or from one node at a time: while one is being asked for, others keep its link busy.
+``pairing: fastest`` considers all pairs in the queue and takes the one with the highest measured throughput.
 
 Unlike in GeoMX throughput is bytes over wall time, it expires, the greed is a fraction and applies, several chunks
 are under way at once, and there may be several servers.
@@ -37,7 +37,8 @@ class TsEngine(ScheduledOverlay):
         """See the module's docstring."""
 
         max_greed: float = field(
-            default=0.9, metadata={"help": "the most often that the best known receiver is taken", "min": 0, "max": 1}
+            default=0.9,
+            metadata={"help": "largest probability of taking the best measured receiver", "min": 0, "max": 1},
         )
         expiry: int = field(
             default=5,
@@ -94,7 +95,7 @@ class TsEngine(ScheduledOverlay):
     # ---- choices ------------------------------------------------------------------------------------------------
 
     def _match(self) -> list[OverlayTransfer]:
-        """All transfers that can begin now."""
+        """Return all transfers that can begin now."""
         begun: list[OverlayTransfer] = []
         for where, spread in list(self._spreads.items()):
             begun += self._grow(where, spread)
@@ -133,14 +134,14 @@ class TsEngine(ScheduledOverlay):
         return unknown[self._stream.below(len(unknown))]
 
     def _pair(self, round_: int, gather: _Gather) -> tuple[str, str] | None:
-        """Sender and receiver out of the queue, or ``None``."""
+        """Return a sender and a receiver from the queue, or ``None``."""
         if self._options.pairing == "fastest":
             return self._fastest(round_, gather.queue)
         pairs = (self._directed(pair, round_) for pair in combinations(gather.queue, 2))
         return next((pair for pair in pairs if self._can(*pair)), None)
 
     def _directed(self, pair: tuple[str, str], round_: int) -> tuple[str, str]:
-        """To the root, or along the way that is known to be faster; if neither is, from the later to the earlier."""
+        """Return (source, target): towards the root, or along the faster direction; if unknown, later to earlier."""
         first, second = pair
         if self._root in pair:
             return (second, first) if first == self._root else pair
@@ -148,7 +149,7 @@ class TsEngine(ScheduledOverlay):
         return pair if there > back else (second, first)
 
     def _fastest(self, round_: int, queue: list[str]) -> tuple[str, str] | None:
-        """The best pair by measurement, or now and then one that nobody has measured."""
+        """Return the pair with the highest throughput, or with probability 1 − max_greed one without a measurement."""
         pairs = [(a, b) for a in queue for b in queue if a not in (b, self._root) and self._can(a, b)]
         if not pairs:
             return None
@@ -165,7 +166,7 @@ class TsEngine(ScheduledOverlay):
 
 @dataclass(slots=True)
 class _Gather:
-    """A chunk's round on its way up: who is ready, in order, and how many contributions each node holds."""
+    """A chunk's round in the direction up: ready nodes in order, and the number of contributions that each holds."""
 
     queue: list[str]
     weights: dict[str, int]
@@ -173,7 +174,7 @@ class _Gather:
 
 @dataclass(slots=True)
 class _Spread:
-    """A chunk's round on its way down: who holds it and is free, and who has not been served."""
+    """A chunk's round in the direction down: holders that are free, and nodes that have not been served."""
 
     holders: list[str]
     unserved: list[str]

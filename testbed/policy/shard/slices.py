@@ -29,7 +29,7 @@ def evenly(size: int, parts: int) -> list[int]:
 
 
 def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
-    """Slices cut further into pieces of at most ``elements``, numbered anew in their order."""
+    """Return slices cut further into pieces of at most ``elements``, renumbered in their order."""
     pieces: list[tuple[int, int, int, int]] = []
     for piece in slices:
         for start in range(piece.start, piece.stop, elements):

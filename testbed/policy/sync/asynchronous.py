@@ -1,4 +1,4 @@
-"""Nobody waits: every push is applied and answered as it comes.
+"""Asynchronous algorithms: every push is applied and answered on arrival.
 
 MixedSync (GeoMX): the WAN tier works so, while inside a data centre workers stay synchronous. TAP, totally
 asynchronous parallel: every tier does (asynchronous SGD; Recht et al., Hogwild, NIPS 2011; Dean et al., NIPS 2012).

@@ -1,8 +1,8 @@
 """DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean change.
 
-Douillard et al., DiLoCo: Distributed low-communication training of language models, 2023 (arXiv 2311.08105). Today's
-heir of HFA: what travels is the outer gradient, parameters before minus after H inner steps; the global server takes
-an outer step along its mean. Outer learning rate 1 and momentum 0 is plain averaging of models.
+Douillard et al., DiLoCo: Distributed low-communication training of language models, 2023 (arXiv 2311.08105). Like
+HFA it pushes rarely, but what travels is the outer gradient, parameters before minus after H inner steps, and the
+global server takes an outer step along its mean. Outer learning rate 1 and momentum 0 is plain averaging of models.
 """
 
 from __future__ import annotations

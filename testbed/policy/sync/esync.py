@@ -1,12 +1,12 @@
-"""ESync: everybody does as many local steps as fit until the slowest arrives.
+"""ESync: every worker makes as many local steps as fit until the slowest worker's push arrives.
 
 Li et al., ESync: Accelerating intra-domain federated learning in heterogeneous data centers, IEEE TSC 15(4), 2022.
 Worker r needs c_r for a local step and τ_r to move its model to and fro; the slowest, max over j of c_j + τ_j, does
 one step a round, and r does as many as end before that: k_r = max(1, ⌊(max_j (c_j + τ_j) + ε − τ_r) / c_r⌋).
 
-The state server of the paper is the server itself: workers' reports travel with their pushes, and the number of steps
-of the next round travels with the answer. So there are no further messages, compute *and* transmission count, and
-clocks need not agree, for only durations are reported. Every round is synchronous: there is no staleness.
+The paper's state server is the parameter server itself: workers' reports travel with their pushes, and the number of
+steps of the next round travels with the reply. So there are no further messages, both compute and transmission count,
+and clocks need not agree, because only durations are reported. Every round is synchronous: there is no staleness.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.base import Tier
 from testbed.policy.sync.fsa import Fsa
 
-LEAST_S = 1e-6  # reports are in whole microseconds; a faster step is one of 0
+LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
 
 
 class ESync(Fsa):
@@ -34,7 +34,7 @@ class ESync(Fsa):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``fixed_steps``: the same for everybody instead of balanced ones, for runs that must repeat to the bit."""
+        """``fixed_steps``: the same for every worker instead of balanced ones, for runs that must repeat to the bit."""
 
         slack_s: float = field(
             default=0.0, metadata={"help": "how late a fast worker may be (ε)", "unit": "s", "min": 0, "max": 3600}
@@ -44,7 +44,7 @@ class ESync(Fsa):
             default=1.0, metadata={"help": "step size along the mean change", "above": 0, "max": 100}
         )
         fixed_steps: int = field(
-            default=0, metadata={"help": "this many steps for everybody; 0: balanced", "min": 0, "max": 10**6}
+            default=0, metadata={"help": "this many steps for every worker; 0: balanced", "min": 0, "max": 10**6}
         )
         weights: str = field(
             default="worker",
@@ -56,8 +56,8 @@ class ESync(Fsa):
         self._options = options
         self._assigns = not options.fixed_steps and not tier.steps_assigned_above
         self._reports: dict[str, WorkerReport] = {}
-        self._told_by: dict[str, str] = {}  # workers: the member whose push said so last
-        self._below: dict[str, Collection[str]] = {}  # members: the workers that their last reports were about
+        self._reported_by: dict[str, str] = {}  # by worker: the member whose push carried its latest report
+        self._workers: dict[str, Collection[str]] = {}  # by member: the workers in its latest reports
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
@@ -79,26 +79,26 @@ class ESync(Fsa):
         if push.reports:  # they come with one key of a round
             self._forget(push.member, push.reports)
             self._reports.update(push.reports)
-            self._told_by.update(dict.fromkeys(push.reports, push.member))
-            self._below[push.member] = tuple(push.reports)
+            self._reported_by.update(dict.fromkeys(push.reports, push.member))
+            self._workers[push.member] = tuple(push.reports)
         return super().on_push(push)
 
     def on_member_lost(self, member: str) -> list[Effect]:
-        self._forget(member, ())  # nobody waits for it any more, nor for who was below it
+        self._forget(member, ())  # the others no longer wait for it, nor for workers below it
         return super().on_member_lost(member)
 
     def _forget(self, member: str, kept: Collection[str]) -> None:
-        """Those of whom ``member`` told, but for ``kept``: they are gone."""
-        for worker in self._below.pop(member, ()):
-            if worker not in kept and self._told_by.get(worker) == member:
-                del self._reports[worker], self._told_by[worker]
+        """Drop the reports that came through ``member``, except those of ``kept``: the other workers are lost."""
+        for worker in self._workers.pop(member, ()):
+            if worker not in kept and self._reported_by.get(worker) == member:
+                del self._reports[worker], self._reported_by[worker]
 
     def _steps(self) -> Mapping[str, int]:
         return balanced_steps(self._reports, self._options) if self._assigns else {}
 
 
 def balanced_steps(reports: Mapping[str, WorkerReport], options: ESync.Options) -> dict[str, int]:
-    """Local steps of each worker for its next round, from what all have reported."""
+    """Return the local steps of each worker for its next round, k_r of the module's formula; empty without reports."""
     if not reports:
         return {}
     reach_s = max(report.step_s + report.transfer_s for report in reports.values()) + options.slack_s

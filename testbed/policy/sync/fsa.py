@@ -16,7 +16,7 @@ from testbed.policy.sync.rounds import Rounds
 
 
 class Fsa(SyncPolicy):
-    """Wait for all, combine all, answer all."""
+    """Wait for all members, aggregate, reply to all."""
 
     supports_failover: ClassVar[bool] = True
 

@@ -23,7 +23,7 @@ from testbed.policy.sync.fsa import Fsa
 
 
 class Hfa(Fsa):
-    """Average models: inside every round, across every ``k2``-th."""
+    """Average models inside a data centre in every round, and over the WAN in every ``k2``-th."""
 
     contribution: ClassVar[Contribution] = Contribution.MODEL
     spans_tiers: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Who is missing in which round: the bookkeeping that all synchronous policies share."""
+"""Which member's push is missing in which round: the bookkeeping that all synchronous policies share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from testbed.policy.events import Push
 
 @dataclass(slots=True)
 class _OpenRound:
-    """A round of a key: who takes part, and who of them has not pushed yet."""
+    """A round of a key: its members, and those of them that have not pushed yet."""
 
     members: tuple[str, ...]
     missing: set[str]
 
 
 class Rounds:
-    """Rounds of keys that have begun and are not yet complete. Members may leave, and join again."""
+    """Rounds of keys that have begun and are not yet complete. Members may be lost, and join again."""
 
     def __init__(self, members: tuple[str, ...]) -> None:
         self._members = members
@@ -26,7 +26,7 @@ class Rounds:
         self._reached = -1  # the latest round that has begun of any key
 
     def complete(self, push: Push) -> tuple[str, ...]:
-        """Note a push; who took part, in rank order, when it is the last of its (key, round), else nobody."""
+        """Note a push. Return the members in rank order if it completes its (key, round), else an empty tuple."""
         where = (push.key, push.round)
         begun = self._begun.get(where)
         if begun is None:
@@ -41,12 +41,12 @@ class Rounds:
         return begun.members
 
     def missing(self, key: int, round_: int) -> tuple[str, ...]:
-        """Members, in rank order, that a begun round still waits for."""
+        """Return the members, in rank order, whose push of a begun round is missing."""
         begun = self._begun.get((key, round_))
         return tuple(member for member in self._members if begun and member in begun.missing)
 
     def on_member_lost(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
-        """``member`` is gone, its pushes so far count. Key, round and members of what is complete without it."""
+        """``member`` is lost; its pushes so far count. Return (key, round, members) of rounds now complete."""
         self._gone.add(member)
         complete = []
         for (key, round_), begun in sorted(self._begun.items()):
@@ -60,18 +60,20 @@ class Rounds:
         return complete
 
     def begin_at(self, round_: int) -> None:
-        """All rounds before ``round_`` are over (a run that is resumed, or joined)."""
+        """All rounds before ``round_`` are over: the run is resumed, or this server has joined it."""
         self._reached = round_ - 1
 
     def on_member_joined(self, member: str, since: int | None = None) -> int:
-        """``member`` is back, and part of the rounds from the one returned on: ``since``, if it has agreed on that
-        elsewhere, or the first that no key has begun."""
+        """``member`` is back. Return the first round that it is part of.
+
+        ``since``: that round, if another server has agreed on it; by default the first that no key has begun.
+        """
         self._gone.discard(member)
         self._since[member] = self._reached + 1 if since is None else since
         return self._since[member]
 
     def present(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of ``members`` that are still there."""
+        """Return those of ``members`` that are not lost."""
         return tuple(member for member in members if member not in self._gone) if self._gone else members
 
     def _expected(self, round_: int) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
-"""SSP, stale-synchronous parallel: every push is applied as it comes, but nobody runs too far ahead.
+"""SSP, stale-synchronous parallel: every push is applied on arrival, and the lead of the fastest member is bounded.
 
 Ho et al., More effective distributed ML via a stale synchronous parallel parameter server, NIPS 2013. A member that
 has finished c rounds may begin its next one iff c − min over members ≤ staleness. Staleness 0 is BSP's rhythm,
 infinite staleness is TAP. Clocks are kept per key, since keys travel independently.
 
 Where workers below do not wait for each other, a data centre with n of them pushes n times in a round: its clock then
-goes on by one with every n-th push. Who has left (a script that has ended; everybody, once the target is reached) is
-waited for no more.
+advances by one with every n-th push. Members that have left (a script that has ended; all, once the target accuracy is
+reached) no longer hold others back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.policy.sync.base import SyncPolicy, Tier
 
 
 class Ssp(SyncPolicy):
-    """Apply at once, answer within the bound."""
+    """Apply on arrival, reply within the bound."""
 
     waits: ClassVar[bool] = False
     holds: ClassVar[bool] = True
@@ -73,14 +73,14 @@ class Ssp(SyncPolicy):
         return round_ * self._pushes_per_round[member]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        """The slowest, for whom all held members wait."""
+        """Return the slowest members: every held reply waits for them."""
         if not self._held.get(key):
             return ()
         clocks, slowest = self._clocks(key), self._slowest(key)
         return tuple(member for member in self._members if clocks[member] == slowest and self._counts(member))
 
     def _free(self, key: int, by: str) -> list[Effect]:
-        """The answers that are within the bound by now; ``by``: whose push it was."""
+        """Return the replies that are within the bound now; ``by`` is the member whose push released them."""
         held, reach = self._held.get(key, []), self._slowest(key) + self._staleness
         free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
         self._held[key] = [pair for pair in held if pair not in free]
@@ -101,7 +101,7 @@ class Ssp(SyncPolicy):
         return {m: first.get(m, self._first_round) * count for m, count in self._pushes_per_round.items()}
 
     def _clocks(self, key: int) -> dict[str, int]:
-        """Finished rounds of each member."""
+        """Return the completed rounds of each member."""
         return {member: count // self._pushes_per_round[member] for member, count in self._pushes[key].items()}
 
     def _rank(self, pair: tuple[str, int]) -> tuple[int, int]:
