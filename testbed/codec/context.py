@@ -1,4 +1,4 @@
-"""Where in a run a codec stands: what it must know beyond its options."""
+"""The place of a codec in a run."""
 
 from __future__ import annotations
 

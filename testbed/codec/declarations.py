@@ -22,7 +22,7 @@ class CodecDeclarations:
 
     @classmethod
     def pull_on(cls, options: Any, tier: int) -> str:
-        """Return the way down on ``tier``.
+        """Return how values are sent back on ``tier``.
 
         ``dense``: everything; ``sparse-sum``: the non-zero elements, for sums of sparse gradients; ``difference``: the
         largest changes against what the child holds, for parameters.

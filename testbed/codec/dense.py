@@ -1,4 +1,4 @@
-"""One float32 part, as it is: what sparse codecs do with small keys, and some of them on the way down."""
+"""One float32 part, as it is: what sparse codecs send for small keys, and some of them in pull direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that a codec must not let through: they would stay in a residual, and so in the model, for ever."""
+"""Non-finite numbers, which a codec refuses: they would stay in a residual, and so in the model, for good."""
 
 from __future__ import annotations
 

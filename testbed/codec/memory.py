@@ -1,4 +1,4 @@
-"""What a sender remembers of one key: everything that it has not sent yet. One small class per rule of accumulation.
+"""The residual of one key at its sender: everything that it has not sent yet. One class per rule of accumulation.
 
 ``take`` adds a gradient to the memory, chooses entries, and removes them from it. What is chosen plus what stays is
 what was there plus what came, element by element and bit by bit.
@@ -26,7 +26,7 @@ class ResidualMemory(Protocol):
         """At most k indices (ascending) and their values, on the CPU; both new."""
 
     def unsent(self) -> Tensor:
-        """What is still to be sent, for looking at."""
+        """Return what has not been sent yet; for tests and analysis."""
 
 
 MakeMemory = Callable[[int, torch.device], ResidualMemory]

@@ -47,7 +47,7 @@ class TwoBitOptions(CodecDeclarations):
 class SparseOptions(CodecDeclarations):
     """What all sparse codecs share. Keys below ``bound`` elements travel dense and exact.
 
-    ``pull`` is the way down. ``difference``: for parameters, with the optimizer on the servers or MixedSync; the
+    ``pull`` is the pull direction. ``difference``: for parameters, with the optimizer on the servers or MixedSync; the
     server remembers what the child holds and sends the largest differences, so that nothing is lost, only late.
     ``sparse-sum``: for sums of gradients, with the optimizer on the workers, as in GeoMX; the non-zero elements,
     exactly. ``dense``: everything.
@@ -57,7 +57,7 @@ class SparseOptions(CodecDeclarations):
 
     ratio: float = field(default=0.01, metadata=_RATIO)
     bound: int = field(default=1000, metadata={"help": "elements from which a key is sent sparse", "min": 2})
-    pull: str = field(default="difference", metadata={"help": "the way down", "choices": PULLS})
+    pull: str = field(default="difference", metadata={"help": "how values are sent back", "choices": PULLS})
     pull_ratio: float = field(
         default=0.01, metadata={**_RATIO, "help": "share of the elements sent down with pull: difference"}
     )
@@ -79,7 +79,7 @@ class BiSparseOptions(SparseOptions):
 
 @dataclass(frozen=True, slots=True)
 class DgcOptions(BiSparseOptions):
-    """Deep Gradient Compression: Bi-Sparse's way up, with a warm-up of the ratio and clipping of local gradients.
+    """Deep Gradient Compression: Bi-Sparse's push direction, with a warm-up of the ratio and clipping of local gradients.
 
     In warm-up stage s of S the ratio is ratio^((s+1)/(S+1)): 25, 6.3, 1.6, 0.4 % on the way to 0.1 %, as in the
     authors' code. A gradient with a norm above clip_norm/√contributors is scaled down to it, key by key.

@@ -1,4 +1,4 @@
-"""The ways down of sparse codecs: the largest differences, the non-zero elements, or everything."""
+"""The pull direction of sparse codecs: the largest differences, the non-zero elements, or everything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pull(Protocol):
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> Pull:
-    """The way down that ``options.pull`` names; ``highest_ratio`` is that of the way up."""
+    """Return the pull direction that ``options.pull`` names; ``highest_ratio`` is the largest ratio of the push direction."""
     if options.pull == "difference":
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
     if options.pull == "sparse-sum":

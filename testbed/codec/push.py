@@ -1,4 +1,4 @@
-"""The way up of every sparse codec: add the gradient to what is unsent, send the chosen entries."""
+"""The push direction of every sparse codec: add the gradient to what is unsent, send the chosen entries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SparsePush:
         return 4 * (self._words(size) or 2 * entries(size, self._schedule.highest))
 
     def unsent(self, wire_key: int) -> Tensor:
-        """What is still to be sent of a key that was encoded before."""
+        """Return what has not been sent of a key yet."""
         return self._memories[wire_key].unsent()
 
     def _words(self, size: int) -> int | None:

@@ -1,4 +1,4 @@
-"""How many elements of a key are sent in which of its rounds."""
+"""The number of elements of a key that is sent in each of its rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of all sparse codecs: large keys by a way up and a way down, small ones dense and exact."""
+"""The common part of all sparse codecs: large keys are sparse, small ones dense and exact."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ class SparseCodec(Codec):
         return self._pull.bytes(size) if is_large(size, self._bound) else self._dense.bytes(size)
 
     def unsent(self, wire_key: int) -> Tensor:
-        """What this end has still to send of a large key; for looking at."""
+        """Return what this end has not sent of a large key yet; for tests and analysis."""
         return self._push.unsent(wire_key)

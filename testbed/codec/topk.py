@@ -1,6 +1,6 @@
 """Top-k with error feedback by different selectors, without momentum correction: MSTopK and the two baselines.
 
-topk: exact. randomk: by chance. mstopk: the threshold search of Shi et al. (MLSys 2021), as published or repaired.
+topk: exact. randomk: random. mstopk: the threshold search of Shi et al. (MLSys 2021), as published or repaired.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class TopKCodec(_FeedbackCodec):
 
 
 class RandomKCodec(_FeedbackCodec):
-    """Elements by chance."""
+    """Randomly drawn elements."""
 
     def __init__(self, options: RandomKOptions, at: CodecContext) -> None:
         super().__init__(options, at, feedback(RandomK(at.seed)))
 
 
 class MsTopKCodec(_FeedbackCodec):
-    """The elements that MSTopK finds; by default those that it should."""
+    """The elements that MSTopK selects; by default the exact top-k."""
 
     def __init__(self, options: MsTopKOptions, at: CodecContext) -> None:
         published = options.selector == "published"

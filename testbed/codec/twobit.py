@@ -1,4 +1,4 @@
-"""Two bits an element on the way up, with a residual; dense float32 on the way down (MXNet's, and GeoMX's, ``2bit``).
+"""Two bits an element when pushed, with a residual; dense float32 when pulled (MXNet's, and GeoMX's, ``2bit``).
 
 residual ← residual + gradient. Where it reaches +threshold, code 11 is sent and the threshold taken off; where it
 reaches −threshold, code 10, and it is put on; elsewhere 00. Sixteen codes fill a 32-bit word, four a byte, the first
@@ -30,7 +30,7 @@ class TwoBitCodec(Codec):
         self._numbers_of = torch.from_numpy(_decoding_table(options.threshold))
 
     def residual(self, wire_key: int) -> Tensor | None:
-        """What is still to be sent of this key."""
+        """Return what has not been sent of this key yet."""
         return self._residuals.get(wire_key)
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:

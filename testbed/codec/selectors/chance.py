@@ -1,4 +1,4 @@
-"""Random-k: k positions without regard to the numbers. The baseline that every selector must beat."""
+"""Random-k: k positions drawn without regard to the values; the baseline for every selector."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Momentum:
 
 
 class Difference:
-    """How far ``value`` is from what the other end holds."""
+    """The difference between ``value`` and what the other end holds."""
 
     def __init__(self, value: Floats, mirror: Floats) -> None:
         self._value, self._mirror, self.size = value, mirror, value.size

@@ -9,8 +9,9 @@ all are measured. A receiver becomes a holder, so the number of holders doubles.
 
 Contributions (up): nodes that are ready join a queue, the root among them. The first two are paired: towards the root
 if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So every node
-receives one transfer of a chunk at a time, and merging happens elsewhere while the root is busy. At most ``ports`` transfers of
-different chunks are in flight to or from one node at a time: while one is being asked for, others keep its link busy.
+receives one transfer of a chunk at a time, and merging happens elsewhere while the root is busy. At most ``ports``
+transfers of different chunks are in flight to or from one node at a time: while one is being asked for, others keep its
+link busy.
 ``pairing: fastest`` considers all pairs in the queue and takes the one with the highest measured throughput.
 
 Unlike in GeoMX throughput is bytes over wall time, it expires, the greed is a fraction and applies, several chunks
