@@ -1,4 +1,4 @@
-"""Bi-Sparse: sparse in both directions (GeoMX, INET-RC; the way up is DGC's momentum correction, Lin et al., ICLR 2018).
+"""Bi-Sparse: sparse both ways (GeoMX, INET-RC; the way up is DGC's momentum correction, Lin et al., ICLR 2018).
 
 u ← m·u + g; v ← v + u; the ⌊ρn⌋ entries with the largest |v| are sent, and cleared in u and v. GeoMX takes a threshold
 from a small sample at fixed positions and keeps the first that pass; here the choice is exact.

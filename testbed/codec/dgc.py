@@ -1,4 +1,4 @@
-"""Deep Gradient Compression (Lin, Han, Mao, Wang, Dally, ICLR 2018): Bi-Sparse's push direction with warm-up and clipping.
+"""Deep Gradient Compression (Lin, Han, Mao, Wang, Dally, ICLR 2018): Bi-Sparse with warm-up and clipping.
 
 Local clipping: N contributors, each with its norm held to clip_norm/√N, sum up to about clip_norm. Key by key, as in
 the authors' code, since a codec sees one key at a time.

@@ -79,7 +79,7 @@ class BiSparseOptions(SparseOptions):
 
 @dataclass(frozen=True, slots=True)
 class DgcOptions(BiSparseOptions):
-    """Deep Gradient Compression: Bi-Sparse's push direction, with a warm-up of the ratio and clipping of local gradients.
+    """Deep Gradient Compression: Bi-Sparse with a warm-up of the ratio and clipping of local gradients.
 
     In warm-up stage s of S the ratio is ratio^((s+1)/(S+1)): 25, 6.3, 1.6, 0.4 % on the way to 0.1 %, as in the
     authors' code. A gradient with a norm above clip_norm/√contributors is scaled down to it, key by key.

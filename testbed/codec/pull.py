@@ -30,7 +30,7 @@ class Pull(Protocol):
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> Pull:
-    """Return the pull direction that ``options.pull`` names; ``highest_ratio`` is the largest ratio of the push direction."""
+    """Return what ``options.pull`` names; ``highest_ratio`` is the largest ratio in push direction."""
     if options.pull == "difference":
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
     if options.pull == "sparse-sum":
