@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 from emulation.process_id import ProcessId
 
 LIMIT_BYTES = 64 * 1024  # a run notes a few lines
-_TEMPORARY = re.compile(r"testbed-[a-z]+-[a-z0-9_]{8}")  # as tempfile.mkdtemp(prefix="testbed-tls-") makes them
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -23,22 +21,14 @@ class BadJournal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a journal says: whose it is (None while its first line is not written) and the things it lists."""
+    """The owner of a journal (None while its first line is not written), and the processes that it lists."""
 
     owner: ProcessId | None
-    things: tuple[Path | ProcessId, ...]
+    processes: tuple[ProcessId, ...]
 
 
-def may_list(path: Path, below: Path) -> bool:
-    """Return whether a journal may list ``path``: directly in ``below``, with the name of a run's temporary directory.
-
-    The text is compared, nothing is resolved: a path with ``..`` or by way of a symbolic link is another text.
-    """
-    return _TEMPORARY.fullmatch(path.name) is not None and str(path) == str(below / path.name)
-
-
-def read(journal: Path, below: Path) -> Contents:
-    """Return what ``journal`` says; ``below`` is where the paths that it may list lie.
+def read(journal: Path) -> Contents:
+    """Return the content of ``journal``.
 
     Raise ``BadJournal`` if the file or its content is not as a run leaves it, ``FileNotFoundError`` if it is gone.
     """
@@ -48,7 +38,7 @@ def read(journal: Path, below: Path) -> Contents:
         raise BadJournal("it is not text") from None
     if not entries:
         return Contents(None, ())
-    return Contents(_process(entries[0]), tuple(_thing(entry, below) for entry in entries[1:]))
+    return Contents(_process(entries[0]), tuple(map(_listed, entries[1:])))
 
 
 def _content(journal: Path) -> bytes:
@@ -93,15 +83,11 @@ def _object(line: str) -> dict[str, Any]:
     return entry
 
 
-def _thing(entry: dict[str, Any], below: Path) -> Path | ProcessId:
+def _listed(entry: dict[str, Any]) -> ProcessId:
     match entry:
         case {"process": dict(process)} if len(entry) == 1:
             return _process(process)
-        case {"path": str(text)} if len(entry) == 1:
-            if not may_list(Path(text), below) or text != str(Path(text)):
-                raise BadJournal(f"it lists {text!r}, which no run makes")
-            return Path(text)
-    raise BadJournal("a line lists neither a path nor a process")
+    raise BadJournal("a line lists something other than a process")
 
 
 def _process(entry: dict[str, Any]) -> ProcessId:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,7 @@ CODE = """
 import subprocess, sys, time
 from pathlib import Path
 from emulation.journal import Journal
-journal, path = Journal(Path(sys.argv[1])), Path(sys.argv[2])
-journal.path(path)
-path.mkdir(); (path / "file").write_text("x")
+journal = Journal(Path(sys.argv[1]))
 child = subprocess.Popen(["sleep", "1000"])
 journal.process(child.pid)
 print(child.pid, flush=True)
@@ -47,26 +46,27 @@ def write_journal(base: Path, *entries: object) -> Path:
 
 
 def test_only_dead_runs_are_cleaned(tmp_path: Path) -> None:
-    left, kept = tmp_path / "testbed-left-12345678", tmp_path / "testbed-kept-12345678"
-    argv = [sys.executable, "-c", CODE, str(tmp_path), str(left)]
+    argv = [sys.executable, "-c", CODE, str(tmp_path)]
     owner = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     child = ProcessId.of(int(owner.stdout.readline()))
+    kept = subprocess.Popen(["sleep", "1000"])
     living = Journal(tmp_path)
-    living.path(kept)
-    kept.mkdir()
+    living.process(kept.pid)
     assert leftovers(no_warning, tmp_path) == []
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    assert [leftover.kind for leftover in leftovers(no_warning, tmp_path)] == ["process", "path", "journal"]
-    assert len(clean(no_warning, tmp_path)) == 3
+    assert [leftover.kind for leftover in leftovers(no_warning, tmp_path)] == ["process", "journal"]
+    assert len(clean(no_warning, tmp_path)) == 2
     deadline = time.monotonic() + 5
     while child.alive() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not left.exists() and not child.alive()
-    assert kept.exists() and leftovers(no_warning, tmp_path) == []
+    assert not child.alive()
+    assert kept.poll() is None and leftovers(no_warning, tmp_path) == []
     living.close()
+    kept.kill()
+    kept.wait()
     assert not list((tmp_path / "journals").iterdir())
 
 
@@ -91,25 +91,24 @@ def test_a_process_is_killed_only_if_it_is_the_very_one_that_is_meant() -> None:
 
 def test_a_torn_line_is_ignored(tmp_path: Path) -> None:
     journal = write_journal(tmp_path)
-    journal.write_text(journal.read_text() + '{"path": "/no/such')
+    journal.write_text(journal.read_text() + '{"process": {"pid": 12')
     assert [leftover.kind for leftover in clean(no_warning, tmp_path)] == ["journal"]
 
 
-def test_the_command_lists_first_and_removes_by_exact_name(
+def test_the_command_lists_first_and_ends_only_what_is_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     base = runtime_directory()
     assert base == tmp_path / "testbed"
-    left, beside = base / "testbed-left-12345678", base / "testbed-left-12345679"
-    left.mkdir()
-    beside.mkdir()
-    write_journal(base, {"path": str(left)})
-    assert command.main(["clean", str(tmp_path), "--dry-run"]) == 0
-    assert f"path {left}" in capsys.readouterr().out and left.exists()
-    assert command.main(["clean", str(tmp_path)]) == 0
-    assert f"removed path {left}" in capsys.readouterr().out
-    assert not left.exists() and beside.exists()
+    with subprocess.Popen(["sleep", "1000"]) as left, subprocess.Popen(["sleep", "1000"]) as beside:
+        write_journal(base, {"process": asdict(ProcessId.of(left.pid))})
+        assert command.main(["clean", str(tmp_path), "--dry-run"]) == 0
+        assert f"process {left.pid}" in capsys.readouterr().out and left.poll() is None
+        assert command.main(["clean", str(tmp_path)]) == 0
+        assert f"removed process {left.pid}" in capsys.readouterr().out
+        assert left.wait(5) == -signal.SIGKILL and beside.poll() is None
+        beside.kill()
     assert command.main(["clean", str(tmp_path)]) == 0
     assert "nothing to clean" in capsys.readouterr().out
 
@@ -129,30 +128,19 @@ def test_two_journals_of_one_process_are_two_files(tmp_path: Path) -> None:
     second.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["testbed-left-1234567", "left", "../testbed-left-12345678", "testbed-left-12345678/x"]
-)
-def test_what_would_not_be_removed_is_not_noted(tmp_path: Path, name: str) -> None:
-    journal = Journal(tmp_path)
-    with pytest.raises(ValueError, match="not the name of a temporary directory"):
-        journal.path(tmp_path / name)
-    journal.close()
-
-
-def test_what_cannot_be_removed_is_told_and_its_journal_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = tmp_path / "testbed-left-12345678"
-    left.mkdir()
-    journal = write_journal(tmp_path, {"path": str(left)})
-
-    def refuse(*_: object, **__: object) -> None:
+def test_what_cannot_be_ended_is_reported_and_its_journal_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: ProcessId) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    told: list[str] = []
-    with monkeypatch.context() as patched:
-        patched.setattr("shutil.rmtree", refuse)
-        assert clean(told.append, tmp_path) == []
-    assert told == [f"path {left} of a dead run is still there: Operation not permitted"] and journal.exists()
-    assert [each.kind for each in clean(no_warning, tmp_path)] == ["path", "journal"]
+    warnings: list[str] = []
+    with subprocess.Popen(["sleep", "1000"]) as left:
+        journal = write_journal(tmp_path, {"process": asdict(ProcessId.of(left.pid))})
+        with monkeypatch.context() as patched:
+            patched.setattr(ProcessId, "kill", refuse)
+            assert clean(warnings.append, tmp_path) == []
+        assert warnings == [f"process {left.pid} of a dead run is still there: Operation not permitted"]
+        assert journal.exists()
+        assert [each.kind for each in clean(no_warning, tmp_path)] == ["process", "journal"]
 
 
 def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +149,7 @@ def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: py
     journal.write_text("garbage\n")
     run = tmp_path / "run"
     argv = [sys.executable, "-m", "testbed.cli.main", "run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
-    argv += ["--set", "training.iterations=1", "--set", "training.evaluate_every=1"]
+    argv += ["--set", "training.rounds=1", "--set", "training.evaluate_every=1"]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (

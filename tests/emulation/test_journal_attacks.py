@@ -189,59 +189,11 @@ def test_bytes_that_are_no_text(machine: Machine) -> None:
     refused(machine, "it is not text")
 
 
-def _by_way_of_a_link(machine: Machine) -> Path:
-    target = machine.victim / "testbed-tls-12345678"
-    target.mkdir()
-    (machine.base / "link").symlink_to(machine.victim)
-    return machine.base / "link" / target.name
-
-
-PATHS: dict[str, Callable[[Machine], Path | str]] = {
-    "outside": lambda machine: machine.victim,
-    "outside, with the name": lambda machine: machine.victim / "testbed-tls-12345678",
-    "upwards": lambda machine: machine.base / ".." / ".." / "victim",
-    "upwards, with the name": lambda machine: machine.base / ".." / "testbed" / "testbed-tls-12345678",
-    "another name": lambda machine: machine.base / "journals",
-    "the directory itself": lambda machine: machine.base,
-    "below a link": _by_way_of_a_link,
-    "two slashes": lambda machine: f"{machine.base}//testbed-tls-12345678",
-    "a dot": lambda machine: f"{machine.base}/./testbed-tls-12345678",
-    "a slash at the end": lambda machine: f"{machine.base}/testbed-tls-12345678/",
-    "relative": lambda machine: "testbed-tls-12345678",
-    "nothing": lambda machine: "",
-}
-
-
-@pytest.mark.parametrize("kind", PATHS)
-def test_a_path_that_no_run_makes(machine: Machine, kind: str) -> None:
-    for folder in (machine.victim, machine.base):
-        (folder / "testbed-tls-12345678").mkdir()
-        (folder / "testbed-tls-12345678" / "key").touch()
-    if kind == "below a link":
-        (machine.victim / "testbed-tls-12345678" / "key").unlink()
-        (machine.victim / "testbed-tls-12345678").rmdir()
-    machine.plant({"path": str(PATHS[kind](machine))})
-    refused(machine, "which no run makes")
-    assert (machine.victim / "testbed-tls-12345678").is_dir() and (
-        machine.base / "testbed-tls-12345678" / "key"
-    ).exists()
-
-
-def test_a_link_with_a_right_name_is_removed_and_not_followed(machine: Machine) -> None:
-    link = machine.base / "testbed-tls-12345678"
-    link.symlink_to(machine.victim)
-    machine.plant({"path": str(link)})
-    assert f"removed path {link}" in machine.clean().stdout
-    assert not os.path.lexists(link) and (machine.victim / "work").exists()
-
-
-def test_links_inside_what_is_removed_are_not_followed(machine: Machine) -> None:
-    left = machine.base / "testbed-tls-12345678"
-    left.mkdir()
-    (left / "link").symlink_to(machine.victim)
-    machine.plant({"path": str(left)})
-    assert f"removed path {left}" in machine.clean().stdout
-    assert not left.exists() and (machine.victim / "work").exists()
+@pytest.mark.parametrize("place", [".", "victim", "../victim", "testbed-tls-12345678"])
+def test_no_path_is_ever_removed(machine: Machine, place: str) -> None:
+    machine.plant({"path": str(machine.base / place)}, {"path": str(machine.victim)})
+    refused(machine, "something other than a process")
+    assert machine.base.is_dir() and (machine.victim / "work").exists()
 
 
 @needs_root
@@ -266,12 +218,12 @@ def test_a_process_that_started_at_another_time_is_not_killed(machine: Machine) 
 
 
 def test_one_bad_journal_does_not_keep_others_from_being_cleaned(machine: Machine) -> None:
-    left = machine.base / "testbed-tls-12345678"
-    left.mkdir()
-    machine.plant({"path": str(left)})
-    (machine.journals[0] / "0-0.jsonl").write_text("garbage\n")
-    ended = machine.clean()
-    assert f"removed path {left}" in ended.stdout and "0-0.jsonl" in ended.stderr and not left.exists()
+    with subprocess.Popen(["sleep", "1000"]) as left:
+        machine.plant({"process": asdict(ProcessId.of(left.pid))})
+        (machine.journals[0] / "0-0.jsonl").write_text("garbage\n")
+        ended = machine.clean()
+        assert f"removed process {left.pid}" in ended.stdout and "0-0.jsonl" in ended.stderr
+        assert left.wait(5) == -9
 
 
 # ---- where it lies --------------------------------------------------------------------------------------------------
