@@ -18,7 +18,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.suggest import suggestion
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from topologies.generators import GENERATORS
 from topologies.traces.synthetic import SYNTHETIC

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.document import MAX_BYTES, Mapping, Node, Where, parse, plain
-from testbed.scenario.keys import keys_at, keys_of
-from testbed.scenario.problems import Problem, lines_of, place, problems_of
-from testbed.scenario.quantities import UNKNOWN
+from testbed.scenario.reading.document import MAX_BYTES, Mapping, Node, Where, parse, plain
+from testbed.scenario.reading.keys import keys_at, keys_of
+from testbed.scenario.reading.problems import Problem, lines_of, place, problems_of
+from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.schema import Scenario
 
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.axes import Section
-from testbed.scenario.document import Mapping, Node, Scalar, Where, parse, plain
+from testbed.scenario.reading.axes import Section
+from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
 from testbed.scenario.graphs import graph_of, topology_of
 from testbed.scenario.load import load
 from testbed.scenario.network import Topology
-from testbed.scenario.problems import lines_of, problems_of
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.problems import lines_of, problems_of
+from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.use import TOPOLOGY
 from topologies.generators import BUILDERS, GENERATORS
 from topologies.graph import Graph

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence as Many
 
 from testbed.errors import ScenarioError
-from testbed.scenario.document import Mapping, Node, Scalar, Sequence, Where, parse
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, parse
+from testbed.scenario.reading.suggest import suggestion
 
 _STEP = re.compile(r"([a-z][a-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
 _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")

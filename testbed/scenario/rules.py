@@ -12,10 +12,10 @@ import networkx as nx
 from pydantic_core import PydanticCustomError
 
 from testbed.policy.collective.peers import LIBRARIES
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.suggest import suggestion
 
 if TYPE_CHECKING:
-    from testbed.scenario.axes import Technique
+    from testbed.scenario.reading.axes import Technique
     from testbed.scenario.network import DataCenter, Link, Topology
     from testbed.scenario.schema import Scenario, Training
     from testbed.scenario.traces import AnyTrace

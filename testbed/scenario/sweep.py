@@ -23,8 +23,8 @@ from itertools import product
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.document import MAX_BYTES, Mapping, Node, Scalar, flow, parse
-from testbed.scenario.document import Sequence as Items
+from testbed.scenario.reading.document import MAX_BYTES, Mapping, Node, Scalar, flow, parse
+from testbed.scenario.reading.document import Sequence as Items
 
 MAX_POINTS = 100_000
 _KEYS = ("seeds", "grid", "zip")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.document import MAX_BYTES, Mapping, flow, parse
+from testbed.scenario.reading.document import MAX_BYTES, Mapping, flow, parse
 
 Techniques = dict[str, dict[str, str]]
 

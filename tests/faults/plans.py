@@ -15,7 +15,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
-from testbed.scenario.document import parse, plain
+from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.faults import Fault, Recovery
 from testbed.scenario.load import load
 from testbed.scenario.schema import Checkpoints

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import ValidationError
 
-from testbed.scenario.axes import PerTier, Section, Technique, axis, per_tier
-from testbed.scenario.document import parse, plain
-from testbed.scenario.problems import lines_of, problems_of
+from testbed.scenario.reading.axes import PerTier, Section, Technique, axis, per_tier
+from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.reading.problems import lines_of, problems_of
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.scenario.suggest import edit_distance, suggestion
+from testbed.scenario.reading.suggest import edit_distance, suggestion
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import model_validator
 
-from testbed.scenario.axes import Section
-from testbed.scenario.quantities import DURATION, INSTANT, LOSS, number
-from testbed.scenario.rules import Violation, raise_found
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.quantities import DURATION, INSTANT, LOSS, number
+from testbed.scenario.reading.violations import Violation, raise_found
 
 
 class Outage(Section):

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.scenario.axes import TIERS
-from testbed.scenario.document import Mapping, Node, Scalar, Sequence, Where
-from testbed.scenario.keys import keys_at
-from testbed.scenario.quantities import shown
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.axes import TIERS
+from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where
+from testbed.scenario.reading.keys import keys_at
+from testbed.scenario.reading.quantities import shown
+from testbed.scenario.reading.suggest import suggestion
 
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"

@@ -1,4 +1,4 @@
-"""What workers compute on: how long a step takes there, how much that varies, and when it is slower."""
+"""The section ``device``: what workers compute on, how long a step takes, how much that varies, when it is slower."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
-from testbed.scenario.axes import Section
-from testbed.scenario.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
-from testbed.scenario.rules import Violation, raise_found
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
+from testbed.scenario.reading.violations import Violation, raise_found
 
 
 class SlowdownPoint(Section):
-    """From ``at`` on, the device is ``factor`` times slower."""
+    """A time, from which on the device is ``factor`` times slower."""
 
     at: Annotated[float, INSTANT]
     """Time since the worker's first step."""
@@ -23,7 +23,7 @@ class SlowdownPoint(Section):
 
 
 class Slowdown(Section):
-    """Times at which a device is slower: others' work, heat, a battery."""
+    """Times at which a device is slower: other jobs, thermal throttling, a battery."""
 
     points: tuple[SlowdownPoint, ...] = ()
     """Times and factors; the first time is 0 s."""
@@ -32,10 +32,10 @@ class Slowdown(Section):
 
     @model_validator(mode="after")
     def _rules(self) -> Slowdown:
-        raise_found(self._problems())
+        raise_found(self._violations())
         return self
 
-    def _problems(self) -> Iterator[Violation]:
+    def _violations(self) -> Iterator[Violation]:
         times = [point.at for point in self.points]
         if not times or times[0] != 0:
             yield Violation(
@@ -63,7 +63,7 @@ class Device(Section):
     kind: Annotated[str, one_of("cpu", "cuda")] = "cpu"
     """Where the real mathematics runs."""
     pace: Annotated[str, one_of("paced", "measured")] = "paced"
-    """paced: a step really computes, then waits until its step time has passed. measured: it takes what it takes."""
+    """paced: a step computes, then waits until its step time has passed. measured: a step lasts as long as it computes."""
     step_time: Annotated[float, DURATION] = 0.05
     """Time of one training step at speed 1."""
     speed: Annotated[float, number(0, 1000, above=True)] = 1.0

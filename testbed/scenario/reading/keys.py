@@ -7,21 +7,21 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, Tag
 
-from testbed.scenario.axes import AxisSchema
+from testbed.scenario.reading.section import ReadAs
 
 Path = tuple[str | int, ...]
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys of one section, as they are written."""
+    """Return the keys of one section, as they are written."""
     return tuple(info.alias or name for name, info in model.model_fields.items())
 
 
 def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """The keys that may stand in the section at ``path`` below ``model``; none when that is no section."""
+    """Return the keys that may stand in the section at ``path`` below ``model``; none where no section stands."""
     kind: Any = model
     for element in path:
-        kind = _step(_unwrap(kind), element)
+        kind = _step(kind, element)
     kind = _unwrap(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return keys_of(kind)
@@ -30,11 +30,12 @@ def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 def _is_form(kind: Any) -> bool:
-    """Whether it is one of several ways to write the same section."""
+    """Return whether ``kind`` is one of several ways to write the same section."""
     return any(isinstance(entry, Tag) and entry.tag in ("<use>", "<written>", "<file>") for entry in _metadata(kind))
 
 
-def _step(kind: Any, element: str | int) -> Any:
+def _step(outer: Any, element: str | int) -> Any:
+    read_as, kind = _read_as(outer), _unwrap(outer)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         for name, info in kind.model_fields.items():
             if element == (info.alias or name):
@@ -44,14 +45,20 @@ def _step(kind: Any, element: str | int) -> Any:
         return get_args(kind)[0]
     if get_origin(kind) is dict:
         return get_args(kind)[1]
+    if read_as is not None and element in read_as.open:
+        return read_as.open[str(element)]
     return next((member for member in get_args(kind) if Tag(str(element)) in _metadata(member)), kind)
 
 
+def _read_as(kind: Any) -> ReadAs | None:
+    return next((entry for entry in _metadata(kind) if isinstance(entry, ReadAs)), None)
+
+
 def _unwrap(kind: Any) -> Any:
-    """Without ``Annotated`` and ``None``, and with what a ``AxisSchema`` stands for."""
-    shape = next((entry for entry in _metadata(kind) if isinstance(entry, AxisSchema)), None)
-    if shape is not None:
-        return _unwrap(shape.kind)
+    """Return ``kind`` without ``Annotated`` and ``None``, and what a ``ReadAs`` stands for."""
+    read_as = _read_as(kind)
+    if read_as is not None:
+        return _unwrap(read_as.kind)
     if get_origin(kind) is Annotated:
         return _unwrap(get_args(kind)[0])
     members = [member for member in get_args(kind) if member is not NoneType]

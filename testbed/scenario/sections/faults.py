@@ -1,7 +1,7 @@
-"""Faults that a scenario wants to happen, and what is to be done about them.
+"""The section ``faults``: what a scenario breaks on purpose.
 
-Here is only what can be said without the Plan: which keys go with which kind. Names are looked up in
-``testbed.plan.faults``, where all nodes and links are known.
+The rules of this module need no Plan: which keys go with which kind. ``testbed.plan.faults`` looks names up, where all
+nodes and links are known.
 """
 
 from __future__ import annotations
@@ -9,30 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from testbed.scenario.axes import Section
-from testbed.scenario.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, is_null, number, one_of
-from testbed.scenario.rules import Violation, raise_found
+from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, number, one_of
+from testbed.scenario.reading.violations import Violation, raise_found
 
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
-PACKET_KINDS = ("duplicate", "reorder")  # that mean nothing where there are no packets
+PACKET_KINDS = ("duplicate", "reorder")  # need packets, which the virtual world does not have
 ROUND_KINDS = ("nan", "disk_full")
-MEMBER_KINDS = ("join", "leave")  # that need a run whose members may change
+MEMBER_KINDS = ("join", "leave")  # need a run whose membership may change
 KINDS = (*NODE_KINDS, *LINK_KINDS, *ROUND_KINDS)
-# what only some kinds take, and which
+# the key that holds the value of a kind
 _VALUES = {
     "slow": "factor", "rate": "rate", "loss": "loss", "delay": "delay", "disk_full": "rounds",
     "corrupt": "share", "duplicate": "share", "reorder": "share",
 }  # fmt: skip
-_OPTIONAL = {"loss": ("burst",)}  # what a kind may say beside its value
+_OPTIONAL = {"loss": ("burst",)}  # further keys of a kind
 _NEEDS_END = ("pause", "slow")
-_NULLABLE = BeforeValidator(lambda value: None if is_null(value) else value)
 
 
 class Window(Section):
-    """A moment that the seed draws."""
+    """An interval from which the seed draws a time."""
 
     start: Annotated[float, INSTANT] = Field(alias="from")
     """Earliest."""
@@ -41,32 +40,31 @@ class Window(Section):
 
 
 class Fault(Section):
-    """Something that breaks."""
+    """One fault."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (it is not there before), leave (in good order, between two
-    rounds), nan (a gradient), disk_full.
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds), nan (a gradient), disk_full.
     Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
     node: Annotated[str | None, TEXT] = None
-    """Whom it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
+    """The node that it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""
     data_center: Annotated[str | None, TEXT] = None
     """All nodes of a data centre; for links: all its links, both ways."""
     link: Annotated[str | None, TEXT] = None
-    """Which link, by direction: 'virginia>tokyo'; 'virginia<>tokyo' is both; with '*', all that match."""
+    """The link that it hits, by direction: 'virginia>tokyo'; 'virginia<>tokyo' is both; with '*', all that match."""
     pick: Annotated[int | None, integer(1, 1000)] = None
-    """Only so many of those that match, drawn by the seed."""
+    """Hit only so many of those that match, drawn by the seed."""
     at: Annotated[float | None, INSTANT] = None
-    """When, since the start of training."""
-    sometime: Annotated[Window | None, _NULLABLE] = None
-    """At a moment that the seed draws, e.g. {from: 5 s, to: 20 s}."""
+    """Time since the start of training."""
+    sometime: Annotated[Window | None, NULLABLE] = None
+    """A time that the seed draws, e.g. {from: 5 s, to: 20 s}."""
     round: Annotated[int | None, integer(0, 10_000_000)] = None
-    """When the first worker has finished this round (nan, disk_full: in this round; leave: after its own)."""
+    """At the end of this round of the first worker (nan, disk_full: in this round; leave: after its own)."""
     duration: Annotated[float | None, DURATION] = Field(default=None, alias="for")
-    """How long; otherwise for good."""
+    """How long it lasts; by default to the end of the run."""
     every: Annotated[float | None, DURATION] = None
     """Again after this time, 'times' times in all: {for: 1 s, every: 2 s, times: 5} makes a link flap."""
     times: Annotated[int | None, integer(1, 10_000)] = None
-    """How often in all."""
+    """How often it happens in all."""
     factor: Annotated[float | None, number(1, 1e6, above=True)] = None
     """slow: how many times slower."""
     rate: Annotated[float | None, RATE] = None
@@ -89,38 +87,13 @@ class Fault(Section):
 
     @property
     def value(self) -> float:
-        """The number that belongs to its kind; 0 if none does."""
+        """The value of its kind (factor, rate, share, …); 0 for a kind without one."""
         return float(getattr(self, _VALUES[self.kind], None) or 0.0) if self.kind in _VALUES else 0.0
 
     @model_validator(mode="after")
     def _rules(self) -> Fault:
         raise_found([*_targets(self), *_when(self), *_how(self)])
         return self
-
-
-class Recovery(Section):
-    """What is done when a node dies."""
-
-    on_failure: Annotated[str, one_of("abort", "continue", "restart")] = "abort"
-    """abort: the run ends, loudly. continue: the others go on. restart: all go back to the last checkpoint."""
-    max_restarts: Annotated[int, integer(0, 10_000)] = 3
-    """restart: how often."""
-    delay: Annotated[float, INSTANT] = 1.0
-    """restart: how long after the death."""
-    replicas: Annotated[int, integer(0, 1)] = 0
-    """continue: how many nodes make every step that the global server makes, and take its place when it dies."""
-    on_nan: Annotated[str, one_of("abort", "skip", "ignore")] = "abort"
-    """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
-
-
-def leaving_problems(scenario: Any) -> Iterator[Violation]:
-    """Who leaves takes nothing along: what a codec has kept back would be lost."""
-    codecs = (scenario.codec.tier1, scenario.codec.tier2)
-    if any(fault.kind == "leave" for fault in scenario.faults) and any(
-        codec.kind not in ("none", "fp16") for codec in codecs
-    ):
-        problem = "of kind 'leave' lose nothing, and this codec keeps back what would go with the node"
-        yield Violation(("faults",), problem, "write codec: none or fp16, or let it be killed")
 
 
 def _targets(fault: Fault) -> Iterator[Violation]:
@@ -135,16 +108,16 @@ def _targets(fault: Fault) -> Iterator[Violation]:
 
 
 def _when(fault: Fault) -> Iterator[Violation]:
-    said = [key for key in ("at", "sometime", "round") if getattr(fault, key) is not None]
-    if len(said) != 1:
-        problem = f"says {' and '.join(said)}" if said else "never happens"
+    given = [key for key in ("at", "sometime", "round") if getattr(fault, key) is not None]
+    if len(given) != 1:
+        problem = f"says {' and '.join(given)}" if given else "never happens"
         yield Violation((), problem, "write one of 'at: 10 s', 'sometime: {from: 5 s, to: 20 s}' and 'round: 7'")
     if fault.sometime is not None and fault.sometime.end <= fault.sometime.start:
         yield Violation(("sometime", "to"), f"{fault.sometime.end:g} s does not come after {fault.sometime.start:g} s")
     if fault.round is not None and (fault.hits_links or fault.kind == "slow"):
         yield Violation(("round",), f"'{fault.kind}' happens at a time", "write 'at: 10 s'")
-    if fault.round is None and fault.kind in ROUND_KINDS and said:
-        yield Violation((said[0],), f"'{fault.kind}' happens in a round", "write 'round: 7'")
+    if fault.round is None and fault.kind in ROUND_KINDS and given:
+        yield Violation((given[0],), f"'{fault.kind}' happens in a round", "write 'round: 7'")
     yield from _repetition(fault)
 
 

@@ -1,44 +1,39 @@
-"""What a scenario changes in a topology that it uses: sites, the central one, single data centres, single links."""
+"""What a scenario changes in a topology that it names: sites, the central one, single data centres, single links."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from testbed.scenario.one_way import joined, one_way
-from testbed.scenario.rules import Violation, raise_found
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.topology.links import Link, joined, one_way
+from testbed.scenario.topology.sites import DataCenter
+from testbed.scenario.topology.topology import Topology
+from testbed.scenario.topology.used import LinkChange, UsedTopology
 from topologies.paths import Paths
-
-if TYPE_CHECKING:
-    from testbed.scenario.network import DataCenter, Link, Topology
-    from testbed.scenario.use import LinkChange, UsedTopology
-
-_OWN = ("between", "source_end", "target_end")
 
 
 def apply_changes(base: Topology, used: UsedTopology) -> Topology:
-    """The topology as the scenario wants it. Raises what is wrong, each at its key."""
+    """Return ``base`` with the changes of ``used``. Raise every mistake, each at its key."""
     raise_found(_unknown_names(base, used))
     base = _with_sites(base, used) if used.sites is not None and not used.use.is_graph else base
     sites = tuple(_site(site, used) for site in base.data_centers)
     lan = used.lan or base.lan
-    links = {(link.source, link.target): link for entry in base.links for link in one_way(entry)}
-    raise_found(_link_problems(base, used, links))
+    links = one_way(base.links)
+    raise_found(_link_violations(base, used, links))
     if used.streams is not None:
         for ends, link in links.items():
             links[ends] = link.model_copy(update={"rate": min(lan.rate, link.rate * used.streams)})
     for change in used.links:
         for ends in _directions(change, links):
-            links[ends] = links[ends].model_copy(update=_values(change))
-    changed = {"data_centers": sites, "lan": lan, "links": joined(links.values())}
+            links[ends] = change.applied_to(links[ends])
+    changed = {"data_centers": sites, "lan": lan, "links": joined(links)}
     return _checked(base, {**changed, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
 
 
 def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
-    """Validated again: a copy is not."""
-    from testbed.scenario.network import Topology
-
+    """Validate again, as ``model_copy`` does not."""
     values: dict[str, Any] = {name: changed.get(name, value) for name, value in base}
     return Topology(**values)
 
@@ -72,19 +67,20 @@ def _some(names: list[str]) -> str:
 
 
 def _with_sites(base: Topology, used: UsedTopology) -> Topology:
-    """Only these data centres; of the other vertices, those that their paths pass."""
+    """Return the topology of these data centres only, with those other vertices that their paths pass as routers."""
     assert used.sites is not None
     kept = [site for site in base.data_centers if site.name in used.sites]
     central = used.central or next((site.name for site in kept if site.central), kept[0].name)
-    edges = [(str(link.source), str(link.target), link.delay) for entry in base.links for link in one_way(entry)]
+    by_ends = one_way(base.links)
+    edges = [(*ends, link.delay) for ends, link in by_ends.items()]
     passed: set[str] = set()
     for origin in used.sites:
         paths = Paths(edges, origin, base.routing, backwards=False)
         passed.update(*(paths.path(other) for other in used.sites if other in paths))
-    routers = [name for name in (*base.routers, *(s.name for s in base.data_centers)) if name in passed]
+    routers = [name for name in (*base.routers, *(site.name for site in base.data_centers)) if name in passed]
     routers = [name for name in routers if name not in used.sites]
     alive = {*used.sites, *routers}
-    links = [link for entry in base.links for link in one_way(entry) if {link.source, link.target} <= alive]
+    links = {ends: link for ends, link in by_ends.items() if alive.issuperset(ends)}
     return _checked(base, {
         "data_centers": tuple(site.model_copy(update={"central": site.name == central}) for site in kept),
         "routers": tuple(routers), "links": joined(links),
@@ -107,11 +103,11 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
     return site.model_copy(update=changes)
 
 
-def _link_problems(base: Topology, used: UsedTopology, links: dict[Any, Link]) -> Iterator[Violation]:
+def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
     known = [*(site.name for site in base.data_centers), *base.routers]
     for index, change in enumerate(used.links):
-        ends = change.between or (change.source_end, change.target_end)
-        if None in ends or (change.between and (change.source_end or change.target_end)):
+        ends = change.directions[0]
+        if None in ends or (change.between and (change.source or change.target)):
             yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
@@ -125,15 +121,5 @@ def _link_problems(base: Topology, used: UsedTopology, links: dict[Any, Link]) -
             )
 
 
-def _directions(change: LinkChange, links: dict[Any, Link]) -> list[Any]:
-    pairs = [change.between, change.between[::-1]] if change.between else [(change.source_end, change.target_end)]
-    return [pair for pair in pairs if pair in links]
-
-
-def _values(change: LinkChange) -> dict[str, Any]:
-    """What was said; a rate (delay, loss) alone also ends the trace that was there."""
-    values = {key: value for key, value in change if value is not None and key not in _OWN}
-    for what in ("rate", "delay", "loss"):
-        if what in values:
-            values.setdefault(f"{what}_trace", None)
-    return values
+def _directions(change: LinkChange, links: dict[tuple[str, str], Link]) -> list[Any]:
+    return [ends for ends in change.directions if ends in links]

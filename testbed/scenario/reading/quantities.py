@@ -17,8 +17,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from testbed import units
 from testbed.ids import is_name
-from testbed.scenario.document import Scalar
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.document import Scalar
+from testbed.scenario.reading.suggest import suggestion
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 

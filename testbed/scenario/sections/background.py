@@ -1,26 +1,22 @@
-"""Others' traffic on the WAN, beside the training's."""
+"""The section ``background``: traffic on the WAN that is not the run's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from testbed.scenario.axes import Section
-from testbed.scenario.quantities import DURATION, INSTANT, NAME, RATE, integer, one_of
-from testbed.scenario.rules import Violation, raise_found
-from testbed.scenario.suggest import suggestion
-
-if TYPE_CHECKING:
-    from testbed.scenario.network import Topology
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.quantities import DURATION, INSTANT, NAME, RATE, integer, one_of
+from testbed.scenario.reading.violations import Violation, raise_found
 
 
 class Background(Section):
     """Traffic from one data centre to another."""
 
     kind: Annotated[str, one_of("constant", "on_off", "tcp")]
-    """constant: datagrams at 'rate'. on_off: the same in bursts. tcp: connections that take what they get."""
+    """constant: datagrams at 'rate'. on_off: the same in bursts. tcp: connections under congestion control."""
     source: Annotated[str, NAME] = Field(alias="from")
     """Data centre that sends."""
     target: Annotated[str, NAME] = Field(alias="to")
@@ -30,21 +26,21 @@ class Background(Section):
     on: Annotated[float, DURATION] = 1.0
     """Mean length of a burst of on_off traffic (exponentially distributed)."""
     off: Annotated[float, DURATION] = 1.0
-    """Mean silence between two bursts."""
+    """Mean pause between two bursts."""
     streams: Annotated[int | None, integer(1, 64)] = None
-    """Connections of tcp traffic; transport.parallel_streams unless said."""
+    """Connections of tcp traffic; default transport.parallel_streams."""
     start: Annotated[float, INSTANT] = 0.0
     """Time since the start of training."""
     stop: Annotated[float | None, DURATION] = None
-    """Time since the start of training; otherwise it lasts as long as the run."""
+    """Time since the start of training; by default it lasts as long as the run."""
 
     @model_validator(mode="after")
     def _rules(self) -> Background:
-        raise_found(_problems(self))
+        raise_found(_violations(self))
         return self
 
 
-def _problems(traffic: Background) -> Iterator[Violation]:
+def _violations(traffic: Background) -> Iterator[Violation]:
     if traffic.source == traffic.target:
         yield Violation(("to",), f"both ends are '{traffic.source}'")
     if traffic.kind == "tcp" and traffic.rate is not None:
@@ -55,14 +51,3 @@ def _problems(traffic: Background) -> Iterator[Violation]:
         yield Violation(("streams",), f"has no effect on {traffic.kind}")
     if traffic.stop is not None and traffic.stop <= traffic.start:
         yield Violation(("stop",), f"{traffic.stop:g} s does not come after the start, {traffic.start:g} s")
-
-
-def background_problems(background: tuple[Background, ...], topology: Topology) -> Iterator[Violation]:
-    """Ends that are no data centres. (A generator's names are known only when it is expanded: see the Plan.)"""
-    if topology.generator is not None:
-        return
-    known = [data_center.name for data_center in topology.data_centers]
-    for index, traffic in enumerate(background):
-        for key, end in (("from", traffic.source), ("to", traffic.target)):
-            if end not in known:
-                yield Violation(("background", index, key), f"no data centre named '{end}'", suggestion(end, known))

@@ -1,19 +1,27 @@
-"""``workload: {script: FILE}``: the script takes the place of model and data."""
+"""The section ``workload``: ``{script: FILE}`` takes the place of model and data."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ValidationInfo
 
-from testbed.scenario.files import beside
-from testbed.scenario.quantities import is_null, text_of
-from testbed.scenario.rules import Violation, raise_found
+from testbed.scenario.reading.files import beside
+from testbed.scenario.reading.quantities import TEXT, is_null, text_of
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.violations import Violation, raise_found
+
+
+class Workload(Section):
+    """A user's own training code instead of a model and data by name."""
+
+    script: Annotated[str, TEXT]
+    """A Python file in or below the scenario's folder; see testbed/kvstore for what it may call."""
 
 
 def with_script(data: Any, info: ValidationInfo) -> Any:
-    """The scenario's tree with model and data that say ``script``; unchanged without a workload."""
+    """Return the scenario's tree with ``script`` as model and data; unchanged without a workload."""
     workload = data.get("workload") if isinstance(data, dict) else None
     if not isinstance(workload, dict) or "script" not in workload or is_null(workload["script"]):
         return data

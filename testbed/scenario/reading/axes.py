@@ -1,0 +1,207 @@
+"""From the table of an axis to what a scenario may write on that axis.
+
+A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. The options' types come
+from the technique's options dataclass; ``min``, ``max``, ``above``, ``choices``, ``unit`` and ``help`` from the metadata
+of its fields. So a new technique changes nothing here. The models of shipped techniques are made once; those of
+techniques from outside (``testbed.axes``) when a scenario names them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
+
+from testbed.axes import Axis, AxisError, names_code, options_of
+from testbed.scenario.reading import quantities
+from testbed.scenario.reading.document import Scalar
+from testbed.scenario.reading.section import ReadAs, Section
+from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.violations import Violation, raise_found
+
+TIERS = ("tier1", "tier2")
+CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
+_UNITS = {
+    "bit/s": quantities.RATE,
+    "s": quantities.DURATION,
+    "bytes": quantities.SIZE,
+    "share": quantities.SHARE,
+}
+Table = Mapping[str, type[Any]]
+
+
+class Technique(Section):
+    """One value on one axis, with its options. ``declared`` is the class that states the technique's properties."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)  # looking for the source of a made class takes a second
+    kind: str
+
+    declared: ClassVar[type[Any]]
+
+    @property
+    def options(self) -> Any:
+        """The options dataclass of the technique's owner, with SI values."""
+        return options_of(self.declared)(**self.model_dump(exclude={"kind"}))
+
+
+class PerTier(Section):
+    """One technique for each tier."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+    tier1: Technique
+    tier2: Technique
+
+
+def axis(name: str, table: Table) -> ReadAs:
+    """Return what a scenario may write for one axis: any kind of ``table``, short or long."""
+    shipped = table.shipped if isinstance(table, Axis) else table
+    union: Any = None
+    for kind, entry in shipped.items():
+        tagged = Annotated[_model(name, kind, entry), Tag(_tag(kind))]
+        union = tagged if union is None else union | tagged
+    opened: dict[str, type[Technique]] = {}
+
+    def read(value: Any, handler: Callable[[Any], Any], info: ValidationInfo) -> Any:
+        if isinstance(value, Technique):
+            return handler(value) if value.kind in shipped else value
+        value = _long_form(value, table)
+        kind = _known(value, table, info)
+        if kind in shipped:
+            return handler(value)
+        model = opened.setdefault(_tag(kind), _model(name, kind, table[kind]))
+        return _validated(model, {**value, "kind": kind}, info)
+
+    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), _OrShort(table)]
+    return ReadAs(kinds, opened)
+
+
+def per_tier(name: str, table: Table) -> ReadAs:
+    """Return what a scenario may write for an axis that differs by tier; one technique alone stands for both tiers."""
+    kind = axis(name, table)
+    fields: dict[str, Any] = {
+        "tier1": (Annotated[Technique, kind], Field(description="workers to their local server (LAN)")),
+        "tier2": (Annotated[Technique, kind], Field(description="local servers to the global servers (WAN)")),
+    }
+    model = create_model(f"{name.title()}PerTier", __base__=PerTier, **fields)
+
+    def expand(value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, Scalar | str) or (isinstance(value, dict) and "kind" in value):
+            found = table[_known(_long_form(value, table), table, info)]
+            return {"tier1": getattr(found, "partner", "") or value, "tier2": value}
+        return value
+
+    return ReadAs(Annotated[model, BeforeValidator(expand), _OrShort(table)])
+
+
+def short(kind: str) -> Any:
+    """Return the default of a field: a technique without options."""
+    return Field(default=kind)
+
+
+def _long_form(value: Any, table: Table) -> dict[str, Any]:
+    value = {"kind": value} if isinstance(value, Scalar | str) else value
+    if not isinstance(value, dict):
+        raise quantities.refuse("expected a word, or a mapping with 'kind', got a list", f"one of {', '.join(table)}")
+    if "kind" not in value:
+        raise_found([Violation(("kind",), "required key is missing", f"one of {', '.join(table)}")])
+    return value
+
+
+def _known(value: dict[str, Any], table: Table, info: ValidationInfo) -> str:
+    """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
+    kind = quantities.text_of(value["kind"])
+    if isinstance(table, Axis) and names_code(kind):
+        return _code(kind, table, info.context or {})
+    if kind not in table:
+        raise_found([Violation(("kind",), f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
+    return kind
+
+
+def _code(kind: str, table: Axis[Any], context: Mapping[str, Any]) -> str:
+    if not context.get("allow_code", True):
+        problem = f"'{kind}' names code, and this file is not at or below the working directory"
+        raise_found([Violation(("kind",), problem, "read that code first, then give --allow-code")])
+    try:
+        kind = table.resolve(kind, context.get("folder"))
+        table[kind]
+    except AxisError as error:
+        raise_found([Violation(("kind",), error.problem, error.hint)])
+    return kind
+
+
+def _tag(kind: str) -> str:
+    """Return the mark of a kind in the place of an error, which no key looks like."""
+    return f"<{kind}>"
+
+
+def _tag_of(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return _tag(quantities.text_of(value["kind"]))
+    return _tag(value.kind) if isinstance(value, Technique) else None
+
+
+def _validated(model: type[Technique], value: dict[str, Any], info: ValidationInfo) -> Any:
+    """Validate as a member of the union would, so that errors carry the mark of the kind."""
+    choices = core_schema.tagged_union_schema({_tag(value["kind"]): model.__pydantic_core_schema__}, _tag_of)
+    return SchemaValidator(choices).validate_python(value, context=info.context)
+
+
+def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
+    """Return the pydantic model of one kind, made from the options dataclass of its owner."""
+    options = options_of(entry)
+    hints = get_type_hints(options)
+    fields: dict[str, Any] = {"kind": (Annotated[str, quantities.one_of(kind)], ...)}
+    for option in dataclasses.fields(options):
+        default = PydanticUndefined if option.default is dataclasses.MISSING else option.default
+        description = option.metadata.get("help")
+        hint: Any = hints[option.name]
+        fields[option.name] = (Annotated[hint, _leaf(hint, option.metadata)], Field(default, description=description))
+    documentation = (options.__doc__ or "").strip()
+    model = create_model(f"{axis_name}_{kind}", __base__=Technique, __doc__=documentation, **fields)
+    model.declared = entry
+    return model
+
+
+def _leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
+    """Return the leaf for one option of type ``hint``."""
+    if "unit" in metadata:
+        return _UNITS[metadata["unit"]]
+    if "choices" in metadata:
+        return quantities.one_of(*metadata["choices"])
+    if hint is bool:
+        return quantities.BOOLEAN
+    if hint is int:
+        return quantities.integer(metadata.get("min", 0), metadata.get("max", 10**12))
+    if hint is float:
+        above = "above" in metadata
+        return quantities.number(metadata.get("above", metadata.get("min", 0)), metadata.get("max", 1e12), above)
+    assert hint is str, f"an option of type {hint} needs a leaf here"
+    return quantities.TEXT
+
+
+@dataclasses.dataclass(frozen=True)
+class _OrShort:
+    """Adds to the JSON Schema the short form, installed kinds and, on an open axis, paths of code."""
+
+    table: Table
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        forms: list[dict[str, Any]] = [{"enum": list(self.table)}, handler(schema)]
+        if isinstance(self.table, Axis):
+            installed = [kind for kind in self.table if kind not in self.table.shipped]
+            kinds = {"anyOf": [{"type": "string", "pattern": CODE_PATTERN}, {"enum": installed}]}
+            outside = kinds if installed else kinds["anyOf"][0]
+            forms += [outside, {"type": "object", "properties": {"kind": outside}, "required": ["kind"]}]
+        return {"anyOf": forms}

@@ -1,0 +1,40 @@
+"""Files that a scenario names, and YAML files themselves: read with a bound on their size, and from allowed places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationInfo
+
+from testbed.errors import ScenarioError
+from testbed.scenario.reading.document import MAX_BYTES, Node, parse
+from testbed.scenario.reading.quantities import refuse
+
+
+def beside(file: str, info: ValidationInfo) -> Path:
+    """Return the path of a file in or below the scenario's folder, so that a stranger's scenario reads nothing else.
+
+    Raise a refusal when the file lies outside, or the scenario was not read from a file.
+    """
+    folder: Path | None = (info.context or {}).get("folder")
+    if folder is None:
+        raise refuse(f"file '{file}' is relative to a scenario file, and this scenario is none")
+    path = (folder / file).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise refuse(f"file '{file}' lies outside the scenario's folder")
+    return path
+
+
+def read_document(path: Path) -> Node:
+    """Return the tree of a YAML file. Raise ``ScenarioError`` when it cannot be read, is too large, or is not valid."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+            size = path.stat().st_size
+    except OSError as error:
+        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{str(path)!r}: {error}") from error
+    if size > MAX_BYTES:
+        raise ScenarioError(f"{path}: file is {size} bytes, limit is {MAX_BYTES}")
+    return parse(text, str(path))

@@ -1,0 +1,1 @@
+"""The sections of a scenario beside its topology, each as frozen models."""

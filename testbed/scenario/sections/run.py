@@ -1,0 +1,88 @@
+"""The sections ``run``, ``transport``, ``timeouts`` and ``simulation``: how the scenario is run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from testbed.scenario.reading.quantities import BOOLEAN, DURATION, RATE, SIZE, integer, one_of
+from testbed.scenario.reading.section import NULLABLE, Section
+
+BACK_ENDS = ("emulate", "simulate", "local")
+
+
+class RunSection(Section):
+    """How the scenario is run."""
+
+    on: Annotated[str, one_of(*BACK_ENDS)] = "emulate"
+    """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN."""
+
+
+class Transport(Section):
+    """Socket options, set for every node and recorded."""
+
+    congestion_control: Annotated[str, one_of("cubic", "reno", "bbr")] = "cubic"
+    """TCP's congestion control."""
+    slow_start_after_idle: Annotated[bool, BOOLEAN] = False
+    """Whether TCP begins with a small window again after a pause (the kernel's own default is yes)."""
+    unsent_limit: Annotated[int, SIZE] = 131_072
+    """Bytes that may wait in a socket unsent; small, so that a later message of higher priority can overtake."""
+    mac: Annotated[str, one_of("hmac-sha256", "crc32")] = "hmac-sha256"
+    """How frames are protected; crc32 is for experiments on a trusted LAN."""
+    tls: Annotated[bool, BOOLEAN] = False
+    """Whether connections between nodes are encrypted (TLS 1.3, with a certificate made for the run)."""
+    send_buffer: Annotated[int | None, SIZE] = None
+    """The most data that a socket holds; by default enough for the longest path."""
+    receive_buffer: Annotated[int | None, SIZE] = None
+    """The largest window that a socket offers: one connection gets no more than this in a round trip."""
+    initial_window: Annotated[int | None, integer(1, 1000)] = None
+    """Packets that TCP sends before the first acknowledgement (the kernel's own default is 10)."""
+    parallel_streams: Annotated[int, integer(1, 64)] = 1
+    """Connections that bulk background traffic and measuring tools open between two data centres."""
+
+
+class TimeoutChanges(Section):
+    """Deadlines that differ from the ones derived from rates, delays and sizes (see `testbed plan`)."""
+
+    heartbeat: Annotated[float | None, DURATION] = None
+    """Time between two heartbeats."""
+    suspect: Annotated[float | None, DURATION] = None
+    """Time without a heartbeat after which a node is reported."""
+    dead_after: Annotated[float | None, DURATION] = None
+    """Time without a heartbeat after which a node counts as lost."""
+    tcp_user_timeout: Annotated[float | None, DURATION] = None
+    """Time without an acknowledgement after which TCP closes a connection."""
+    step_deadline: Annotated[float | None, DURATION] = None
+    """The longest wait inside a round."""
+    run_deadline: Annotated[float | None, DURATION] = None
+    """The longest run."""
+    rendezvous: Annotated[float | None, DURATION] = None
+    """The longest wait for all nodes to register."""
+
+
+class HostSection(Section):
+    """A machine whose cores all nodes share, as in emulation; `testbed calibrate RUN` measures it."""
+
+    cores: Annotated[int, integer(1, 1024)]
+    """Number of cores."""
+    message: Annotated[float, DURATION]
+    """Time of a core per message, at each of its ends."""
+    stream: Annotated[float, RATE]
+    """Rate at which a core processes the bytes of messages, at each end."""
+    step: Annotated[float, DURATION] = 1e-6
+    """Time of a core that a training step computes, before it is paced."""
+    memory: Annotated[float, RATE] = 32e9
+    """Rate at which a core reads memory in sums and optimizers."""
+    packet: Annotated[float, DURATION] = 0.0
+    """Time of a core that emulation takes per full segment across the WAN, its acknowledgement included."""
+
+
+class SimulationSection(Section):
+    """How the virtual world runs; other back ends ignore it."""
+
+    fold: Annotated[bool, BOOLEAN] = True
+    """Let one coroutine run all workers of a data centre that wait for each other, where results stay the same."""
+    events: Annotated[str, one_of("auto", "full", "brief")] = "auto"
+    """What nodes log. brief: workers log their rounds only, and no node what happens inside a LAN. auto: brief for
+    runs of very many nodes."""
+    host: Annotated[HostSection | None, NULLABLE] = None
+    """The machine whose emulation is to be predicted. By default every node has a processor of its own."""

@@ -1,0 +1,52 @@
+"""The section ``training``: the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Self
+
+from pydantic import model_validator
+
+from testbed.scenario.reading.axes import Technique, axis, short
+from testbed.scenario.reading.quantities import ACCURACY, integer, one_of
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.training.options import DATASETS, LOADINGS, MODELS, SPLITS
+
+
+class Training(Section):
+    """The job."""
+
+    model: Annotated[Technique, axis("model", MODELS)]
+    """The model."""
+    data: Annotated[Technique, axis("data", DATASETS)]
+    """The data set."""
+    split: Annotated[Technique, axis("split", SPLITS)] = short("iid")
+    """How the data is split over the workers."""
+    batch: Annotated[int, integer(1, 65_536)] = 32
+    """Samples of one step of one worker."""
+    rounds: Annotated[int, integer(1, 10_000_000, sample=10_000_000)]
+    """Rounds after which the run ends."""
+    target_accuracy: Annotated[float | None, ACCURACY] = None
+    """Test accuracy at which the run ends earlier."""
+    evaluate_every: Annotated[int, integer(1, 10_000_000)] = 10
+    """Rounds between two evaluations. An evaluation takes no time of the run's clock."""
+    compute: Annotated[str, one_of("real", "modelled")] = "real"
+    """real: tensors are computed. modelled: sizes only, for thousands of data centres; simulate only."""
+    loading: Annotated[Technique, axis("loading", LOADINGS)] = short("in_memory")
+    """Where samples come from: all in memory, or a cache of levels."""
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        raise_found(_violations(self))
+        return self
+
+
+def _violations(training: Training) -> Iterator[Violation]:
+    takes, gives = training.model.declared.takes, training.data.declared.gives
+    if takes != gives:
+        problem = f"'{training.data.kind}' gives {gives}, but the model '{training.model.kind}' takes {takes}"
+        yield Violation(("data",), problem, "choose another model or data")
+    elif training.target_accuracy is not None and training.evaluate_every > training.rounds:
+        problem = f"{training.evaluate_every} is more than training.rounds ({training.rounds})"
+        yield Violation(("evaluate_every",), problem, "target_accuracy would never be reached")

@@ -1,0 +1,1 @@
+"""The section ``topology``: sites, links, traces, and networks that are named instead of written out."""

@@ -1,0 +1,179 @@
+"""WAN links of a scenario: in both directions or in one, and from one form to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from testbed import units
+from testbed.scenario.reading.quantities import DELAY, LOSS, NAME, RATE, FieldType, refuse, text_of
+from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.topology.impairments import Impairments
+from testbed.scenario.topology.trace_files import trace
+from testbed.scenario.topology.traces import DelayTrace, LossTrace, RateTrace
+
+SiteName = Annotated[str, NAME]
+_ENDS = {"between": None, "source": None, "target": None, "reverse": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue's length as written: ``bytes``, ``s`` (at the link's rate) or ``bdp`` (of the link's own round trip)."""
+
+    unit: str
+    amount: float
+
+    @classmethod
+    def parse(cls, text: str) -> Queue:
+        """From ``256 KiB``, ``50 ms`` or ``1.5 bdp``. Raise ``UnitError``."""
+        if text.endswith("bdp"):
+            return cls("bdp", float(units.parse_number(text.removesuffix("bdp").rstrip())))
+        try:
+            return cls("bytes", units.parse_size(text))
+        except units.UnitError as no_size:
+            try:
+                return cls("s", units.parse_duration(text))
+            except units.UnitError:
+                raise units.UnitError(no_size.problem, "write '256 KiB', '50 ms' or '1.5 bdp'") from None
+
+    def __str__(self) -> str:
+        if self.unit == "bytes":
+            return units.format_size(int(self.amount))
+        return units.format_duration(self.amount) if self.unit == "s" else f"{self.amount:g} bdp"
+
+
+def _read_queue(value: Any) -> Queue:
+    if isinstance(value, Queue):
+        return value
+    try:
+        queue = Queue.parse(text_of(value))
+    except units.UnitError as error:
+        raise refuse(error.problem, error.hint) from error
+    if queue.amount <= 0:
+        raise refuse(f"{text_of(value)} is not above 0")
+    return queue
+
+
+_QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
+
+
+class LinkValues(Section):
+    """What differs from another link. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
+
+    rate: Annotated[float | None, RATE] = None
+    """As in the link."""
+    delay: Annotated[float | None, DELAY] = None
+    """As in the link."""
+    queue: Annotated[Queue | None, _QUEUE] = None
+    """As in the link."""
+    loss: Annotated[float | None, LOSS] = None
+    """As in the link."""
+    jitter: Annotated[float | None, DELAY] = None
+    """As in the link."""
+    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
+    """As in the link."""
+    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    """As in the link."""
+    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
+    """As in the link."""
+
+    def applied_to(self, link: Link) -> Link:
+        """Return ``link`` with these values."""
+        changes: dict[str, Any] = {
+            key: value for key in LinkValues.model_fields if (value := getattr(self, key)) is not None
+        }
+        for what in ("rate", "delay", "loss"):
+            if what in changes:
+                changes.setdefault(f"{what}_trace", None)
+        return link.model_copy(update=changes)
+
+
+class Link(Impairments):
+    """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
+
+    between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
+    """The two ends; what follows counts for both directions."""
+    source: Annotated[str | None, NAME] = Field(default=None, alias="from")
+    """Where a one-way link begins."""
+    target: Annotated[str | None, NAME] = Field(default=None, alias="to")
+    """Where a one-way link ends."""
+    rate: Annotated[float, RATE]
+    """Bits per second, Ethernet frames counted."""
+    delay: Annotated[float, DELAY]
+    """One-way delay; the round trip is twice as long."""
+    queue: Annotated[Queue | None, _QUEUE] = None
+    """Length of the queue in front: bytes, time at the link's rate, or multiples of rate x 2 x delay ('1.5 bdp')."""
+    loss: Annotated[float, LOSS] = 0.0
+    """Share of packets lost at random."""
+    jitter: Annotated[float, DELAY] = 0.0
+    """Standard deviation of the delay."""
+    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
+    """A rate that changes while training runs; it replaces 'rate' meanwhile."""
+    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    """A one-way delay that changes; it replaces 'delay' meanwhile."""
+    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
+    """A loss that changes; it replaces 'loss' meanwhile."""
+    reverse: Annotated[LinkValues | None, NULLABLE] = None
+    """What differs in the opposite direction."""
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The ordered pairs of ends that the link joins."""
+        if self.between is not None:
+            first, second = self.between
+            return [(first, second), (second, first)]
+        return [(str(self.source), str(self.target))]
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        raise_found(_link_violations(self))
+        return self
+
+
+def _link_violations(link: Link) -> Iterator[Violation]:
+    one_way_ends = (link.source, link.target)
+    if link.between is not None and one_way_ends != (None, None):
+        yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
+    elif link.between is None and None in one_way_ends:
+        yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+    elif link.between is None and link.reverse is not None:
+        yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+    if link.loss == 0 and link.loss_trace is not None and link.loss_trace.model is not None:
+        yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
+    ends = link.between or one_way_ends
+    if ends[0] is not None and ends[0] == ends[1]:
+        yield Violation(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
+
+
+def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
+    """Return every direction of ``links`` as a link with ``source`` and ``target``, by these ends."""
+    found: dict[tuple[str, str], Link] = {}
+    for link in links:
+        if link.between is None:
+            found[str(link.source), str(link.target)] = link
+            continue
+        a, b = link.between
+        back = link.reverse.applied_to(link) if link.reverse else link
+        found[a, b] = link.model_copy(update={**_ENDS, "source": a, "target": b})
+        found[b, a] = back.model_copy(update={**_ENDS, "source": b, "target": a})
+    return found
+
+
+def joined(by_ends: dict[tuple[str, str], Link]) -> tuple[Link, ...]:
+    """Return the inverse of ``one_way``: equal links of opposite directions become one ``between``."""
+    found: list[Link] = []
+    done: set[tuple[str, str]] = set()
+    for (a, b), link in by_ends.items():
+        if (a, b) in done:
+            continue
+        back = by_ends.get((b, a))
+        if back is not None and back.model_copy(update=_ENDS) == link.model_copy(update=_ENDS):
+            done.add((b, a))
+            found.append(link.model_copy(update={**_ENDS, "between": (a, b)}))
+        else:
+            found.append(link)
+    return tuple(found)

@@ -1,0 +1,194 @@
+"""Traces written out in a scenario: points, or a seeded model.
+
+Models remain models until the Plan is made, for their values are multiples of a link's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, PlainSerializer, model_validator
+
+from testbed.scenario.reading.axes import Technique, axis
+from testbed.scenario.reading.document import Scalar
+from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE, TEXT, refuse
+from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.violations import Violation, raise_found
+from topologies.traces import Trace
+from topologies.traces.synthetic import SYNTHETIC
+
+_WRITTEN_AS_LIST = 20  # more points than these are written as one text
+_BOUNDS = {"rate": (1e3, 1e12), "delay": (0.0, 10.0), "loss": (0.0, 0.5)}
+_MAX_TIME_S = 2_592_000.0  # 720 h
+
+
+class Point(Section):
+    """A time, from which on a link has another value."""
+
+    what: ClassVar[str]
+
+    at: Annotated[float, INSTANT]
+    """Time since the start of training."""
+
+    @property
+    def value(self) -> float:
+        """The rate, delay or loss."""
+        return float(getattr(self, self.what))
+
+    @classmethod
+    def trusted(cls, at_s: float, value: float) -> Self:
+        """Return a point whose values are known to be good."""
+        values: dict[str, Any] = {"at": at_s, cls.what: value}
+        return cls.model_construct(**values)
+
+
+class RatePoint(Point):
+    """From ``at`` on, the link has ``rate``."""
+
+    what: ClassVar = "rate"
+    rate: Annotated[float, RATE]
+    """Rate from then on."""
+
+
+class DelayPoint(Point):
+    """From ``at`` on, the link has ``delay``."""
+
+    what: ClassVar = "delay"
+    delay: Annotated[float, DELAY]
+    """One-way delay from then on."""
+
+
+class LossPoint(Point):
+    """From ``at`` on, the link has ``loss``."""
+
+    what: ClassVar = "loss"
+    loss: Annotated[float, LOSS]
+    """Share of packets lost from then on."""
+
+
+def _pack(points: tuple[Point, ...]) -> Any:
+    """Return few points as they are written by hand; many as ``step 0.1 values 5000000 …`` or ``times … values …``."""
+    if len(points) <= _WRITTEN_AS_LIST:
+        return [point.model_dump(mode="json") for point in points]
+    times = [point.at for point in points]
+    values = " ".join(_plain(point.value) for point in points)
+    step = times[1]
+    if all(time == round(index * step, 6) for index, time in enumerate(times)):
+        return f"step {_plain(step)} values {values}"
+    return f"times {' '.join(map(_plain, times))} values {values}"
+
+
+def _plain(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _unpacker(point: type[Point]) -> BeforeValidator:
+    """Return the inverse of ``_pack``, with the bounds that single points have."""
+
+    def unpack(value: Any) -> Any:
+        if not isinstance(value, Scalar):
+            return value
+        words = value.text.split()
+        try:
+            divide = words.index("values")
+            numbers, values = [float(word) for word in words[1:divide]], [float(word) for word in words[divide + 1 :]]
+            times = numbers if words[0] == "times" else [round(i * numbers[0], 6) for i in range(len(values))]
+            pairs = list(zip(times, values, strict=True))
+        except (ValueError, IndexError, OverflowError):
+            hint = "write a list, or 'step 0.1 values 5000000 …' in seconds and SI units"
+            raise refuse("expected a list of points", hint) from None
+        low, high = _BOUNDS[point.what]
+        if not all(0 <= time <= _MAX_TIME_S and low <= amount <= high for time, amount in pairs):
+            raise refuse("a time or value is out of bounds", f"times up to 720 h, {point.what}s in [{low:g}, {high:g}]")
+        return tuple(point.trusted(time, amount) for time, amount in pairs)
+
+    return BeforeValidator(unpack)
+
+
+_PACKED = PlainSerializer(_pack, when_used="json")
+
+
+class LinkTrace(Section):
+    """What all traces of a link have."""
+
+    model: Annotated[Technique | None, axis("trace model", SYNTHETIC)] = None
+    """A seeded model instead of points; its values are multiples of the link's own."""
+    repeat_after: Annotated[float | None, DURATION] = None
+    """Start again after so long; otherwise the last value stays."""
+    source: Annotated[str | None, TEXT] = None
+    """Where the numbers come from."""
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        raise_found(_trace_violations(self, getattr(self, "points", ())))
+        return self
+
+
+class RateTrace(LinkTrace):
+    """A rate that changes while training runs: points, a file beside the scenario, or a model."""
+
+    points: Annotated[tuple[RatePoint, ...], _unpacker(RatePoint), _PACKED] = ()
+    """Times and rates; the first time is 0 s."""
+
+
+class DelayTrace(LinkTrace):
+    """A delay that changes while training runs."""
+
+    points: Annotated[tuple[DelayPoint, ...], _unpacker(DelayPoint), _PACKED] = ()
+    """Times and one-way delays; the first time is 0 s."""
+
+
+class LossTrace(LinkTrace):
+    """A loss that changes while training runs."""
+
+    points: Annotated[tuple[LossPoint, ...], _unpacker(LossPoint), _PACKED] = ()
+    """Times and losses; the first time is 0 s."""
+
+
+SECTIONS: dict[str, tuple[type[Any], type[Point]]] = {
+    "rate": (RateTrace, RatePoint),
+    "delay": (DelayTrace, DelayPoint),
+    "loss": (LossTrace, LossPoint),
+}
+
+
+def written_out(read: Trace, source: str, repeat_after: float | None = None) -> Any:
+    """Return a trace as a section of the scenario; rates in whole bits per second."""
+    section, point = SECTIONS[read.what]
+    values = (round(value) if read.what == "rate" else round(value, 9) for value in read.values)
+    points = tuple(
+        point.trusted(round(time, 6), float(value)) for time, value in zip(read.times_s, values, strict=True)
+    )
+    period = repeat_after if repeat_after is not None else read.period_s
+    return section(points=points, repeat_after=None if period == math.inf else period, source=source)
+
+
+def _trace_violations(trace: LinkTrace, points: tuple[Point, ...]) -> Iterator[Violation]:
+    """Yield what is wrong: times must rise from 0, and a repetition must come after the last of them."""
+    if trace.model is not None:
+        if points:
+            yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
+        if trace.repeat_after is not None:
+            yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+        yield from model_violations(trace.model, "model")
+        return
+    if not points:
+        yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
+        return
+    times = [point.at for point in points]
+    if times[0] != 0:
+        yield Violation(("points", 0, "at"), f"the first time is {times[0]:g} s, and must be 0 s")
+    for index, (before, after) in enumerate(pairwise(times), start=1):
+        if after <= before:
+            yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
+    if trace.repeat_after is not None and trace.repeat_after <= times[-1]:
+        yield Violation(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+
+
+def model_violations(technique: Technique, key: str) -> Iterator[Violation]:
+    """Yield what the owner of the options finds wrong in them (``problems``)."""
+    for option, problem, hint in getattr(technique.options, "problems", list)():
+        yield Violation((key, option), problem, hint)

@@ -1,0 +1,124 @@
+"""``topology: {use: hmc4, …}``: a built-in or a file, and what differs from it.
+
+Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology, by name and by ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationInfo
+
+from testbed.scenario.reading.files import beside
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
+from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.sections.devices import DeviceChanges
+from testbed.scenario.topology.links import LinkValues, SiteName
+from testbed.scenario.topology.sites import Lan
+from topologies.library import BUILT_IN, topology_path
+from topologies.readers import READERS
+from topologies.readers.options import RATE_UNITS
+
+_FACTOR = number(0, 1e6, above=True)
+_YAML = (".yaml", ".yml")
+FOR_GRAPHS = ("rate", "delay", "stretch", "rate_unit", "external")
+
+
+class SiteChange(Section):
+    """What differs in one data centre."""
+
+    name: Annotated[str, NAME]
+    """Its name."""
+    workers: Annotated[int | None, integer(0, 1000)] = None
+    """As in a data centre."""
+    global_servers: Annotated[int | None, integer(1, 64)] = None
+    """As in a data centre."""
+    lan: Annotated[Lan | None, NULLABLE] = None
+    """As in a data centre."""
+    device: Annotated[DeviceChanges | None, NULLABLE] = None
+    """As in a data centre."""
+    worker_devices: dict[str, DeviceChanges] | None = None
+    """As in a data centre."""
+
+
+class LinkChange(LinkValues):
+    """What differs on one link, in both directions (``between``) or in one."""
+
+    between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
+    """The two ends."""
+    source: Annotated[str | None, NAME] = Field(default=None, alias="from")
+    """Where the direction begins."""
+    target: Annotated[str | None, NAME] = Field(default=None, alias="to")
+    """Where it ends."""
+
+    @property
+    def directions(self) -> list[tuple[str | None, str | None]]:
+        """The ordered pairs of ends that it changes."""
+        if self.between is not None:
+            first, second = self.between
+            return [(first, second), (second, first)]
+        return [(self.source, self.target)]
+
+
+@dataclass(frozen=True)
+class Used:
+    """What ``use`` means: the file, and whether it is a graph without the keys of a scenario."""
+
+    name: str
+    path: Path
+    is_graph: bool
+
+
+def _read_use(value: Any, info: ValidationInfo) -> Used:
+    if isinstance(value, Used):
+        return value
+    name = text_of(value)
+    if name in BUILT_IN:
+        return Used(name, topology_path(name), False)
+    ending = Path(name).suffix.lower()
+    if not ending:
+        raise refuse(f"'{name}' is no built-in topology", suggestion(name, BUILT_IN) or f"one of {', '.join(BUILT_IN)}")
+    if ending not in (*_YAML, *READERS):
+        raise refuse(f"'{ending}' is no ending of a topology file", f"one of {', '.join((*READERS, *_YAML))}")
+    path = beside(name, info)
+    if not path.is_file():
+        raise refuse(f"{name}: no such file")
+    return Used(name, path, ending in READERS)
+
+
+class UsedTopology(Section):
+    """A built-in topology or a file, and what differs from it."""
+
+    use: Annotated[Any, BeforeValidator(_read_use)]
+    """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
+    central: Annotated[str | None, NAME] = None
+    """The data centre of the global servers, instead of the file's own."""
+    workers: Annotated[int | None, integer(1, 1000)] = None
+    """Workers in every data centre."""
+    sites: tuple[SiteName, ...] | None = None
+    """The vertices that are data centres; others remain as routers where a path passes them."""
+    scale: Annotated[float, _FACTOR] = 1.0
+    """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
+    speed: Annotated[float, _FACTOR] = 1.0
+    """Divides the times of all traces: 180 makes three minutes a second."""
+    streams: Annotated[int | None, integer(1, 1000)] = None
+    """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
+    lan: Annotated[Lan | None, NULLABLE] = None
+    """A LAN that differs from the file's, in every data centre."""
+    data_centers: tuple[SiteChange, ...] = ()
+    """What differs in single data centres."""
+    links: tuple[LinkChange, ...] = ()
+    """What differs on single links."""
+    rate: Annotated[float | None, RATE] = None
+    """Graph files: rate of links that have none."""
+    delay: Annotated[float | None, DELAY] = None
+    """Graph files: one-way delay of links whose ends have no coordinates."""
+    stretch: Annotated[float | None, number(1, 10)] = None
+    """Graph files: length of a fibre over the great circle (default 1.5)."""
+    rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
+    """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
+    external: Annotated[bool | None, BOOLEAN] = None
+    """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
