@@ -20,7 +20,7 @@ from testbed.plan.placement import build_nodes
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import BACK_ENDS, Scenario
-from testbed.scenario.axes import Technique
+from testbed.scenario.reading.axes import Technique
 from testbed.scenario.schema import RunSection
 
 

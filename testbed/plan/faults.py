@@ -18,7 +18,7 @@ from testbed.plan.changes import laid_over
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, RecoveryPlan, Series
 from testbed.scenario import Scenario
 from testbed.scenario.faults import Fault
-from testbed.scenario.suggest import suggestion
+from testbed.scenario.reading.suggest import suggestion
 
 # which value of a link a fault of that kind changes: its trace, and the field that says how the link is otherwise
 _CHANGED = {
