@@ -27,11 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     if arguments.network is None:
         return _list(arguments.json)
+    from testbed.plan.links import build_links
     from testbed.plan.network import build_network
     from testbed.scenario.look_up import network
 
     found = network(arguments.network, arguments.overrides)
-    plan = build_network(found.topology, "simulate")
+    plan = build_network(found.topology, build_links(found.topology), "simulate")
     if arguments.json:
         print(json.dumps(_as_json(found, plan)))
     else:

@@ -8,11 +8,11 @@ from testbed.errors import ScenarioError
 from testbed.ids import link_name
 from testbed.plan.model import BackgroundPlan, NetworkPlan
 from testbed.scenario import Scenario
-from testbed.scenario.background import Background
+from testbed.scenario.sections.background import Background
 
 
 def build_background(scenario: Scenario, network: NetworkPlan) -> tuple[BackgroundPlan, ...]:
-    """One entry each, with a seed of its own. ``ScenarioError`` if no path leads from one end to the other."""
+    """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
     found = []
     for index, traffic in enumerate(scenario.background):
         if not _is_path(scenario, network, traffic):
@@ -28,9 +28,9 @@ def build_background(scenario: Scenario, network: NetworkPlan) -> tuple[Backgrou
 
 
 def _is_path(scenario: Scenario, network: NetworkPlan, traffic: Background) -> bool:
-    """Whether one leads from end to end. Of very many sites a Plan has few routes; the virtual world finds others."""
+    """Return whether a path joins the ends. A Plan of very many sites has few routes; the virtual world finds more."""
     if scenario.run.on == "simulate":
-        return {traffic.source, traffic.target} <= {site.name for site in network.sites}  # who all reach each other
+        return {traffic.source, traffic.target} <= {site.name for site in network.sites}  # which all reach each other
     return link_name(traffic.source, traffic.target) in network.routes
 
 

@@ -1,61 +1,35 @@
-"""Faults of a scenario as data of the Plan: whom each one hits, and when, and what that means for links and devices.
-
-What happens to links and to devices at a time is written into their traces, which every back end follows anyway. What
-is left to be *done* while a run goes on (a process that dies or stands still) is in ``testbed.plan.fault_clock``.
-"""
+"""Faults of a scenario as data of the Plan: which nodes or links each one hits, and when."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.plan.changes import laid_over
-from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, RecoveryPlan, Series
+from testbed.plan.model import FaultPlan, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
-from testbed.scenario.faults import Fault
 from testbed.scenario.reading.suggest import suggestion
-
-# which value of a link a fault of that kind changes: its trace, and the field that says how the link is otherwise
-_CHANGED = {
-    "down": ("state_trace", ""), "rate": ("rate_trace", "rate_bps"), "loss": ("loss_trace", "loss"),
-    "delay": ("delay_trace", "delay_s"), "corrupt": ("corruption_trace", "corruption"),
-    "duplicate": ("duplication_trace", "duplication"), "reorder": ("reordering_trace", "reordering"),
-}  # fmt: skip
-_BURST = ("burst_trace", "loss_burst_packets")
+from testbed.scenario.sections.faults import Fault
 
 
 def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
-    """Every fault with its targets and times, in order of time. Raises ``ScenarioError`` for one that hits nothing."""
+    """Return every fault with its targets and times, ordered by time. Raise ``ScenarioError`` for one without target."""
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):
-        chance = _Chance(f"{scenario.seed}/faults/{index}")
+        draws = _Draws(f"{scenario.seed}/faults/{index}")
         targets, problem = _targets(fault, network, nodes)
         problem = problem or _indispensable(scenario, fault, nodes, targets)
         if problem:
             where = scenario.place_of("faults", index, _key(fault))
             problems.append(f"{where}: faults[{index}].{_key(fault)}: {problem}")
         else:
-            found += _times(fault, targets, chance)
+            found += _times(fault, targets, draws)
     if problems:
         raise ScenarioError(problems)
     return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
-
-
-def build_recovery(scenario: Scenario) -> RecoveryPlan:
-    recovery = scenario.recovery
-    return RecoveryPlan(
-        on_failure=recovery.on_failure, max_restarts=recovery.max_restarts, restart_delay_s=recovery.delay,
-        on_nan=recovery.on_nan, replicas=recovery.replicas,
-    )  # fmt: skip
-
-
-# ---- whom -----------------------------------------------------------------------------------------------------------
 
 
 def _key(fault: Fault) -> str:
@@ -63,7 +37,7 @@ def _key(fault: Fault) -> str:
 
 
 def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[tuple[str, ...], str]:
-    """Names, and what is wrong if there are none."""
+    """Return names, and what is wrong if there are none."""
     sites = [site.name for site in network.sites]
     if fault.data_center is not None and fault.data_center not in sites:
         return (), f"no data centre named '{fault.data_center}'{_hint(fault.data_center, sites)}"
@@ -81,20 +55,22 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
 def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
     first = next((node.name for node in nodes if node.role == "worker" and node.trains), "")
     if fault.kind == "leave":
-        return f"{first} evaluates, so it stays to the end" if first in targets else ""
+        return f"{first} evaluates, so it cannot leave" if first in targets else ""
     if fault.kind == "join":
         master = next((node.name for node in nodes if node.role == "worker"), "")
-        early = {first: "evaluates", master: "gives the first values"}
-        return "".join(f"{name} {why}, so it is there from the start" for name, why in early.items() if name in targets)
+        early = {first: "evaluates", master: "provides the first values"}
+        return "".join(
+            f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in targets
+        )
     if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
         return ""
     followed = scenario.recovery.replicas > 0
     chain = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "replica")]
     if followed and fault.duration is not None and chain:
-        return f"{chain[0]} does not come back: it has missed steps, and no replica takes them over (leave 'for' out)"
+        return f"{chain[0]} does not come back: a returning server would lack the updates in between (leave 'for' out)"
     roles = ("scheduler",) if followed else ("global_server", "scheduler")
     tops = [node.name for node in nodes if node.name in targets and node.role in roles]
-    return f"nobody can go on without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""
+    return f"the run cannot continue without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""
 
 
 def _hint(word: str, known: list[str]) -> str:
@@ -112,7 +88,7 @@ def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
 
 
 def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
-    """A gradient is of a worker that trains, and so is a device; the others write checkpoints, and may die."""
+    """Return the nodes: only workers that train have gradients and devices, all but the scheduler write checkpoints."""
     if fault.kind == "leave":
         return _leaving(fault, nodes)
     able = [node for node in nodes if fault.kind not in ("nan", "slow") or (node.role == "worker" and node.trains)]
@@ -126,7 +102,7 @@ def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
 
 
 def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
-    """Workers that train say goodbye; a server of a data centre goes with the last of its workers."""
+    """Return the workers that leave; the server of a data centre leaves with the last of its workers."""
     named = {
         node.name for node in nodes
         if node.role in ("worker", "server")
@@ -136,11 +112,8 @@ def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
     return tuple(node.name for node in trains if node.name in named or named.intersection(node.parents))
 
 
-# ---- when -----------------------------------------------------------------------------------------------------------
-
-
-class _Chance:
-    """Draws that depend on nothing but a text and their number."""
+class _Draws:
+    """Draws that depend on a text and their number only."""
 
     def __init__(self, seed: str) -> None:
         self._seed, self._count = seed, 0
@@ -151,7 +124,7 @@ class _Chance:
         return int.from_bytes(digest[:8], "big") / 2**64
 
     def pick(self, names: tuple[str, ...], count: int | None) -> tuple[str, ...]:
-        """``count`` of them, in their order."""
+        """Return ``count`` of ``names``, in their order."""
         if count is None:
             return names
         ranked = sorted((self.draw(), name) for name in names)
@@ -159,11 +132,11 @@ class _Chance:
         return tuple(name for name in names if name in chosen)
 
 
-def _times(fault: Fault, targets: tuple[str, ...], chance: _Chance) -> list[FaultPlan]:
+def _times(fault: Fault, targets: tuple[str, ...], draws: _Draws) -> list[FaultPlan]:
     start_s = fault.at
     if fault.sometime is not None:
         span_s = fault.sometime.end - fault.sometime.start
-        start_s = round(fault.sometime.start + chance.draw() * span_s, 6)
+        start_s = round(fault.sometime.start + draws.draw() * span_s, 6)
     one = FaultPlan(
         kind=fault.kind, targets=(), round=fault.round, value=fault.value or _default(fault),
         for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
@@ -171,44 +144,9 @@ def _times(fault: Fault, targets: tuple[str, ...], chance: _Chance) -> list[Faul
     found = []
     for number in range(fault.times or 1):
         at_s = None if start_s is None else start_s + number * (fault.every or 0.0)
-        found.append(replace(one, targets=chance.pick(targets, fault.pick), at_s=at_s))
+        found.append(replace(one, targets=draws.pick(targets, fault.pick), at_s=at_s))
     return found
 
 
 def _default(fault: Fault) -> float:
     return 1.0 if fault.kind == "disk_full" else 0.0
-
-
-# ---- what it means for links and devices ----------------------------------------------------------------------------
-
-
-def with_faults(network: NetworkPlan, faults: Iterable[FaultPlan]) -> NetworkPlan:
-    """The network whose links change as the faults say."""
-    links = {link.name: link for link in network.links}
-    for fault in faults:
-        for name in fault.targets if fault.kind in _CHANGED else ():
-            links[name] = _struck(links[name], fault, *_CHANGED[fault.kind], fault.value)
-            if fault.burst:
-                links[name] = _struck(links[name], fault, *_BURST, fault.burst)
-    return replace(network, links=tuple(links.values()))
-
-
-def _struck(link: LinkPlan, fault: FaultPlan, trace: str, field: str, value: float) -> LinkPlan:
-    usual = getattr(link, field) if field else 1.0
-    base = getattr(link, trace) or Series(times_s=(0.0,), values=(usual,))
-    assert fault.at_s is not None, "a link's fault happens at a time"
-    traces: dict[str, Any] = {trace: laid_over(base, fault.at_s, fault.for_s, lambda _: value, fault.kind)}
-    return replace(link, **traces)
-
-
-def slowed(nodes: tuple[NodePlan, ...], faults: Iterable[FaultPlan]) -> tuple[NodePlan, ...]:
-    """The nodes whose devices are slow while the faults say so."""
-    known = {node.name: node for node in nodes}
-    for fault in faults:
-        for name in fault.targets if fault.kind == "slow" else ():
-            device = known[name].device
-            base = device.slowdown or Series(times_s=(0.0,), values=(1.0,))
-            assert fault.at_s is not None, "a device is slow at a time"
-            series = laid_over(base, fault.at_s, fault.for_s, lambda before, by=fault.value: before * by, "slow")  # type: ignore[misc]
-            known[name] = replace(known[name], device=replace(device, slowdown=series))
-    return tuple(known.values())

@@ -1,44 +1,61 @@
-"""What is asked of a Plan again and again, found once: nodes by name and by role.
+"""Nodes by name and by role, computed once per Plan.
 
-A run of thousands of nodes asks for each of them; the last few are remembered.
+A run of thousands of nodes asks for each of them; the last few indices are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from testbed.plan.recent import Recent
 
-if TYPE_CHECKING:
-    from testbed.plan.model import NodePlan
+
+class Indexed(Protocol):
+    """What an index reads of a node."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def parents(self) -> tuple[str, ...]: ...
+
+    @property
+    def trains(self) -> bool: ...
+
+
+N = TypeVar("N", bound=Indexed)
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(Generic[N]):
     """``contributing``: training workers, and the servers they push to."""
 
-    by_name: Mapping[str, NodePlan]
-    by_role: Mapping[str, tuple[NodePlan, ...]]
-    training: tuple[NodePlan, ...]
+    by_name: Mapping[str, N]
+    by_role: Mapping[str, tuple[N, ...]]
+    training: tuple[N, ...]
     contributing: frozenset[str]
 
 
-def index_of(nodes: tuple[NodePlan, ...]) -> Index:
-    """The index of these nodes."""
-    return _indices(nodes)
+def index_of(nodes: tuple[N, ...]) -> Index[N]:
+    """Return the index of these nodes."""
+    index: Index[N] = _indices(nodes)
+    return index
 
 
-def _make(nodes: tuple[NodePlan, ...]) -> Index:
-    by_role: dict[str, list[NodePlan]] = {}
+def _make(nodes: tuple[N, ...]) -> Index[N]:
+    by_role: dict[str, list[N]] = {}
     for node in nodes:
         by_role.setdefault(node.role, []).append(node)
     by_name = {node.name: node for node in reversed(nodes)}  # of two of one name, the first
     training = tuple(worker for worker in by_role.get("worker", ()) if worker.trains)
-    above = {parent for worker in training for parent in worker.parents}
-    contributing = frozenset(above.union(worker.name for worker in training))
+    parents = {parent for worker in training for parent in worker.parents}
+    contributing = frozenset(parents.union(worker.name for worker in training))
     return Index(by_name, {role: tuple(found) for role, found in by_role.items()}, training, contributing)
 
 
-_indices = Recent(_make)
+_indices: Recent[Index] = Recent(_make)  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""Which node is where: names, ranks, parents and children, addresses, devices.
+"""The nodes of a Plan: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the scheduler.
 With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global ones; with none
@@ -15,31 +15,35 @@ from dataclasses import dataclass, replace
 
 from testbed.ids import node_name
 from testbed.plan.model import DevicePlan, NodePlan, Series
-from testbed.scenario.devices import Device, DeviceChanges, Slowdown
-from testbed.scenario.network import DataCenter, Topology
+from testbed.scenario import Scenario
+from testbed.scenario.sections.devices import Device, DeviceChanges, Slowdown
+from testbed.scenario.topology.sites import DataCenter
+from testbed.scenario.topology.topology import Topology
 
 NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
 
-def build_nodes(
-    topology: Topology, device: Device, back_end: str, tiers: int = 2, replicas: int = 0
-) -> tuple[NodePlan, ...]:
-    """All nodes of an expanded topology: by data centre; workers, local server, global servers, replica, scheduler."""
+def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
+    """Return all nodes of a written-out topology.
+
+    By data centre: workers, local server, global servers, replica, scheduler.
+    """
+    tiers, replicas = scenario.paradigm.declared.tiers, scenario.recovery.replicas
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
     tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers, replicas)
     for index, site in enumerate(topology.data_centers):
-        for host, node in enumerate(_site_nodes(site, device, tops)):
+        for host, node in enumerate(_site_nodes(site, scenario.device, tops)):
             rank = ranks[node.role]
             ranks[node.role] += 1
-            nodes.append(_addressed(replace(node, rank=rank), index, host, back_end))
+            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.on))
     return tuple(nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tops:
-    """The global servers, who pushes to them, how many tiers there are, and how many replicas."""
+    """The global servers, the nodes that push to them, the number of tiers and of replicas."""
 
     names: tuple[str, ...]
     children: tuple[str, ...]
@@ -48,7 +52,7 @@ class _Tops:
 
 
 def _below_the_top(topology: Topology, tiers: int) -> tuple[str, ...]:
-    """Local servers, or with one tier all workers, in rank order."""
+    """Return the local servers, or with one tier all workers, in rank order."""
     if tiers == 1:
         return tuple(name for site in topology.data_centers for name in _worker_names(site))
     return tuple(node_name(site.name, "server", 0) for site in topology.data_centers)
@@ -65,7 +69,7 @@ def _global_servers(topology: Topology) -> tuple[str, ...]:
 
 
 def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodePlan]:
-    """The nodes of one site; ranks and addresses are filled in by the caller."""
+    """Yield the nodes of one site, without ranks and addresses."""
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
     default = _device_plan(device, site.device)
@@ -101,7 +105,7 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
 
 
 def _device_plan(device: Device, *changes: DeviceChanges | None) -> DevicePlan:
-    """The device after the changes of data centre and worker; ``speed`` is already divided in."""
+    """Return the device after the changes of data centre and worker; ``speed`` is already divided in."""
     for change in changes:
         if change is not None:
             device = device.model_copy(update={key: value for key, value in change if value is not None})

@@ -19,7 +19,6 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
 from testbed.plan.pace import longest_step_s
 from testbed.plan.series import slowest_mean
-from testbed.policy.sync import SYNC
 from testbed.scenario import Scenario
 from testbed.training.options import MODELS
 
@@ -46,7 +45,7 @@ class Pace:
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
-    """The deadlines of a run. Raises ``ScenarioError`` when changed ones are out of order."""
+    """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order."""
     pace = _pace(scenario, network, nodes, model_bytes(model))
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
     derived = _derive(pace, scenario.training.rounds, changes.get("dead_after_s"))
@@ -62,14 +61,14 @@ def model_bytes(model: Choice) -> int:
 
 
 def slowest_bps(link: LinkPlan) -> float:
-    """The lowest mean rate that the link has over ``PATIENCE_S``: an outage of a second makes no slow link."""
+    """Return the lowest mean rate over ``PATIENCE_S``: an outage of a second does not make a link slow."""
     return slowest_mean(link.rate_trace, PATIENCE_S) if link.rate_trace else link.rate_bps
 
 
 def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
     links = {link.name: link for link in network.links}
     lan_rate = min(site.lan_rate_bps for site in network.sites)
-    crowd = max((len(node.children) for node in nodes), default=1)  # who share one LAN port at the busiest server
+    crowd = max((len(node.children) for node in nodes), default=1)  # share one LAN port at the busiest server
     slowest = min([lan_rate, *(slowest_bps(link) for link in network.links)])
     paths = [sum(_seconds(links[name]) for name in route) for route in network.routes.values()]
     rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
@@ -79,9 +78,9 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
 
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
-    """``round_s`` and ``apart_s``, by the algorithm that workers face."""
-    sync = scenario.sync.tier2 if scenario.paradigm.trait("tiers") == 1 else scenario.sync.tier1
-    algorithm, options = SYNC[sync.kind], sync.made()
+    """Return ``round_s`` and ``apart_s``, by the algorithm that workers face."""
+    sync = scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
+    algorithm, options = sync.declared, sync.options
     rounds = range(min(scenario.training.rounds, _ROUNDS_LOOKED_AT))
     steps = max(algorithm.local_steps(options, round_) for round_ in rounds)
     round_s = steps * step_s + algorithm.slack_s(options)
@@ -93,7 +92,7 @@ def _seconds(link: LinkPlan) -> float:
 
 
 def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeouts:
-    """``patience_s``: a ``dead_after`` that the user chose, which those above it follow."""
+    """Return the derived deadlines. ``patience_s``: a ``dead_after`` of the user, from which later ones are derived."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
     dead_after = max(10.0, 10 * heartbeat) if patience_s is None else patience_s
     user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
@@ -108,7 +107,7 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
 
 
 def _check(scenario: Scenario, timeouts: Timeouts) -> None:
-    """heartbeat < suspect < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
+    """Check that heartbeat < suspect < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
     problems = []
     for low, high in pairwise(_ORDER):
         below, above = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s")

@@ -1,4 +1,4 @@
-"""Settings that have no effect on the chosen back end, or another one than they seem to have: said, not swallowed."""
+"""Warnings: settings without effect on the chosen back end, or with another effect than they seem to have."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from testbed.scenario import Scenario
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
 
 
-def warnings_for(
-    scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]
-) -> tuple[str, ...]:
-    """One line each, in a fixed order."""
+def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
+    """Return one line each, in a fixed order."""
+    back_end = scenario.run.on
     return (
         *_back_end(scenario, back_end, network, nodes),
         *_topology(scenario),
@@ -39,7 +38,7 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
 
 
 def _topology(scenario: Scenario) -> Iterator[str]:
-    """What was made of the topology before it became links."""
+    """Yield what was changed in the topology before it became links."""
     topology = scenario.topology
     if topology.scale != 1:
         yield (
@@ -53,7 +52,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
 
 
 def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
-    """What a back end cannot do to a link."""
+    """Yield what a back end cannot do to a link."""
     if back_end == "emulate":
         for site in network.sites:
             if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
@@ -94,7 +93,7 @@ def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:
-    """Direct links between two sites that the path of least delay does not take."""
+    """Yield direct links between two sites that the path of least delay does not take."""
     for link in network.links:
         route = network.routes.get(link.name)
         if route is not None and route != (link.name,):

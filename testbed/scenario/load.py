@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,54 +11,76 @@ from pydantic import BaseModel, ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.reading.document import MAX_BYTES, Mapping, Node, Where, parse, plain
+from testbed.scenario.reading.document import Mapping, Node, Where, parse, plain
+from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
-from testbed.scenario.reading.problems import Problem, lines_of, place, problems_of
+from testbed.scenario.reading.problems import Problem, lines_of, place, problem_at, problems_of
 from testbed.scenario.reading.quantities import UNKNOWN
+from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
+from testbed.scenario.sections.run import BACK_ENDS, RunSection
 
 
-def load(path: str | Path, overrides: Sequence[str] = (), *, sweeping: bool = False) -> Scenario:
-    """Read a scenario file. ``overrides`` are ``path=value`` texts. Raises ``ScenarioError`` with every problem.
+def load(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    sweeping: bool = False,
+    allow_code: bool = False,
+) -> Scenario:
+    """Read a scenario file. Raise ``ScenarioError`` with every problem.
 
-    ``sweeping``: a ``sweep`` section is somebody else's to read (``testbed.scenario.sweep``); otherwise it is refused.
+    overrides   ``path=value`` texts
+    on          back end instead of the scenario's own; the rules are those of this back end
+    sweeping    ignore a ``sweep`` section (``testbed.scenario.sweep`` reads it), which is otherwise refused
+    allow_code  whether a file outside the working directory may name code, which validation then imports
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-            size = path.stat().st_size
-    except OSError as error:
-        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
-        raise ScenarioError(f"{str(path)!r}: {error}") from error
-    if size > MAX_BYTES:
-        raise ScenarioError(f"{path}: file is {size} bytes, limit is {MAX_BYTES}")
-    return _read(text, str(path), overrides, path.parent, sweeping)
+    root = read_document(path)
+    if isinstance(root, Mapping):
+        _take_sweep(root, sweeping)
+    allow_code = allow_code or path.resolve().is_relative_to(Path.cwd())
+    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code}, on)
 
 
 def loads(
-    text: str | bytes, name: str = "scenario.yaml", overrides: Sequence[str] = (), folder: Path | None = None
+    text: str | bytes,
+    name: str = "scenario.yaml",
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    on: str | None = None,
 ) -> Scenario:
-    """As ``load``, from text; ``name`` stands in messages, files are looked up in ``folder``."""
-    return _read(text, name, overrides, folder)
-
-
-def _read(
-    text: str | bytes, name: str, overrides: Sequence[str], folder: Path | None, sweeping: bool = False
-) -> Scenario:
+    """As ``load``, from text that the caller trusts; messages call it ``name``, files are looked up in ``folder``."""
     root = parse(text, name)
-    if isinstance(root, Mapping) and (sweeping or "sweep" in root.keys):
-        _take_sweep(root, sweeping)
+    if isinstance(root, Mapping):
+        _take_sweep(root, sweeping=False)
+    return _read(root, overrides, {"folder": folder, "allow_code": True}, on)
+
+
+def moved(scenario: Scenario, on: str | None) -> Scenario:
+    """Return the scenario on the back end ``on``. Raise ``ScenarioError`` with what the rules find there."""
+    if on is None or on == scenario.run.on:
+        return scenario
+    if on not in BACK_ENDS:
+        raise ScenarioError(f"--on: '{on}' is not one of {', '.join(BACK_ENDS)}")
+    on_it = scenario.model_copy(update={"run": RunSection(on=on)})
+    if found := violations_of(on_it):
+        raise ScenarioError([f"--on {on}: {violation}" for violation in found])
+    return on_it
+
+
+def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str | None) -> Scenario:
     mistakes = override_language.apply(root, overrides, _sections())
-    context = {"folder": folder}
+    if on is not None:
+        mistakes += override_language.set_value(root, "run.on", on, f"--on {on}")
     try:
         scenario = Scenario.model_validate(plain(root), context=context)
+        problems = [problem_at(root, found) for found in violations_of(scenario)]
     except ValidationError as error:
-        problems = problems_of(error, root, Scenario) + _behind(error, root, context)
-        raise ScenarioError(mistakes + lines_of(problems)) from None
-    if mistakes:
-        raise ScenarioError(mistakes)
+        problems = problems_of(error, root, Scenario) + _hidden(error, root, context)
+    if mistakes or problems:
+        raise ScenarioError(mistakes + lines_of(problems))
     scenario._places = _Places(root)
     return scenario
 
@@ -69,34 +92,34 @@ def _take_sweep(root: Mapping, sweeping: bool) -> None:
         raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
 
 
-def _behind(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
-    """What other mistakes hide: rules over a section run only when every value in it is good.
+def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:
+    """Return the problems that mistakes hide: rules run only when every value that they look at is good.
 
-    So they are looked at again without the unknown keys, and with samples for what was refused or is missing.
+    So they run again without the unknown keys, and with samples for values that were refused or are missing.
     """
     data = plain(root)
     for detail in error.errors(include_url=False):
         if detail["loc"]:
             _replace(data, detail["loc"], remove=detail["type"] == "extra_forbidden")
     try:
-        Scenario.model_validate(data, context=context)
+        return [problem_at(root, found) for found in violations_of(Scenario.model_validate(data, context=context))]
     except ValidationError as second:
         return problems_of(second, root, Scenario, only="rules")
-    return []
 
 
 def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
     for element in path[:-1]:
         if (isinstance(data, dict) and element in data) or (isinstance(data, list) and isinstance(element, int)):
-            data = data[element]  # else a mark of a kind, or a short form
+            data = data[element]  # else the mark of a kind, or a short form
     if remove and isinstance(data, dict):
         data.pop(path[-1], None)
     elif isinstance(data, dict) or (isinstance(data, list) and path[-1] in range(len(data))):
         data[path[-1]] = UNKNOWN
 
 
+@cache
 def _sections() -> dict[str, tuple[str, ...]]:
-    """The keys of each section, for paths that leave the section out."""
+    """Return the keys of each section, for paths that leave the section out."""
     return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario)}
 
 
@@ -116,13 +139,13 @@ class _Places:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a scenario, for completion and hover texts in an editor."""
+    """Return the JSON Schema of a scenario, for completion and hover texts in an editor."""
     schema: dict[str, Any] = Scenario.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def resolved(scenario: BaseModel) -> dict[str, Any]:
-    """The scenario with every default, quantities with their units; what is null or empty is left out."""
+    """Return the scenario with every default, quantities with their units, without null and empty values."""
     dumped: dict[str, Any] = _without_empty(scenario.model_dump(mode="json", by_alias=True, exclude_none=True))
     return dumped
 

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.reading.axes import Section
-from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
-from testbed.scenario.graphs import graph_of, topology_of
 from testbed.scenario.load import load
-from testbed.scenario.network import Topology
+from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
 from testbed.scenario.reading.problems import lines_of, problems_of
+from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.use import TOPOLOGY
+from testbed.scenario.topology.graphs import graph_of, topology_of
+from testbed.scenario.topology.topology import Topology
+from testbed.scenario.topology.use import TOPOLOGY
 from topologies.generators import BUILDERS, GENERATORS
 from topologies.graph import Graph
 from topologies.library import BUILT_IN
@@ -63,7 +63,7 @@ def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
 def _made(name: str, topology: Topology) -> NetworkDescription:
     if topology.generator is None:
         return NetworkDescription(name, topology, graph_of(topology))
-    graph = BUILDERS[topology.generator.kind](topology.generator.made())
+    graph = BUILDERS[topology.generator.kind](topology.generator.options)
     changes = {"lan": topology.lan, "scale": topology.scale, "speed": topology.speed}
     return NetworkDescription(name, topology_of(graph).model_copy(update=changes), graph)
 

@@ -1,9 +1,9 @@
 """The composition matrix: which value of one axis goes with which value of another.
 
-Nothing is decided here: the verdicts are those of ``testbed.scenario.compatibility``, asked pair by pair. What is
-written here is what a pair needs beside itself (``settings``), such as where the optimizer runs under HFA.
-``testbed matrix`` prints the result, and a test holds scenarios/README.md to it. Cells are run in virtual time, so
-paradigms that it cannot see (``virtual = False``: other libraries' all-reduce) have none; they go with defaults only.
+The verdicts are those of ``testbed.scenario.rules``, pair by pair; ``settings`` adds what a pair needs beside itself,
+such as where the optimizer runs under HFA. ``testbed matrix`` prints the result, and a test compares
+scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see, have none; they go with defaults
+only.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
-from testbed.scenario.compatibility import technique_problems
 from testbed.scenario.load import loads
 from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.rules import violations_of
+from testbed.scenario.rules.facts import lan_rounds_option, overlaps, pushed, tiers_of
 from testbed.scenario.schema import Scenario
 
 AXES: dict[str, tuple[str, ...]] = {
-    "paradigm": tuple(kind for kind, entry in PARADIGMS.items() if getattr(entry, "virtual", True)),
-    "sync": tuple(SYNC),
-    "codec": tuple(CODECS),
-    "order": tuple(ORDERS),
-    "overlay": tuple(OVERLAYS),
-    "shard": tuple(SHARDS),
+    "paradigm": tuple(kind for kind, paradigm in PARADIGMS.shipped.items() if not paradigm.library),
+    **{axis.name: tuple(axis.shipped) for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS)},
 }
 DEFAULTS = {axis: kinds[0] for axis, kinds in AXES.items()}
 
@@ -55,7 +52,7 @@ training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value on one axis with a value on another: what they need beside them, and why they are refused, if so."""
+    """A value on one axis with a value on another; ``needs``: further settings; ``refused``: the reason, if so."""
 
     axes: tuple[str, str]
     kinds: tuple[str, str]
@@ -69,7 +66,7 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """Every pair of values on two different axes."""
+    """Yield every pair of values on two different axes."""
     for axes in combinations(AXES, 2):
         for first in AXES[axes[0]]:
             for second in AXES[axes[1]]:
@@ -80,36 +77,39 @@ def cells() -> Iterator[Cell]:
 
 
 def refusals(combination: Combination, instead: Mapping[str, Any] | None = None) -> list[str]:
-    """Why a scenario with this combination, and with what it needs, is refused; nothing if it is not.
+    """Return why a scenario with this combination, and with what it needs, is refused; empty if it is not.
 
-    ``instead``: what is written on some axes, where the two tiers differ.
+    instead  what is written on some axes, where the two tiers differ
     """
-    texts = {**settings(combination), **(instead or {})}
-    written = {axis: _adapter(axis).validate_python(value) for axis, value in texts.items()}
-    return [found.problem for found in technique_problems(_base().model_copy(update=written))]
+    return [found.problem for found in violations_of(_with({**settings(combination), **(instead or {})}))]
 
 
 def settings(combination: Combination) -> Settings:
-    """What a scenario writes for it, what it needs beside it included. Values that are defaults are left out."""
-    chosen = {**DEFAULTS, **combination}
-    options: Settings = {axis: {} for axis in chosen}
-    pushed = SYNC[chosen["sync"]].contribution
-    if pushed is not Contribution.GRADIENT:
+    """Return what a scenario writes for ``combination`` and for what it needs. Defaults are left out."""
+    kinds = {axis: {"kind": kind} for axis, kind in {**DEFAULTS, **combination, "optimizer": "adam"}.items()}
+    options = _needed_options(_with(kinds))
+    return {axis: {**kinds[axis], **options.get(axis, {})} for axis in kinds if axis in combination or axis in options}
+
+
+def _needed_options(scenario: Scenario) -> Settings:
+    """Return the options without which the techniques of ``scenario``, at their defaults, do not go together."""
+    options: Settings = {}
+    if pushed(scenario) is not Contribution.GRADIENT:
         options["optimizer"] = {"at": "worker"}
-        if chosen["order"] == "p3":
-            options["order"]["overlap"] = "none"
-    if chosen["order"] == "dgt" and pushed is Contribution.MODEL:
-        options["order"]["late"] = "retransmit"
-    if chosen["overlay"] != "star" and chosen["codec"] not in ("none", "fp16"):
-        options["overlay"]["merge"] = "exact"
-    if chosen["paradigm"] == "ps" and chosen["sync"] == "hfa":
-        options["sync"]["k2"] = 1
-    kinds = {**chosen, "optimizer": "adam"}
-    return {axis: {"kind": kinds[axis], **extra} for axis, extra in options.items() if extra or axis in combination}
+        if overlaps(scenario):
+            options["order"] = {"overlap": "none"}
+    if scenario.order.declared.best_effort and pushed(scenario) is Contribution.MODEL:
+        options["order"] = {"late": "retransmit"}
+    if scenario.overlay.tier2.declared.relays and not scenario.codec.tier2.declared.dense:
+        options["overlay"] = {"merge": "exact"}
+    counter = lan_rounds_option(scenario.sync.tier2)
+    if tiers_of(scenario) == 1 and counter:
+        options["sync"] = {counter: 1}
+    return options
 
 
 def needed(combination: Combination) -> tuple[str, ...]:
-    """The options of ``settings``: ``order.late=retransmit``."""
+    """Return the options of ``settings``: ``order.late=retransmit``."""
     return tuple(
         f"{axis}.{option}={value}"
         for axis, options in settings(combination).items()
@@ -119,12 +119,12 @@ def needed(combination: Combination) -> tuple[str, ...]:
 
 
 def overrides(combination: Combination) -> list[str]:
-    """``settings`` as ``--set`` takes it."""
+    """Return ``settings`` as ``--set`` takes it."""
     return [*(f"{axis}={kind}" for axis, kind in combination.items()), *needed(combination)]
 
 
 def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combination], int] = len) -> Combination:
-    """With a value on every axis, drawn so that nothing is refused; of those the first that ``wanted`` likes best."""
+    """Return ``combination`` with a value on every axis: one that is not refused, and of those the most ``wanted``."""
     full = dict(combination)
     for axis in rng.sample(list(AXES), len(AXES)):
         if axis not in full:
@@ -135,23 +135,29 @@ def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combi
 
 
 def pairs_of(combination: Combination) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-    """The cells that a combination is an example of."""
+    """Return the cells that a combination is an example of."""
     return {((one, combination[one]), (other, combination[other])) for one, other in combinations(combination, 2)}
 
 
 def covering(seed: int) -> list[Combination]:
-    """Full combinations in which every cell that works occurs: pairwise testing, chosen greedily."""
+    """Return full combinations in which every cell that works occurs: pairwise testing, chosen greedily."""
     rng = random.Random(seed)
     left = {pair for cell in cells() if cell.refused is None for pair in pairs_of(cell.combination)}
     rows: list[Combination] = []
 
-    def news(row: Combination) -> int:
+    def uncovered(row: Combination) -> int:
         return len(pairs_of(row) & left)
 
     while left:
-        rows.append(filled(dict(rng.choice(sorted(left))), rng, news))
+        rows.append(filled(dict(rng.choice(sorted(left))), rng, uncovered))
         left -= pairs_of(rows[-1])
     return rows
+
+
+def _with(texts: Mapping[str, Any]) -> Scenario:
+    """Return the scenario of the matrix with techniques as a scenario would write them."""
+    written = {axis: _adapter(axis).validate_python(value) for axis, value in texts.items()}
+    return _base().model_copy(update=written)
 
 
 @cache

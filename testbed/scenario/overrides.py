@@ -8,6 +8,7 @@ it: ``links[*].rate`` is ``topology.links[*].rate``.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping as Keys
 from collections.abc import Sequence as Many
 
 from testbed.errors import ScenarioError
@@ -19,22 +20,30 @@ _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)
 
 
 def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> list[str]:
-    """Change ``root`` in place; the mistakes found. ``sections``: the keys of each section."""
+    """Change ``root`` in place, and return the mistakes. ``sections``: the keys of each section."""
     problems: list[str] = []
     for override in overrides:
-        try:
-            _apply(root, override, sections)
-        except ScenarioError as error:
-            problems += error.problems
+        path, equals, value = override.partition("=")
+        source = f"--set {override}"
+        if not equals or not _PATH.fullmatch(path.strip()):
+            problems.append(f"{source}: not an override (write path=value, e.g. training.rounds=50)")
+        else:
+            problems += set_value(root, path.strip(), value, source, sections)
     return problems
 
 
-def _apply(root: Node, override: str, sections: dict[str, tuple[str, ...]]) -> None:
-    source = f"--set {override}"
-    path, equals, text = override.partition("=")
-    path = path.strip()
-    if not equals or not _PATH.fullmatch(path):
-        raise ScenarioError(f"{source}: not an override (write path=value, e.g. training.rounds=50)")
+def set_value(
+    root: Node, path: str, value: str, source: str, sections: Keys[str, tuple[str, ...]] | None = None
+) -> list[str]:
+    """Set one value, and return the mistakes. Messages call the value's place ``source``."""
+    try:
+        _set(root, path, value, source, sections or {})
+    except ScenarioError as error:
+        return list(error.problems)
+    return []
+
+
+def _set(root: Node, path: str, text: str, source: str, sections: Keys[str, tuple[str, ...]]) -> None:
     steps = _complete([key or index for key, index in _STEP.findall(path)], sections)
     targets = [root]
     for position, step in enumerate(steps[:-1]):
@@ -50,20 +59,20 @@ _CURES = {
 
 
 def _why_nothing(root: Node, steps: list[str]) -> str:
-    """The cure, where links and data centres are not written out in the scenario."""
+    """Return the cure, where links and data centres are not written out in the scenario."""
     topology = root.entries.get("topology") if isinstance(root, Mapping) and steps[0] == "topology" else None
     made = [key for key in _CURES if isinstance(topology, Mapping) and key in topology.entries]
     return f" (the network comes from '{made[0]}': {_CURES[made[0]]})" if made else ""
 
 
-def _complete(steps: list[str], sections: dict[str, tuple[str, ...]]) -> list[str]:
-    """With the section in front, where it was left out and only one can be meant."""
+def _complete(steps: list[str], sections: Keys[str, tuple[str, ...]]) -> list[str]:
+    """Return ``steps`` with the section in front, where it was left out and only one can be meant."""
     owners = [section for section, keys in sections.items() if steps[0] in keys]
     return [owners[0], *steps] if steps[0] not in sections and len(owners) == 1 else steps
 
 
 def _value(text: str, source: str) -> Node:
-    """The new value; whatever is wrong with it is said of the override."""
+    """Return the new value; mistakes in it have the override as their place."""
     where = Where(source)
     if text.strip() in ("", "null", "~"):
         return Scalar("null", where)
@@ -86,7 +95,7 @@ def _move(node: Node, where: Where) -> None:
 
 
 def _children(node: Node, step: str, following: str, source: str) -> list[Node]:
-    """What ``step`` leads to; a section that was left out is added, empty."""
+    """Return what ``step`` leads to; a section that was left out is added, empty."""
     if isinstance(node, Mapping):
         if step not in node.entries and not following.isdigit() and following != "*":
             node.entries[step], node.keys[step] = Mapping(Where(source)), Where(source)
@@ -121,7 +130,7 @@ def _name_of(item: Node) -> str:
 
 
 def _put(node: Node, step: str, value: Node, source: str) -> int:
-    """Set one value; the number of places that were changed."""
+    """Set one value, and return the number of places that were changed."""
     if isinstance(node, Mapping):
         node.entries[step], node.keys[step] = value, Where(source)
         return 1

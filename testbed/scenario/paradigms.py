@@ -1,59 +1,74 @@
-"""The paradigms: who keeps the model, and over how many tiers it is kept. A literal table, as of every axis."""
+"""The paradigms: how contributions meet, and over how many tiers of servers. A literal table, as of every axis."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from testbed.axes import Axis
 from testbed.policy.collective import AllReduceOptions
 from testbed.policy.collective.peers import GlooOptions, MpiOptions
 from testbed.policy.gossip import GossipOptions
 
 
+class Paradigm:
+    """Declarations of a paradigm, as class attributes.
+
+    tiers    tiers of parameter servers; 0: workers exchange with each other
+    library  the sum is made by a library with sockets of its own, which virtual time does not see
+    codecs   codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``none``: values as they are
+    """
+
+    tiers: ClassVar[int] = 0
+    library: ClassVar[bool] = False
+    codecs: ClassVar[str] = "any"
+
+
 @dataclass(frozen=True, slots=True)
-class Hips:
+class Hips(Paradigm):
     """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
 
     tiers: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServer:
+class ParameterServer(Paradigm):
     """Parameter server with one tier: workers push over the WAN, straight to the global servers (ps-lite)."""
 
     tiers: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(AllReduceOptions):
+class AllReduce(AllReduceOptions, Paradigm):
     """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
 
-    tiers: ClassVar[int] = 0
+    codecs: ClassVar[str] = "dense"
 
 
 @dataclass(frozen=True, slots=True)
-class Gossip(GossipOptions):
+class Gossip(GossipOptions, Paradigm):
     """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
 
-    tiers: ClassVar[int] = 0
+    codecs: ClassVar[str] = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Gloo(GlooOptions):
+class Gloo(GlooOptions, Paradigm):
     """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
 
-    tiers: ClassVar[int] = 0
-    virtual: ClassVar[bool] = False
+    library: ClassVar[bool] = True
+    codecs: ClassVar[str] = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Mpi(MpiOptions):
+class Mpi(MpiOptions, Paradigm):
     """No servers: gradients are summed by an MPI (MPICH), on the same hosts and links. Not simulated."""
 
-    tiers: ClassVar[int] = 0
-    virtual: ClassVar[bool] = False
+    library: ClassVar[bool] = True
+    codecs: ClassVar[str] = "none"
 
 
-PARADIGMS = {
-    "hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "mpi": Mpi,
-}  # fmt: skip
+PARADIGMS: Axis[Paradigm] = Axis(
+    "paradigm",
+    {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "mpi": Mpi},
+)

@@ -15,8 +15,8 @@ from testbed.policy.collective.peers import LIBRARIES
 from testbed.scenario.reading.suggest import suggestion
 
 if TYPE_CHECKING:
-    from testbed.scenario.reading.axes import Technique
     from testbed.scenario.network import DataCenter, Link, Topology
+    from testbed.scenario.reading.axes import Technique
     from testbed.scenario.schema import Scenario, Training
     from testbed.scenario.traces import AnyTrace
 

@@ -23,8 +23,9 @@ from itertools import product
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.document import MAX_BYTES, Mapping, Node, Scalar, flow, parse
+from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
+from testbed.scenario.reading.files import read_document
 
 MAX_POINTS = 100_000
 _KEYS = ("seeds", "grid", "zip")
@@ -77,11 +78,7 @@ def joined(file: Sweep, options: Sweep) -> Sweep:
 
 def read_sweep(path: Path) -> tuple[Path, Sweep]:
     """The scenario to vary and the ``sweep`` section of a file; an empty sweep where there is none."""
-    try:
-        text = path.read_bytes()[: MAX_BYTES + 1]
-    except OSError as error:
-        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    root = parse(text, str(path))
+    root = read_document(path)
     if not isinstance(root, Mapping):
         return path, Sweep()
     scenario = root.entries.get("scenario")

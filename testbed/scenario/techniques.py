@@ -14,18 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.document import MAX_BYTES, Mapping, flow, parse
+from testbed.scenario.reading.document import Mapping, flow
+from testbed.scenario.reading.files import read_document
 
 Techniques = dict[str, dict[str, str]]
 
 
 def read_techniques(path: Path) -> Techniques:
     """All techniques of a file, in its order. Raises ``ScenarioError``."""
-    try:
-        text = path.read_bytes()[: MAX_BYTES + 1]
-    except OSError as error:
-        raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    root = parse(text, str(path))
+    root = read_document(path)
     if not isinstance(root, Mapping) or not root.entries:
         raise ScenarioError(f"{path}: expected a mapping, each line NAME: {{path: value, …}}")
     found: Techniques = {}

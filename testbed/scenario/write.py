@@ -9,17 +9,17 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from testbed.scenario.load import resolved
-from testbed.scenario.network import Topology
 from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.topology import Topology
 
 
 def resolved_yaml(scenario: Scenario) -> str:
-    """The scenario with overrides applied, defaults filled in and trace files read; loads to an equal scenario."""
+    """Return the scenario with overrides, defaults and the points of trace files; it loads to an equal scenario."""
     return _dump(resolved(scenario))
 
 
 def topology_yaml(topology: Topology) -> str:
-    """A topology written out, in the form that ``use`` reads; loads to an equal topology."""
+    """Return a topology written out, in the form that ``use`` reads; loads to an equal topology."""
     return _dump(resolved(topology))
 
 
@@ -34,5 +34,5 @@ def _dump(value: Any) -> str:
 
 
 def starter() -> str:
-    """A commented scenario to begin with."""
+    """Return a commented scenario to begin with."""
     return (Path(__file__).parent / "starter.yaml").read_text(encoding="utf-8")

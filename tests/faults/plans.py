@@ -15,10 +15,10 @@ from testbed.plan.build import build_plan
 from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
 from testbed.plan.model import Plan
 from testbed.scenario import Scenario
-from testbed.scenario.reading.document import parse, plain
-from testbed.scenario.faults import Fault, Recovery
 from testbed.scenario.load import load
-from testbed.scenario.schema import Checkpoints
+from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.sections.faults import Fault
+from testbed.scenario.sections.recovery import Checkpoints, Recovery
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import JOB
 

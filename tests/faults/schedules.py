@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
+from testbed.scenario.sync_rules import ASYNCHRONOUS
+
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides, refusals
-from testbed.scenario.sync_rules import ASYNCHRONOUS
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import faults
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.plan.changes import laid_over
 from testbed.plan.fault_clock import FaultClock
+from testbed.plan.fault_traces import laid_over
 from testbed.plan.model import Plan, Series, from_json, to_json
 from testbed.plan.silence import silences
 from tests.faults.runs import faults, plan_of

@@ -11,8 +11,8 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.links import default_queue_bytes
 from testbed.plan.model import LinkPlan, Plan, from_json, to_json
-from testbed.plan.network import default_queue_bytes
 from testbed.scenario import BACK_ENDS, load, loads
 from tests.scenario.test_bad import GOOD
 

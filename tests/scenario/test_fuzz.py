@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from testbed.scenario.compatibility import REFUSED
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import from_json, to_json
 from testbed.scenario import BACK_ENDS, loads, starter
-from testbed.scenario.compatibility import REFUSED
 from tests.scenario.test_bad import GOOD
 
 CORPUS = [GOOD, starter(), *(p.read_text(encoding="utf-8") for p in sorted((Path(__file__).parent / "bad").glob("*")))]

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from testbed.scenario.network import Queue
 
 from testbed.errors import ScenarioError
 from testbed.scenario import json_schema, load, loads, resolved_yaml, starter
-from testbed.scenario.network import Queue
 from tests.scenario.test_bad import GOOD
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -3,8 +3,8 @@
 import pytest
 
 from testbed.cli.main import main
-from testbed.scenario.reading.keys import keys_of
 from testbed.scenario.kinds import AXES, kinds_of
+from testbed.scenario.reading.keys import keys_of
 from testbed.scenario.schema import Scenario, Training
 
 

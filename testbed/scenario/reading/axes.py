@@ -1,8 +1,8 @@
 """From the table of an axis to what a scenario may write on that axis.
 
 A bare word is the short form of a mapping: ``optimizer: adam`` is ``optimizer: {kind: adam}``. The options' types come
-from the technique's options dataclass; ``min``, ``max``, ``above``, ``choices``, ``unit`` and ``help`` from the metadata
-of its fields. So a new technique changes nothing here. The models of shipped techniques are made once; those of
+from the technique's options dataclass, ``min``, ``max``, ``above``, ``choices``, ``unit`` and ``help`` from its fields'
+metadata. So a new technique changes nothing here. The models of shipped techniques are made once; those of
 techniques from outside (``testbed.axes``) when a scenario names them.
 """
 
@@ -53,7 +53,7 @@ class Technique(Section):
     @property
     def options(self) -> Any:
         """The options dataclass of the technique's owner, with SI values."""
-        return options_of(self.declared)(**self.model_dump(exclude={"kind"}))
+        return options_of(self.declared)(**{name: value for name, value in self if name != "kind"})
 
 
 class PerTier(Section):
@@ -69,7 +69,7 @@ def axis(name: str, table: Table) -> ReadAs:
     shipped = table.shipped if isinstance(table, Axis) else table
     union: Any = None
     for kind, entry in shipped.items():
-        tagged = Annotated[_model(name, kind, entry), Tag(_tag(kind))]
+        tagged: Any = Annotated[_model(name, kind, entry), Tag(_tag(kind))]
         union = tagged if union is None else union | tagged
     opened: dict[str, type[Technique]] = {}
 
@@ -201,7 +201,7 @@ class _OrShort:
         forms: list[dict[str, Any]] = [{"enum": list(self.table)}, handler(schema)]
         if isinstance(self.table, Axis):
             installed = [kind for kind in self.table if kind not in self.table.shipped]
-            kinds = {"anyOf": [{"type": "string", "pattern": CODE_PATTERN}, {"enum": installed}]}
-            outside = kinds if installed else kinds["anyOf"][0]
+            path = {"type": "string", "pattern": CODE_PATTERN}
+            outside = {"anyOf": [path, {"enum": installed}]} if installed else path
             forms += [outside, {"type": "object", "properties": {"kind": outside}, "required": ["kind"]}]
         return {"anyOf": forms}

@@ -1,4 +1,4 @@
-"""From pydantic's errors to lines that name the place, the path, the problem and the cure."""
+"""From violations and pydantic's errors to lines that name the place, the path, the problem and the cure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, W
 from testbed.scenario.reading.keys import keys_at
 from testbed.scenario.reading.quantities import shown
 from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.violations import Violation
 
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
+_RENAMED = {"training.iterations": "training.rounds"}
 Path = tuple[str | int, ...]
 
 
@@ -44,22 +46,30 @@ class Problem:
 
 
 def lines_of(problems: list[Problem]) -> list[str]:
-    """At most ``MAX_SHOWN`` lines in the order of the file, none twice."""
+    """Return at most ``MAX_SHOWN`` lines in the order of the file, none twice."""
     ordered = sorted(set(problems), key=lambda problem: (problem.where.line, problem.where.column, str(problem)))
     lines = [str(problem) for problem in ordered[:MAX_SHOWN]]
     return [*lines, f"… and {len(ordered) - MAX_SHOWN} more"] if len(ordered) > MAX_SHOWN else lines
 
 
 def problems_of(error: ValidationError, root: Node, model: type[BaseModel], only: str | None = None) -> list[Problem]:
-    """Every error of pydantic (or those of type ``only``) as a problem; ``model`` is what was validated against."""
+    """Return every error of pydantic (or those of type ``only``) as a problem.
+
+    model  what was validated against
+    """
     details = [detail for detail in error.errors(include_url=False) if only in (None, detail["type"])]
     problems = [problem for detail in details for problem in _problems(detail, root, model)]
     meant = {(problem.parent, problem.hint) for problem in problems if problem.text == UNKNOWN_KEY}
     return [problem for problem in problems if (problem.parent, f"did you mean '{problem.key}'?") not in meant]
 
 
+def problem_at(root: Node, violation: Violation, section: Path = ()) -> Problem:
+    """Return a violation of a rule of ``section`` as a problem."""
+    return Problem(*place(root, (*section, *violation.at)), violation.problem, violation.hint)
+
+
 def place(root: Node, path: Path) -> tuple[Where, str]:
-    """Where ``path`` stands and how it is written, as far as the tree goes."""
+    """Return where ``path`` stands and how it is written, as far as the tree goes."""
     node: Node = root
     where, written = root.where, ""
     for element in path:
@@ -76,7 +86,7 @@ def place(root: Node, path: Path) -> tuple[Where, str]:
 
 
 def _is_short_form(node: Node, element: str | int) -> bool:
-    """Whether ``element`` was left out: one value for both tiers, a bare word or a bare list of points."""
+    """Return whether ``element`` was left out: one value for both tiers, a bare word or a bare list of points."""
     if isinstance(node, Mapping):
         return element in TIERS and "kind" in node.entries
     return element in ("kind", "points", "use", *TIERS)
@@ -102,7 +112,7 @@ def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Probl
     kind, path, context = detail["type"], detail["loc"], detail.get("ctx", {})
     if kind == "rules":
         for found in context["found"]:
-            yield Problem(*place(root, (*path, *found.at)), found.problem, found.hint)
+            yield problem_at(root, found, path)
         return
     where, written = place(root, path)
     if kind == "refused":
@@ -125,6 +135,8 @@ def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
     where, written = place(root, path)
     if isinstance(parent, Mapping) and key in parent.keys:
         where = parent.keys[key]
+    if written in _RENAMED:
+        return Problem(where, written, "was renamed", f"write {_RENAMED[written]}")
     known = [key for key in keys_at(model, path[:-1]) if key != "kind"] or ["no options"]
     return Problem(where, written, UNKNOWN_KEY, suggestion(key, known) or f"allowed: {', '.join(known)}")
 

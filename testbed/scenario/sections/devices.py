@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
-from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
+from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.violations import Violation, raise_found
 
 
@@ -63,7 +63,7 @@ class Device(Section):
     kind: Annotated[str, one_of("cpu", "cuda")] = "cpu"
     """Where the real mathematics runs."""
     pace: Annotated[str, one_of("paced", "measured")] = "paced"
-    """paced: a step computes, then waits until its step time has passed. measured: a step lasts as long as it computes."""
+    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes."""
     step_time: Annotated[float, DURATION] = 0.05
     """Time of one training step at speed 1."""
     speed: Annotated[float, number(0, 1000, above=True)] = 1.0

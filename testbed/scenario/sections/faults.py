@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, number, one_of
+from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.reading.violations import Violation, raise_found
 
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
@@ -43,7 +43,8 @@ class Fault(Section):
     """One fault."""
 
     kind: Annotated[str, one_of(*KINDS)]
-    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds), nan (a gradient), disk_full.
+    """Nodes: kill (SIGKILL), pause (SIGSTOP), slow, join (absent until then), leave (on purpose, between two rounds),
+    nan (a gradient), disk_full.
     Links: down, rate, loss, delay, corrupt, duplicate, reorder (packets)."""
     node: Annotated[str | None, TEXT] = None
     """The node that it hits; with '*', all that match: 'tokyo/worker0', '*/server0'."""

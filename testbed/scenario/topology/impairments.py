@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import model_validator
 
-from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.quantities import DURATION, INSTANT, LOSS, number
+from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.violations import Violation, raise_found
 
 

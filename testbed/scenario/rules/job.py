@@ -1,0 +1,116 @@
+"""Rules of the training job: compute, data loading, user scripts, and options without effect."""
+
+from __future__ import annotations
+
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found, Rule, is_scripted, overlaps, tiers_of, without_servers
+from testbed.scenario.schema import Scenario
+from testbed.training.options.checks import optimizer_problems, split_problems
+from testbed.training.options.declarations import NOTHING
+
+
+def script_needs_servers_and_workers(scenario: Scenario) -> Found:
+    unfit = without_servers(scenario) or any(not site.workers for site in scenario.topology.data_centers)
+    if is_scripted(scenario) and unfit:
+        yield Violation(
+            ("workload",),
+            "a script trains on every worker, through the servers",
+            "write 'paradigm: hips' or 'ps', and give the central data centre workers",
+        )
+
+
+def script_is_not_cut_at_layers(scenario: Scenario) -> Found:
+    if is_scripted(scenario) and overlaps(scenario):
+        yield Violation(
+            ("order",),
+            "'overlap: layers' cuts a step at its layers, and the steps of a script are its own",
+            "write 'overlap: none'; slices and priorities have their effect all the same",
+        )
+
+
+def script_may_end_early(scenario: Scenario) -> Found:
+    tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.options
+    if is_scripted(scenario) and tiers_of(scenario) == 2 and not tier1.waits and getattr(tier2, "staleness", None) == 0:
+        yield Violation(
+            ("sync", "tier2", "staleness"),
+            "a script may end at any time, and the others would then wait with half of a round of their data centre",
+            "write 1 or more, or 'sync: fsa', or 'paradigm: ps'",
+        )
+
+
+def modelled_compute_is_simulated(scenario: Scenario) -> Found:
+    if scenario.training.compute == "modelled" and scenario.run.on != "simulate":
+        yield Violation(
+            ("training", "compute"),
+            "'modelled' computes nothing, and real processes need values",
+            "write 'real', or run it with 'on: simulate'",
+        )
+
+
+def real_compute_needs_values(scenario: Scenario) -> Found:
+    if scenario.training.compute == "real" and scenario.training.model.declared.takes == NOTHING:
+        yield Violation(
+            ("training", "compute"),
+            "'real' needs a model with values, and this one has only shapes",
+            "write 'modelled', and run it with 'on: simulate'",
+        )
+
+
+def loading_needs_samples(scenario: Scenario) -> Found:
+    if scenario.training.loading.declared.loads and (scenario.training.compute == "modelled" or is_scripted(scenario)):
+        yield Violation(
+            ("training", "loading"),
+            "there are no samples to load: nothing is computed, or the script has its own data",
+            "remove it",
+        )
+
+
+def loading_precedes_a_step(scenario: Scenario) -> Found:
+    if scenario.training.loading.declared.loads and overlaps(scenario):
+        yield Violation(
+            ("training", "loading"),
+            "'overlap: layers' begins a step before its batch can be waited for",
+            "write 'overlap: none'",
+        )
+
+
+def samples_are_at_a_worker(scenario: Scenario) -> Found:
+    source = getattr(scenario.training.loading.options, "source", "")
+    sites = {site.name for site in scenario.topology.data_centers if site.workers or site.central}
+    if source and source not in sites:
+        yield Violation(
+            ("training", "loading", "source"),
+            "is no data centre with a worker",
+            "name one that has, or leave it out for a store beside every worker",
+        )
+
+
+def accuracy_needs_values(scenario: Scenario) -> Found:
+    if scenario.training.compute == "modelled" and scenario.training.target_accuracy is not None:
+        yield Violation(
+            ("training", "target_accuracy"),
+            "has no effect when training.compute is 'modelled'",
+            "there is no accuracy without values; remove it",
+        )
+
+
+def options_have_an_effect(scenario: Scenario) -> Found:
+    split, optimizer = scenario.training.split, scenario.optimizer
+    for at, problem, hint in split_problems(split.kind, split.model_dump()):
+        yield Violation(("training", "split", *at), problem, hint)
+    for at, problem, hint in optimizer_problems(optimizer.kind, optimizer.model_dump()):
+        yield Violation(("optimizer", *at), problem, hint)
+
+
+RULES: tuple[Rule, ...] = (
+    script_needs_servers_and_workers,
+    script_is_not_cut_at_layers,
+    script_may_end_early,
+    modelled_compute_is_simulated,
+    real_compute_needs_values,
+    loading_needs_samples,
+    loading_precedes_a_step,
+    samples_are_at_a_worker,
+    accuracy_needs_values,
+    options_have_an_effect,
+)

@@ -1,0 +1,63 @@
+"""Rules about the size of a run, about names of other sections, and about what TLS covers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found, Rule, tiers_of
+from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.topology import Topology
+
+MAX_REAL_NODES = 256
+MAX_SIMULATED_WORKERS = 100_000
+
+
+def node_count(scenario: Scenario) -> Found:
+    nodes, on = _count_nodes(scenario.topology), scenario.run.on
+    if tiers_of(scenario) == 1:
+        del nodes["server"]
+    if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:
+        yield Violation(("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}")
+    if on != "simulate" and nodes.total() > MAX_REAL_NODES:
+        problem = f"{nodes.total()} nodes in total, limit {MAX_REAL_NODES} with 'on: {on}'"
+        yield Violation(("topology",), problem, "use fewer, or 'on: simulate'")
+
+
+def tls_covers_all_traffic(scenario: Scenario) -> Found:
+    if not scenario.transport.tls:
+        return
+    order, paradigm = scenario.order, scenario.paradigm
+    if order.declared.channels(order.options):
+        problem = f"covers connections, and '{order.kind}' sends datagrams beside them"
+        yield Violation(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
+    if paradigm.declared.library:
+        problem = f"covers our own connections, and '{paradigm.kind}' opens others"
+        yield Violation(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
+
+
+def background_ends_exist(scenario: Scenario) -> Found:
+    """The names of a generator's data centres are known only in the Plan."""
+    if scenario.topology.generator is not None:
+        return
+    known = [site.name for site in scenario.topology.data_centers]
+    for index, traffic in enumerate(scenario.background):
+        for key, end in (("from", traffic.source), ("to", traffic.target)):
+            if end not in known:
+                yield Violation(("background", index, key), f"no data centre named '{end}'", suggestion(end, known))
+
+
+def _count_nodes(topology: Topology) -> Counter[str]:
+    """Return how many nodes of each role the topology asks for."""
+    if topology.generator is not None:
+        options = topology.generator.options
+        sites = options.data_centers
+        return Counter(worker=sites * options.workers, server=sites, global_server=1, scheduler=1)
+    centers = topology.data_centers
+    workers = sum(site.workers or int(site.central) for site in centers)
+    global_servers = sum(site.global_servers or int(site.central) for site in centers)
+    return Counter(worker=workers, server=len(centers), global_server=global_servers, scheduler=1)
+
+
+RULES: tuple[Rule, ...] = (node_count, tls_covers_all_traffic, background_ends_exist)

@@ -1,0 +1,94 @@
+"""Rules of synchronisation: which algorithms go together on two tiers, and where the optimizer runs under them.
+
+The algorithm on tier 1 is the one that workers face: it decides what they push. Tier 2 must be able to combine that.
+"""
+
+from __future__ import annotations
+
+from testbed.policy.events import Contribution
+from testbed.policy.sync import SYNC
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found, Rule, is_scripted, lan_rounds_option, tiers_of
+from testbed.scenario.schema import Scenario
+
+
+def one_tier_has_one_value(scenario: Scenario) -> Found:
+    if tiers_of(scenario) != 1:
+        return
+    for axis in ("sync", "codec", "overlay"):
+        tier1, tier2 = getattr(scenario, axis).tier1, getattr(scenario, axis).tier2
+        if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
+            problem = f"with 'paradigm: {scenario.paradigm.kind}' there is one tier, and 'tier1' differs from 'tier2'"
+            yield Violation((axis,), problem, f"write '{axis}: {tier2.kind}'")
+
+
+def one_tier_has_no_lan_rounds(scenario: Scenario) -> Found:
+    option = lan_rounds_option(scenario.sync.tier2) if tiers_of(scenario) == 1 else ""
+    if option:
+        problem = "with one tier there are no rounds inside a data centre to count"
+        yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
+
+
+def tiers_fit(scenario: Scenario) -> Found:
+    if tiers_of(scenario) == 1:
+        return
+    tier1 = scenario.sync.tier1
+    if 1 not in tier1.declared.tiers:
+        yield Violation(("sync", "tier1"), f"'{tier1.kind}' stands on the WAN only", f"write 'tier1: {SYNC.default}'")
+    elif tier1.declared.contribution is Contribution.GRADIENT:
+        yield from _above_gradients(scenario)
+    else:
+        yield from _above_local_steps(scenario)
+
+
+def _above_gradients(scenario: Scenario) -> Found:
+    tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
+    if tier2.declared.contribution is not Contribution.GRADIENT:
+        problem = f"'{tier2.kind}' combines models, but with '{tier1.kind}' on tier 1 workers push gradients"
+        yield Violation(("sync", "tier2"), problem, f"write 'sync: {tier2.kind}' for both tiers")
+    elif not tier1.declared.waits and tier2.declared.waits:
+        first, *others = SYNC.where(lambda sync: not sync.waits)
+        yield Violation(
+            ("sync", "tier2"),
+            f"'{tier2.kind}' counts one push per data centre and round, and '{tier1.kind}' on tier 1 has no such round",
+            " or ".join([f"write 'tier2: {first}'", *(f"'{kind}'" for kind in others)]),
+        )
+
+
+def _above_local_steps(scenario: Scenario) -> Found:
+    tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
+    averages_models = tier1.declared.contribution is Contribution.MODEL
+    sums_each_round = tier2.declared.waits and tier2.declared.contribution is Contribution.GRADIENT
+    if tier2 != tier1 and (averages_models or tier2.kind == tier1.kind):
+        other = "" if averages_models else f", or 'tier2: {SYNC.default}'"
+        problem = f"'{tier1.kind}' spans both tiers with the same options"
+        yield Violation(("sync", "tier2"), problem, f"write 'sync: {{kind: {tier1.kind}, …}}'{other}")
+    elif tier2.kind != tier1.kind and not sums_each_round:
+        problem = f"with '{tier1.kind}' on tier 1 every round waits for all data centres, and '{tier2.kind}' does not"
+        yield Violation(("sync", "tier2"), problem, f"write 'tier2: {SYNC.default}' or 'tier2: {tier1.kind}'")
+
+
+def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
+    faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
+    if is_scripted(scenario) or (tiers_of(scenario) != 1 and 1 not in faced.declared.tiers):
+        return  # a script has its own optimizer; the other case has been refused
+    optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
+    if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
+        problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
+        yield Violation(("optimizer",), problem, f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'")
+    elif faced.declared.contribution is Contribution.GRADIENT and at == "worker":
+        late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
+        if late:
+            yield Violation(
+                ("optimizer", "at"),
+                f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
+                "write 'at: global'",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    one_tier_has_one_value,
+    one_tier_has_no_lan_rounds,
+    tiers_fit,
+    optimizer_runs_where_values_are,
+)

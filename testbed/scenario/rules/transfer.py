@@ -1,0 +1,143 @@
+"""Rules of codec, order and overlay: what may be compressed, cut, lost or merged on its way."""
+
+from __future__ import annotations
+
+from testbed.codec.options import CODECS
+from testbed.policy.events import Contribution
+from testbed.policy.order.dgt import MAX_BLOCK_BYTES
+from testbed.scenario.reading.axes import TIERS
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import (
+    Found,
+    Rule,
+    by_tier,
+    kinds,
+    overlaps,
+    pushed,
+    sums_come_down,
+    tiers_of,
+    updates_on_workers,
+    without_memory,
+    without_servers,
+)
+from testbed.scenario.schema import Scenario
+
+ELEMENT_BYTES = 4
+
+
+def models_are_sent_whole(scenario: Scenario) -> Found:
+    if pushed(scenario) is not Contribution.MODEL or without_servers(scenario):
+        return
+    for tier, codec in by_tier(scenario.codec):
+        if codec.declared.has_memory:
+            yield Violation(
+                ("codec", tier),
+                "here models travel up, not gradients, and this codec keeps back what it does not send",
+                f"write 'codec: {without_memory()}', or 'sync: diloco', which sends differences of models",
+            )
+
+
+def difference_follows_parameters(scenario: Scenario) -> Found:
+    if not sums_come_down(scenario):
+        return
+    for number, (tier, codec) in enumerate(by_tier(scenario.codec), start=1):
+        follows = codec.declared.pull_on(codec.options, number) == "difference"
+        if follows and (tier == "tier2" or tiers_of(scenario) == 2):
+            yield Violation(
+                ("codec", tier),
+                "'pull: difference' follows parameters, and to workers with an optimizer of their own sums of "
+                "gradients come down",
+                "write 'pull: sparse-sum'",
+            )
+
+
+def overlap_needs_finished_values(scenario: Scenario) -> Found:
+    if overlaps(scenario) and (pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario)):
+        yield Violation(
+            ("order",),
+            "'overlap: layers' begins the next forward pass layer by layer, with values that come down ready to use; "
+            "here workers update their own model, all of it at once",
+            "write 'overlap: none'; slices and priorities have their effect all the same",
+        )
+
+
+def relaying_needs_rounds(scenario: Scenario) -> Found:
+    for tier in TIERS:
+        if getattr(scenario.overlay, tier).declared.relays and not getattr(scenario.sync, tier).declared.waits:
+            yield Violation(
+                ("overlay", tier),
+                "contributions are merged on their way, and here each is applied by itself, as it comes",
+                "write 'star', or an algorithm that waits for all, such as 'sync: fsa'",
+            )
+
+
+def summing_needs_dense_payloads(scenario: Scenario) -> Found:
+    for tier in TIERS:
+        merge = getattr(getattr(scenario.overlay, tier).options, "merge", "")
+        if merge == "sum" and not getattr(scenario.codec, tier).declared.dense:
+            yield Violation(
+                ("overlay", tier),
+                "'merge: sum' adds up on the way, and a sum of this codec's payloads is not one of its payloads",
+                f"write 'merge: exact', or 'codec: {kinds(CODECS, lambda codec: codec.dense)}'",
+            )
+
+
+def blocks_go_straight(scenario: Scenario) -> Found:
+    if scenario.order.declared.best_effort and scenario.overlay.tier2.declared.relays:
+        yield Violation(
+            ("overlay", "tier2"),
+            "blocks go straight to the global servers, some of them unreliably, and cannot be merged on the way",
+            "write 'overlay: {tier1: …, tier2: star}'",
+        )
+
+
+def blocks_are_cut_anywhere(scenario: Scenario) -> Found:
+    if scenario.order.declared.best_effort and not scenario.codec.tier2.declared.dense:
+        dense = CODECS.where(lambda codec: codec.dense)
+        yield Violation(
+            ("order",),
+            f"'{scenario.order.kind}' cuts dense payloads into blocks, and the payloads of this codec on tier 2 have a "
+            "meaning only as a whole",
+            f"write 'codec: {{tier1: …, tier2: {dense[0]}}}'" + "".join(f" or 'tier2: {kind}'" for kind in dense[1:]),
+        )
+
+
+def models_lose_no_blocks(scenario: Scenario) -> Found:
+    order, pushes_models = scenario.order, pushed(scenario) is Contribution.MODEL
+    if order.declared.best_effort and pushes_models and not order.declared.repairs_losses(order.options):
+        yield Violation(
+            ("order",),
+            "here models travel up, not gradients: a block that is lost would set parameters to zero",
+            "write 'late: retransmit' and 'code: exact'",
+        )
+
+
+def blocks_have_sizes_and_shares(scenario: Scenario) -> Found:
+    if not scenario.order.declared.best_effort:
+        return
+    options = scenario.order.options
+    if options.k_min > options.k:
+        yield Violation(
+            ("order", "k_min"),
+            "is larger than order.k, so that k could never follow the loss",
+            "write a smaller k_min, or a larger k",
+        )
+    if options.block % ELEMENT_BYTES or not ELEMENT_BYTES <= options.block <= MAX_BLOCK_BYTES:
+        yield Violation(
+            ("order", "block"),
+            f"a block holds whole float32 elements, and {MAX_BLOCK_BYTES} bytes at most",
+            "write 4096 bytes",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    models_are_sent_whole,
+    difference_follows_parameters,
+    overlap_needs_finished_values,
+    relaying_needs_rounds,
+    summing_needs_dense_payloads,
+    blocks_go_straight,
+    blocks_are_cut_anywhere,
+    models_lose_no_blocks,
+    blocks_have_sizes_and_shares,
+)
