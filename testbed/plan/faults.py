@@ -15,7 +15,7 @@ from testbed.scenario.sections.faults import Fault
 
 
 def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
-    """Return every fault with its targets and times, ordered by time. Raise ``ScenarioError`` for one without target."""
+    """Return every fault with its targets and times, by time. Raise ``ScenarioError`` for one without targets."""
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):

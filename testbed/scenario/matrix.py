@@ -2,8 +2,8 @@
 
 The verdicts are those of ``testbed.scenario.rules``, pair by pair; ``settings`` adds what a pair needs beside itself,
 such as where the optimizer runs under HFA. ``testbed matrix`` prints the result, and a test compares
-scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see, have none; they go with defaults
-only.
+scenarios/README.md with it. Cells are run in virtual time, so paradigms of a library, which it cannot see, have none;
+they go with defaults only.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Scenario(Section):
     faults: tuple[Fault, ...] = ()
     """What breaks on purpose, and when."""
     recovery: Recovery = Recovery()
-    """What is done when a node is lost."""
+    """What is done about lost nodes."""
     simulation: SimulationSection = SimulationSection()
     """How the virtual world runs."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")

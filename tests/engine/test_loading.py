@@ -19,7 +19,6 @@ from testbed.scenario.load import load
 from testbed.training.cache.levels import Folder, MemoryLevel, Shelf
 from testbed.training.cache.samples import Sample, SampleCoder
 from testbed.training.datasets import Dataset
-from testbed.training.options.loading import Cached
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, worlds
 
@@ -161,7 +160,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ScenarioError, match="before its batch can be waited for"):
         load(QUICKSTART, ["training.loading=cached", "order={kind: p3, overlap: layers}"])
     loading = load(QUICKSTART, ["training.loading={kind: cached, rate: 5 Mbit/s}"]).training.loading
-    assert Cached(**loading.options()).rate == 5e6
+    assert loading.options.rate == 5e6
 
 
 @pytest.mark.parametrize("loading", ["{kind: cached, spread: true}", "{kind: cached, source: frankfurt}"])

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
-from testbed.scenario.sync_rules import ASYNCHRONOUS
-
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides, refusals
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import faults
@@ -83,7 +82,8 @@ def techniques() -> tuple[tuple[Combination, ...], tuple[Combination, ...]]:
 
 def is_exact(row: Combination) -> bool:
     """Whether its values are the same whatever takes how long, so that a run with restarts ends with equal bits."""
-    timed = row["sync"] in (*ASYNCHRONOUS, "esync") or row["order"] == "dgt" or row["paradigm"] == "gossip"
+    algorithm = SYNC[row["sync"]]
+    timed = not algorithm.waits or algorithm.needs_reports or row["order"] == "dgt" or row["paradigm"] == "gossip"
     return not timed and row["overlay"] == "star"
 
 

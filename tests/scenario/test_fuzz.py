@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from testbed.scenario.compatibility import REFUSED
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
@@ -91,57 +89,3 @@ def test_a_value_replaced(text: str, choice: int, token: str) -> None:
 @given(st.sampled_from(["seed", "links[*].rate", "links", "device", "topology", "sync", "data_centers[west]"]), TREES)
 def test_any_override(path: str, value: str) -> None:
     read(GOOD, (f"{path}={value}",))
-
-
-SCRIPTS = Path(__file__).parents[2] / "scenarios" / "scripts"
-SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
-
-
-@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: ".".join(refused.at))
-def test_every_refused_combination_has_a_scenario_that_meets_it(refused) -> None:  # type: ignore[no-untyped-def]
-    examples = [
-        ("training.compute=modelled",),
-        ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
-        ("training.model=declared", "training.data=none"),
-        ("optimizer={kind: adam, at: worker}", "codec={tier1: none, tier2: bisparse}"),
-        ("optimizer={kind: adam, at: worker}", "order={kind: p3, overlap: layers}"),
-        ("paradigm=allreduce", "sync=bsp"),
-        ("paradigm=allreduce", "codec=bisparse"),
-        ("paradigm=gossip", "codec=fp16"),
-        ("paradigm=gossip", "shard=multigps"),
-        ("paradigm=gossip", "order=p3"),
-        ("paradigm=gloo", "run.on=simulate"),
-        ("paradigm=gloo", "codec=fp16"),
-        ("paradigm=mpi", "run.on=simulate"),
-        ("paradigm=mpi", "codec=fp16"),
-        ("training.loading=cached", "training.compute=modelled", "run.on=simulate"),
-        ("training.loading=cached", "order={kind: p3, overlap: layers}"),
-        ("training.loading={kind: cached, source: nowhere}",),
-        ("paradigm=gossip", "overlay=tsengine"),
-        ("overlay={tier1: tree, tier2: tree}", "sync=tap"),
-        ("overlay={tier1: tree, tier2: tree}", "codec=twobit"),
-        ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
-        ("order=dgt", "codec={tier1: none, tier2: twobit}"),
-        ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
-        ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"),
-        ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
-        ("order={kind: dgt, block: 4098 bytes}",),
-        ("codec=twobit", "checkpoint={every: 5}"),
-        ("recovery={on_failure: continue}", "paradigm=allreduce"),
-        ("recovery={on_nan: skip}", "paradigm=allreduce"),
-        ("faults=[{kind: disk_full, node: '*', round: 3}]",),
-        ("faults=[{kind: nan, node: '*', round: 3}]", "training.compute=modelled", "run.on=simulate"),
-        ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"),
-        ("faults=[{kind: reorder, link: '*', at: 5 s, for: 1 s, share: 1 %}]", "run.on=simulate"),
-        ("recovery={replicas: 1}",),
-        ("faults=[{kind: join, node: west/worker0, at: 5 s}]",),
-        (*SCRIPT, "paradigm=gossip"),
-        (*SCRIPT, "order={kind: p3, overlap: layers}"),
-        (*SCRIPT, "sync={tier1: tap, tier2: {kind: ssp, staleness: 0}}"),
-    ]
-    messages = []
-    for overrides in examples:
-        with pytest.raises(ScenarioError) as caught:
-            loads(GOOD, overrides=overrides, folder=SCRIPTS)
-        messages.append(str(caught.value))
-    assert any(refused.reason in message and ".".join(refused.at) in message for message in messages)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from testbed.scenario.network import Queue
 
 from testbed.errors import ScenarioError
 from testbed.scenario import json_schema, load, loads, resolved_yaml, starter
+from testbed.scenario.topology.links import Queue
 from tests.scenario.test_bad import GOOD
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -20,7 +20,7 @@ def test_quickstart_is_what_it_says() -> None:
     scenario = load(QUICKSTART)
     assert [site.name for site in scenario.topology.data_centers] == ["virginia", "frankfurt", "tokyo"]
     assert scenario.run.on == "emulate"
-    assert scenario.optimizer.options()["learning_rate"] == 0.002
+    assert scenario.optimizer.options.learning_rate == 0.002
     assert any(link.rate_trace for link in scenario.topology.links)
 
 
@@ -62,9 +62,9 @@ def test_quoted_values_are_the_same_as_plain_ones() -> None:
         ("topology.links[*].queue=1.5 bdp", lambda s: s.topology.links[0].queue == Queue("bdp", 1.5)),
         ("data_centers[west].workers=5", lambda s: s.topology.data_centers[1].workers == 5),
         ("data_centers[west].device.speed=0.5", lambda s: (s.topology.data_centers[1].device or s.device).speed == 0.5),
-        ("model={kind: mlp, hidden: 32}", lambda s: s.training.model.options().get("hidden") == 32),
+        ("model={kind: mlp, hidden: 32}", lambda s: getattr(s.training.model.options, "hidden", 0) == 32),
         ("training.model.kind=mlp", lambda s: s.training.model.kind == "mlp"),
-        ("optimizer.learning_rate=0.5", lambda s: s.optimizer.options()["learning_rate"] == 0.5),
+        ("optimizer.learning_rate=0.5", lambda s: s.optimizer.options.learning_rate == 0.5),
         ("lan.rate=10 Gbit/s", lambda s: s.topology.lan.rate == 1e10),
         ("target_accuracy=null", lambda s: s.training.target_accuracy is None),
         ("name=other", lambda s: s.name == "other"),

@@ -61,8 +61,13 @@ def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> No
     [
         ("mixedsync", "fsa", GLOBAL, "sync.tier1: 'mixedsync' stands on the WAN only (write 'tier1: fsa')"),
         ("fsa", "hfa", GLOBAL, "'hfa' combines models, but with 'fsa' on tier 1 workers push gradients"),
-        ("tap", "fsa", GLOBAL, "'fsa' counts one push per data centre and round, and with 'tap' below"),
-        ("hfa", "fsa", WORKER, "HFA spans both tiers with the same options"),
+        (
+            "tap",
+            "fsa",
+            GLOBAL,
+            "'fsa' counts one push per data centre and round, and 'tap' on tier 1 has no such round",
+        ),
+        ("hfa", "fsa", WORKER, "'hfa' spans both tiers with the same options"),
         ("esync", "mixedsync", WORKER, "with 'esync' on tier 1 every round waits for all data centres"),
         ("hfa", "hfa", GLOBAL, "with 'hfa' the optimizer runs on the workers, for their local steps"),
         ("fsa", "mixedsync", WORKER, "needs the sum over all of them, and 'mixedsync' does not wait for it"),

@@ -9,6 +9,7 @@ from typing import Any
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
 from testbed.policy.events import Contribution
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import TIERS, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.schema import Scenario
@@ -27,6 +28,11 @@ def kinds(table: Axis[Any], fits: Callable[[type[Any]], object]) -> str:
 def without_memory() -> str:
     """Return the codecs that keep nothing between rounds, for a hint."""
     return kinds(CODECS, lambda codec: not codec.has_memory)
+
+
+def with_servers() -> str:
+    """Return the paradigms of parameter servers, for a hint."""
+    return kinds(PARADIGMS, lambda paradigm: paradigm.tiers)
 
 
 def without_servers(scenario: Scenario) -> bool:

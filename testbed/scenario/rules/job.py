@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, is_scripted, overlaps, tiers_of, without_servers
+from testbed.scenario.rules.facts import Found, Rule, is_scripted, overlaps, tiers_of, with_servers, without_servers
 from testbed.scenario.schema import Scenario
 from testbed.training.options.checks import optimizer_problems, split_problems
 from testbed.training.options.declarations import NOTHING
@@ -15,7 +16,7 @@ def script_needs_servers_and_workers(scenario: Scenario) -> Found:
         yield Violation(
             ("workload",),
             "a script trains on every worker, through the servers",
-            "write 'paradigm: hips' or 'ps', and give the central data centre workers",
+            f"write paradigm: {with_servers()}, and give the central data centre workers",
         )
 
 
@@ -34,7 +35,7 @@ def script_may_end_early(scenario: Scenario) -> Found:
         yield Violation(
             ("sync", "tier2", "staleness"),
             "a script may end at any time, and the others would then wait with half of a round of their data centre",
-            "write 1 or more, or 'sync: fsa', or 'paradigm: ps'",
+            f"write 1 or more, or 'sync: {SYNC.default}', or one tier of servers",
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from testbed.policy.order import ORDERS
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, tiers_of
+from testbed.scenario.rules.facts import Found, Rule, kinds, tiers_of
 from testbed.scenario.schema import Scenario
 from testbed.scenario.topology.topology import Topology
 
@@ -19,7 +21,9 @@ def node_count(scenario: Scenario) -> Found:
     if tiers_of(scenario) == 1:
         del nodes["server"]
     if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:
-        yield Violation(("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}")
+        yield Violation(
+            ("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}", "use fewer"
+        )
     if on != "simulate" and nodes.total() > MAX_REAL_NODES:
         problem = f"{nodes.total()} nodes in total, limit {MAX_REAL_NODES} with 'on: {on}'"
         yield Violation(("topology",), problem, "use fewer, or 'on: simulate'")
@@ -30,11 +34,13 @@ def tls_covers_all_traffic(scenario: Scenario) -> Found:
         return
     order, paradigm = scenario.order, scenario.paradigm
     if order.declared.channels(order.options):
+        reliable = kinds(ORDERS, lambda order: not order.best_effort)
         problem = f"covers connections, and '{order.kind}' sends datagrams beside them"
-        yield Violation(("transport", "tls"), problem, "write order: fifo or p3, or tls: false")
+        yield Violation(("transport", "tls"), problem, f"write order: {reliable}, or tls: false")
     if paradigm.declared.library:
+        own = kinds(PARADIGMS, lambda paradigm: not paradigm.library)
         problem = f"covers our own connections, and '{paradigm.kind}' opens others"
-        yield Violation(("transport", "tls"), problem, "write paradigm: allreduce, or tls: false")
+        yield Violation(("transport", "tls"), problem, f"write paradigm: {own}, or tls: false")
 
 
 def background_ends_exist(scenario: Scenario) -> Found:
@@ -45,7 +51,8 @@ def background_ends_exist(scenario: Scenario) -> Found:
     for index, traffic in enumerate(scenario.background):
         for key, end in (("from", traffic.source), ("to", traffic.target)):
             if end not in known:
-                yield Violation(("background", index, key), f"no data centre named '{end}'", suggestion(end, known))
+                hint = suggestion(end, known) or f"one of {', '.join(known)}"
+                yield Violation(("background", index, key), f"no data centre named '{end}'", hint)
 
 
 def _count_nodes(topology: Topology) -> Counter[str]:

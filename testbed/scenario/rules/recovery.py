@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from testbed.policy.events import Contribution
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
@@ -15,6 +17,7 @@ from testbed.scenario.rules.facts import (
     pushed,
     tiers_of,
     updates_on_workers,
+    with_servers,
     without_memory,
     without_servers,
 )
@@ -41,8 +44,9 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             "the others cannot go on without a node here",
-            "write 'restart', or paradigm: hips or ps, overlay: star, order: fifo or p3, ssp on one tier at most, one "
-            "global server, gradients for its optimizer, no checkpoints, no samples of other workers",
+            f"write 'restart', or paradigm: {with_servers()}, {_plain_transfer()}, "
+            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, one global server, gradients for its "
+            "optimizer, no checkpoints, no samples of other workers",
         )
 
 
@@ -130,9 +134,14 @@ def checkpoints_hold_no_memory(scenario: Scenario) -> Found:
         yield Violation(
             ("checkpoint", "every"),
             "the memory of this technique (residuals, measured rates, half a round) is not in a checkpoint yet",
-            f"write 'every: 0', or codec: {without_memory()}, overlay: star, order without overlap or dgt, paradigm: "
-            "hips or ps",
+            f"write 'every: 0', or codec: {without_memory()}, {_plain_transfer()}, paradigm: {with_servers()}",
         )
+
+
+def _plain_transfer() -> str:
+    """Return the overlays and orders that keep nothing at nodes, for a hint."""
+    overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
+    return f"overlay: {overlays}, order: {kinds(ORDERS, lambda order: not order.best_effort)} without overlap"
 
 
 RULES: tuple[Rule, ...] = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from testbed.codec.options import CODECS
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import Found, Rule, by_tier, kinds, without_servers
 from testbed.scenario.schema import Scenario
 
-_REMOVE = "remove it, or write 'paradigm: hips'"
+_REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
 
 
 def no_synchronisation(scenario: Scenario) -> Found:

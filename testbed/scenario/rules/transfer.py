@@ -5,6 +5,8 @@ from __future__ import annotations
 from testbed.codec.options import CODECS
 from testbed.policy.events import Contribution
 from testbed.policy.order.dgt import MAX_BLOCK_BYTES
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.sync import SYNC
 from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
@@ -28,12 +30,13 @@ ELEMENT_BYTES = 4
 def models_are_sent_whole(scenario: Scenario) -> Found:
     if pushed(scenario) is not Contribution.MODEL or without_servers(scenario):
         return
+    deltas = kinds(SYNC, lambda sync: sync.contribution is Contribution.DELTA)
     for tier, codec in by_tier(scenario.codec):
         if codec.declared.has_memory:
             yield Violation(
                 ("codec", tier),
                 "here models travel up, not gradients, and this codec keeps back what it does not send",
-                f"write 'codec: {without_memory()}', or 'sync: diloco', which sends differences of models",
+                f"write codec: {without_memory()}, or sync: {deltas}, which push differences of models",
             )
 
 
@@ -67,7 +70,7 @@ def relaying_needs_rounds(scenario: Scenario) -> Found:
             yield Violation(
                 ("overlay", tier),
                 "contributions are merged on their way, and here each is applied by itself, as it comes",
-                "write 'star', or an algorithm that waits for all, such as 'sync: fsa'",
+                f"write '{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
             )
 
 
@@ -78,7 +81,7 @@ def summing_needs_dense_payloads(scenario: Scenario) -> Found:
             yield Violation(
                 ("overlay", tier),
                 "'merge: sum' adds up on the way, and a sum of this codec's payloads is not one of its payloads",
-                f"write 'merge: exact', or 'codec: {kinds(CODECS, lambda codec: codec.dense)}'",
+                f"write 'merge: exact', or codec: {kinds(CODECS, lambda codec: codec.dense)}",
             )
 
 
@@ -87,7 +90,7 @@ def blocks_go_straight(scenario: Scenario) -> Found:
         yield Violation(
             ("overlay", "tier2"),
             "blocks go straight to the global servers, some of them unreliably, and cannot be merged on the way",
-            "write 'overlay: {tier1: …, tier2: star}'",
+            f"write 'overlay: {{tier1: …, tier2: {OVERLAYS.default}}}'",
         )
 
 

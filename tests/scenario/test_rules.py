@@ -1,0 +1,113 @@
+"""Rules over a whole scenario: every rule of the table is met by some example, and no rule names a technique."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.scenario import loads, overrides
+from testbed.scenario.kinds import AXES
+from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.rules import RULES, violations_of
+from testbed.scenario.rules.facts import Rule
+from testbed.scenario.schema import Scenario
+from tests.scenario.test_bad import GOOD
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scenarios" / "scripts"
+SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
+EXAMPLES = [
+    ("training.compute=modelled",),
+    ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
+    ("training.model=declared", "training.data=none"),
+    ("optimizer={kind: adam, at: worker}", "codec={tier1: none, tier2: bisparse}"),
+    ("optimizer={kind: adam, at: worker}", "order={kind: p3, overlap: layers}"),
+    ("paradigm=allreduce", "sync=bsp"),
+    ("paradigm=allreduce", "codec=bisparse"),
+    ("paradigm=gossip", "codec=fp16"),
+    ("paradigm=gossip", "shard=multigps"),
+    ("paradigm=gossip", "order=p3"),
+    ("paradigm=gloo", "run.on=simulate"),
+    ("paradigm=gloo", "codec=fp16"),
+    ("paradigm=mpi", "run.on=simulate"),
+    ("paradigm=mpi", "codec=fp16"),
+    ("training.loading=cached", "training.compute=modelled", "run.on=simulate"),
+    ("training.loading=cached", "order={kind: p3, overlap: layers}"),
+    ("training.loading={kind: cached, source: nowhere}",),
+    ("paradigm=gossip", "overlay=tsengine"),
+    ("overlay={tier1: tree, tier2: tree}", "sync=tap"),
+    ("overlay={tier1: tree, tier2: tree}", "codec=twobit"),
+    ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
+    ("order=dgt", "codec={tier1: none, tier2: twobit}"),
+    ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
+    ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"),
+    ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
+    ("order={kind: dgt, block: 4098 bytes}",),
+    ("codec=twobit", "checkpoint={every: 5}"),
+    ("recovery={on_failure: continue}", "paradigm=allreduce"),
+    ("recovery={on_nan: skip}", "paradigm=allreduce"),
+    ("faults=[{kind: disk_full, node: '*', round: 3}]",),
+    ("faults=[{kind: nan, node: '*', round: 3}]", "training.compute=modelled", "run.on=simulate"),
+    ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"),
+    ("faults=[{kind: reorder, link: '*', at: 5 s, for: 1 s, share: 1 %}]", "run.on=simulate"),
+    ("recovery={replicas: 1}",),
+    ("faults=[{kind: join, node: west/worker0, at: 5 s}]",),
+    (*SCRIPT, "paradigm=gossip"),
+    (*SCRIPT, "order={kind: p3, overlap: layers}"),
+    (*SCRIPT, "sync={tier1: tap, tier2: {kind: ssp, staleness: 0}}"),
+    (*SCRIPT, "paradigm=allreduce"),
+    ("recovery={on_failure: continue}", "codec=topk", "faults=[{kind: leave, node: west/worker0, round: 5}]"),
+    ("paradigm=ps", "sync={tier1: fsa, tier2: ssp}"),
+    ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"),
+    ("sync={tier1: tap, tier2: fsa}",),
+    ("sync=hfa",),
+    ("optimizer={kind: sgd, nesterov: true}",),
+    ("data_centers[west].workers=300",),
+    ("order=dgt", "transport.tls=true"),
+    ("background=[{kind: tcp, from: east, to: nowhere}]",),
+]
+
+
+def unchecked(*texts: str) -> Scenario:
+    """Return GOOD with these overrides, without a look at the rules."""
+    root = parse(GOOD, "s.yaml")
+    assert not overrides.apply(root, texts, {"topology": ("data_centers",)})
+    return Scenario.model_validate(plain(root), context={"folder": SCRIPTS})
+
+
+SCENARIOS = [(texts, unchecked(*texts)) for texts in EXAMPLES]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_rule_is_met_by_an_example(rule: Rule) -> None:
+    assert any(list(rule(scenario)) for _, scenario in SCENARIOS)
+
+
+@pytest.mark.parametrize(("texts", "scenario"), SCENARIOS, ids=[texts[-1] for texts in EXAMPLES])
+def test_reading_refuses_every_example_with_place_and_cure(texts: tuple[str, ...], scenario: Scenario) -> None:
+    found = violations_of(scenario)
+    with pytest.raises(ScenarioError) as caught:
+        loads(GOOD, "s.yaml", overrides=texts, folder=SCRIPTS)
+    assert found and all(violation.problem in str(caught.value) for violation in found)
+    assert all(violation.hint for violation in found)
+
+
+def test_a_good_scenario_breaks_no_rule() -> None:
+    assert violations_of(unchecked()) == []
+
+
+def test_no_rule_compares_a_kind_with_the_name_of_a_technique() -> None:
+    """Rules look at declarations, so that they hold for techniques from outside, too."""
+    names = {kind for axis in AXES.values() for kind in axis} - {"none"}
+    compared = [
+        f"{path.name}:{node.lineno}: {constant.value}"
+        for path in sorted((ROOT / "testbed" / "scenario" / "rules").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and "kind" in ast.dump(node)
+        for constant in ast.walk(node)
+        if isinstance(constant, ast.Constant) and constant.value in names
+    ]
+    assert compared == []
