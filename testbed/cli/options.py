@@ -20,6 +20,13 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
                         help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip
     parser.add_argument("--seed", type=int, help="short for --set seed=SEED")
+    add_allow_code(parser)
+
+
+def add_allow_code(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets a scenario from elsewhere name code."""
+    told = "import code that the scenario names, though it lies outside the working directory"
+    parser.add_argument("--allow-code", action="store_true", help=told)
 
 
 def read_scenario(arguments: argparse.Namespace) -> Scenario:
@@ -27,7 +34,8 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
     from testbed.scenario.load import load
 
     seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
-    return load(arguments.scenario, [*arguments.overrides, *seed])
+    overrides = [*arguments.overrides, *seed]
+    return load(arguments.scenario, overrides, on=arguments.on, allow_code=arguments.allow_code)
 
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
@@ -35,7 +43,7 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
     from testbed.plan.build import build_plan
 
     scenario = read_scenario(arguments)
-    return scenario, build_plan(scenario, arguments.on)
+    return scenario, build_plan(scenario)
 
 
 def check_jobs(jobs: int | None) -> None:

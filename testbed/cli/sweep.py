@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, check_jobs
+from testbed.cli.options import BACK_ENDS, add_allow_code, check_jobs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only every N-th point, from the I-th")
     parser.add_argument("--retry-failed", action="store_true", help="run again what has failed")
+    add_allow_code(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and stop")
 
 
@@ -59,7 +60,7 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
 
     scenario, written = read_sweep(arguments.scenario)
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
-    points = points_of(scenario, wanted, arguments.on)
+    points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
     check_jobs(arguments.jobs)
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.results.manifest import version_of
 from testbed.results.summary import sha256_of
+from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.sweep import Sweep
 from testbed.scenario.write import resolved_yaml
@@ -38,14 +40,14 @@ class SweepPoint:
     resolved: str
 
 
-def points_of(scenario: Path, sweep: Sweep, on: str | None) -> list[SweepPoint]:
+def points_of(scenario: Path, sweep: Sweep, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
     """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
     Raises ``ScenarioError`` for the first setting that the scenario refuses, before anything is run.
     """
-    first = load(scenario, sweeping=True).seed
+    read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
     versions: dict[str, str] = {}
-    return [_point(scenario, settings, seed, on, versions) for settings, seed in _combinations(sweep, first)]
+    return [_point(read, settings, seed, versions) for settings, seed in _combinations(sweep, read().seed)]
 
 
 def _combinations(sweep: Sweep, first: int) -> Iterator[tuple[dict[str, str], int]]:
@@ -54,12 +56,14 @@ def _combinations(sweep: Sweep, first: int) -> Iterator[tuple[dict[str, str], in
             yield settings, seed
 
 
-def _point(scenario: Path, settings: dict[str, str], seed: int, on: str | None, versions: dict[str, str]) -> SweepPoint:
+def _point(
+    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int, versions: dict[str, str]
+) -> SweepPoint:
     overrides = [*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"]
-    read = load(scenario, overrides, sweeping=True)
-    plan = build_plan(read, on)
+    scenario = read(overrides)
+    plan = build_plan(scenario)
     code = versions.setdefault(plan.back_end, code_version(plan.back_end))
-    return SweepPoint(point_id(plan, code), settings, seed, plan, resolved_yaml(read))
+    return SweepPoint(point_id(plan, code), settings, seed, plan, resolved_yaml(scenario))
 
 
 def point_id(plan: Plan, code: str) -> str:

@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainSerializer,
     Tag,
     ValidationInfo,
     WrapValidator,
@@ -83,8 +84,11 @@ def axis(name: str, table: Table) -> ReadAs:
         model = opened.setdefault(_tag(kind), _model(name, kind, table[kind]))
         return _validated(model, {**value, "kind": kind}, info)
 
-    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), _OrShort(table)]
+    kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), _WRITTEN, _OrShort(table)]
     return ReadAs(kinds, opened)
+
+
+_WRITTEN = PlainSerializer(lambda technique, info: technique.model_dump(mode=info.mode))
 
 
 def per_tier(name: str, table: Table) -> ReadAs:

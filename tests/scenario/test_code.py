@@ -1,0 +1,118 @@
+"""Techniques from outside: by file, dotted path and installed name; whose code may be imported, and which errors."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from testbed import axes
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.policy.sync import SYNC
+from testbed.scenario import json_schema, load, loads, resolved_yaml
+from tests.scenario.test_bad import GOOD
+
+WARM = '''
+from dataclasses import dataclass, field
+
+from testbed.policy.sync.hfa import Hfa
+
+
+class WarmHfa(Hfa):
+    """HFA whose first rounds have one local step."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options(Hfa.Options):
+        warm: int = field(default=5, metadata={"help": "rounds with one local step", "max": 100})
+'''
+SCENARIO = GOOD + "sync: {kind: './warm.py:WarmHfa', k1: 4, warm: 7}\noptimizer: {kind: adam, at: worker}\n"
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scenario in the working directory that names the file beside it."""
+    (tmp_path / "warm.py").write_text(WARM, encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(SCENARIO, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "s.yaml"
+
+
+def test_a_file_beside_the_scenario(scenario: Path) -> None:
+    read = load(scenario)
+    kind = f"{scenario.parent / 'warm.py'}:WarmHfa"
+    assert (read.sync.tier1.kind, read.sync.tier2.kind) == (kind, kind)
+    plan = build_plan(read)
+    assert plan.technique.sync_tier1.kind == kind
+    assert plan.technique.sync_tier1.options == {"k1": 4, "k2": 10, "weights": "party", "warm": 7}
+    assert SYNC.options(kind, plan.technique.sync_tier1.options).warm == 7
+    assert loads(resolved_yaml(read)) == read
+
+
+def test_a_dotted_path() -> None:
+    read = loads(GOOD + "sync: testbed.policy.sync.fsa:Bsp\norder: testbed.policy.order.p3:P3\n")
+    assert read.sync.tier1.kind == "testbed.policy.sync.fsa:Bsp"
+    assert read.order.declared.overlaps(read.order.options)
+
+
+def test_rules_hold_for_techniques_from_outside(scenario: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"optimizer: with '.*WarmHfa' the optimizer runs on the workers"):
+        load(scenario, ["optimizer=adam"])
+    with pytest.raises(ScenarioError, match=r"codec: here models travel up"):
+        load(scenario, ["codec=topk"])
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("sync.wram=3", "sync.wram: unknown key (did you mean 'warm'?)"),
+        ("sync.warm=101", "sync.warm: 101 is outside [0, 100]"),
+        ("sync=./gone.py:Warm", "gone.py: no such file (the path is relative to the scenario's folder)"),
+        ("sync=./warm.py:Cold", "defines no 'Cold'"),
+        ("sync=./warm.py:field", "is not a class that derives from testbed.policy.sync.base.SyncPolicy"),
+        ("sync=no_such_package.mod:Warm", "cannot be imported: ModuleNotFoundError"),
+        ("sync=warm", "sync: 'warm' is not one of fsa, mixedsync"),
+        ("loading=x.y:Z", "training.loading: 'x.y:Z' is not one of in_memory, cached"),
+    ],
+)
+def test_what_is_wrong_has_its_place_and_cause(scenario: Path, override: str, told: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(scenario, [override])
+    assert told in str(caught.value)
+
+
+def test_a_file_that_cannot_be_imported_names_the_line(scenario: Path) -> None:
+    (scenario.parent / "warm.py").write_text("x = 1\nraise RuntimeError('my data set is missing')\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match="line 2: RuntimeError: my data set is missing"):
+        load(scenario)
+
+
+def test_code_of_a_scenario_from_elsewhere_is_not_imported(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = scenario.parent / "imported"
+    (scenario.parent / "warm.py").write_text(f"open({str(mark)!r}, 'w').close()\n{WARM}", encoding="utf-8")
+    elsewhere = scenario.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for overrides in ((), ("seed=x",)):
+        with pytest.raises(ScenarioError, match=r"s.yaml:11:14: sync.kind: '.*WarmHfa' names code.*--allow-code"):
+            load(scenario, overrides)
+    with pytest.raises(ScenarioError, match="names code"):
+        load(scenario, ["sync={tier1: fsa, tier2: 'os:path'}"])
+    assert not mark.exists()
+    assert load(scenario, allow_code=True).sync.tier1.kind.endswith("warm.py:WarmHfa")
+    assert mark.exists()
+
+
+def test_an_installed_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(name="other_fsa", value="testbed.policy.sync.fsa:Fsa", group="testbed.sync")
+    monkeypatch.setattr(axes, "_installed", lambda axis: {"other_fsa": point} if axis == "sync" else {})
+    assert loads(GOOD + "sync: other_fsa\n").sync.tier2.kind == "other_fsa"
+    assert '"other_fsa"' in json.dumps(json_schema())
+
+
+def test_the_json_schema_takes_paths_on_open_axes() -> None:
+    forms = json_schema()["properties"]["sync"]["anyOf"]
+    assert any("pattern" in form for form in forms)
+    assert any(form.get("required") == ["kind"] and "pattern" in form["properties"]["kind"] for form in forms)
