@@ -137,3 +137,19 @@ def test_every_key_has_words_for_the_editor() -> None:
         ]
 
     assert missing(json_schema()) == []
+
+
+def test_the_back_end_asked_for_is_the_one_that_is_validated(tmp_path: Path) -> None:
+    """A scenario that one back end refuses may be good on another one."""
+    modelled = ("training.compute=modelled",)
+    with pytest.raises(ScenarioError, match="'modelled' computes nothing, and real processes need values"):
+        loads(GOOD, overrides=modelled)
+    assert loads(GOOD, overrides=modelled, on="simulate").run.on == "simulate"
+    with pytest.raises(ScenarioError, match=r"--on loacl: run.on: 'loacl' is not one of emulate, simulate, local"):
+        loads(GOOD, overrides=("run.on=simulate",), on="loacl")
+    simulated = ("training.compute=modelled", "run.on=simulate")
+    loads(GOOD, overrides=simulated)
+    with pytest.raises(ScenarioError, match="real processes need values"):
+        loads(GOOD, overrides=simulated, on="local")
+    (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8")
+    assert load(tmp_path / "s.yaml", modelled, on="simulate").run.on == "simulate"
