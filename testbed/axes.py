@@ -106,6 +106,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         path = ((folder or Path("/")) / place).resolve()
         if not path.is_file():
             raise AxisError(f"{path}: no such file", "the path is relative to the scenario's folder")
+        self._loaded.pop(f"{path}:{class_name}", None)  # the file may have been edited since it was imported
         return f"{path}:{class_name}"
 
     def code_of(self, kind: str) -> CodeFile | None:

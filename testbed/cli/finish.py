@@ -25,7 +25,8 @@ def prepare(
     path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
 ) -> RunDirectory:
     """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
-    about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=datetime.now(UTC))
+    now = datetime.now(UTC)
+    about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     return record.prepare(path, plan, record.Texts(scenario, resolved, about), again)
 
 

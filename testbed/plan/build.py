@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from testbed.plan.background import build_background
+from testbed.plan.code import code_of
 from testbed.plan.fault_traces import slowed, with_faults
 from testbed.plan.faults import build_faults
 from testbed.plan.links import build_links
@@ -25,12 +26,12 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     network = build_network(topology, links, scenario.run.on)
     nodes = build_nodes(scenario, topology)
     faults = build_faults(scenario, network, nodes)
-    training = training_of(scenario)
+    training, technique = training_of(scenario), technique_of(scenario)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
-        transport=transport_of(scenario), training=training, technique=technique_of(scenario),
+        transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
         timeouts=derive(scenario, network, nodes, training.model), warnings=warnings_for(scenario, network, nodes),
-        background=build_background(scenario, network),
+        background=build_background(scenario, network), code=code_of(technique, training),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from testbed.axes import CodeFile
 from testbed.plan.index import index_of
 
 PLAN_VERSION = 1
@@ -337,6 +338,7 @@ class Plan:
     faults: tuple[FaultPlan, ...] = ()
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
+    code: tuple[CodeFile, ...] = ()  # of techniques that are not shipped
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

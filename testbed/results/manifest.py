@@ -6,13 +6,15 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from testbed import __version__
+from testbed.axes import CodeFile
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "pyroute2", "scikit-learn")
@@ -20,8 +22,14 @@ _ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
 _GIT_LIMIT_S = 10.0
 
 
-def describe(*, seed: int, argv: list[str], capabilities: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The manifest of a run that starts ``now``. ``capabilities``: what the probe found and the back end chose."""
+def describe(
+    *, seed: int, argv: list[str], capabilities: Mapping[str, Any], now: datetime, code: Sequence[CodeFile] = ()
+) -> dict[str, Any]:
+    """Return the manifest of a run that starts ``now``.
+
+    capabilities  what the probe found and the back end chose
+    code          files of the techniques that are not shipped
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "started": now.astimezone(UTC).isoformat(timespec="seconds"),
@@ -34,6 +42,7 @@ def describe(*, seed: int, argv: list[str], capabilities: Mapping[str, Any], now
         "environment": environment(os.environ),
         "congestion_controls": _congestion_controls(),
         "capabilities": dict(capabilities),
+        "code": [asdict(file) for file in code],
     }
 
 

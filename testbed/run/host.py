@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, TestbedError
+from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
 from testbed.run import emulate, local, simulate
 from testbed.run.session import SessionResult
@@ -52,6 +53,7 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
         tell(event)
 
     try:
+        check_code(plan)
         BACK_ENDS[plan.back_end](plan, directory, watch)
     except (Interrupted, KeyboardInterrupt):
         return SessionResult("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)

@@ -22,10 +22,14 @@ from testbed.scenario.write import resolved_yaml
 ID_LETTERS = 16
 _ROOT = Path(__file__).parents[2]
 # what decides a run's results, by back end; figures and commands may change without making runs anew
-_ALWAYS = ("testbed/plan", "testbed/policy", "testbed/codec", "testbed/engine", "testbed/training", "testbed/results",
-           "testbed/messages.py", "testbed/world.py")  # fmt: skip
+_ALWAYS = (
+    "testbed/axes.py", "testbed/best_effort.py", "testbed/codec", "testbed/engine", "testbed/kvstore",
+    "testbed/messages.py", "testbed/plan", "testbed/policy", "testbed/results", "testbed/run", "testbed/traffic.py",
+    "testbed/training", "testbed/world.py",
+)  # fmt: skip
 _BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
              "emulate": ("testbed/realtime", "emulation")}  # fmt: skip
+_SOURCES = (".py", ".c", ".cpp")
 _PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 
 
@@ -76,7 +80,7 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
     digest = hashlib.sha256()
     for place in (*_ALWAYS, *_BACK_END[back_end]):
         path = root / place
-        for source in [path] if path.suffix else sorted(path.rglob("*.py")):
+        for source in [path] if path.suffix else sorted(p for p in path.rglob("*") if p.suffix in _SOURCES):
             digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
     digest.update(" ".join(f"{name}={version_of(name)}" for name in _PACKAGES).encode())
     return digest.hexdigest()

@@ -11,6 +11,7 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.code import check_code
 from testbed.plan.links import default_queue_bytes
 from testbed.plan.model import LinkPlan, Plan, from_json, to_json
 from testbed.scenario import BACK_ENDS, load, loads
@@ -222,3 +223,17 @@ def test_settings_without_effect_are_said() -> None:
     assert any("no effect on 'local'" in warning for warning in plan_of(on="local").warnings)
     changed = plan_of("transport.mac=crc32", "device.pace=measured", on="simulate")
     assert [warning.split(":")[0] for warning in changed.warnings] == ["transport.mac", "device.pace"]
+
+
+def test_files_of_techniques_from_outside_are_in_the_plan_and_must_not_change(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("from testbed.policy.sync.fsa import Fsa\n\n\nclass Slow(Fsa):\n    pass\n")
+    text = f"{GOOD}sync: {{kind: {file}:Slow}}\n"
+    plan = build_plan(loads(text))
+    (code,) = plan.code
+    assert (code.axis, code.path) == ("sync", str(file)) and from_json(to_json(plan)).code == plan.code
+    check_code(plan)
+    file.write_text(file.read_text() + "# changed\n")
+    with pytest.raises(ScenarioError, match=r"slow\.py: has changed since this run was planned"):
+        check_code(plan)
+    assert build_plan(loads(text)).code != plan.code
