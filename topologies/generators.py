@@ -1,8 +1,7 @@
-"""Regular and random networks: pure functions from small frozen options to annotated graphs.
+"""Regular networks, and the table of all generators: pure functions from frozen options to annotated graphs.
 
-The rate and the delay of an option count for each way of a link. Random ones take their own ``seed``, not the
-scenario's: another seed of the run is the same experiment on the same network. See ``topologies.graph`` for the
-annotations, ``topologies.random_networks`` for the random kinds.
+Rates and delays of options hold for each direction of a link. See ``topologies.graph`` for the annotations and
+``topologies.random_networks`` for the random kinds.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from topologies.random_networks import Geometric, UnevenStar, Waxman, geometric,
 
 _SITES = {"help": "data centres, the central one included", "min": 2, "max": 10_000}
 _WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
-_RATE = {"help": "rate of every WAN link, each way", "unit": "bit/s"}
+_RATE = {"help": "rate of every WAN link, each direction", "unit": "bit/s"}
 _DELAY = {"help": "one-way delay of every WAN link", "unit": "s"}
 
 
 class Options(Protocol):
-    """What every generator's options tell: how much they ask for."""
+    """The size that every generator's options state."""
 
     @property
     def data_centers(self) -> int: ...
@@ -70,7 +69,7 @@ class Dumbbell:
 
     data_centers: int = field(default=4, metadata={**_SITES, "max": 1000})
     workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata={"help": "rate of the shared link, each way", "unit": "bit/s"})
+    rate: float = field(default=20e6, metadata={"help": "rate of the shared link, each direction", "unit": "bit/s"})
     delay: float = field(default=0.04, metadata={"help": "one-way delay of the shared link", "unit": "s"})
     access_rate: float = field(default=100e6, metadata={"help": "rate of the links to the routers", "unit": "bit/s"})
     access_delay: float = field(default=0.001, metadata={"help": "one-way delay of these", "unit": "s"})
@@ -81,7 +80,7 @@ class FatTree:
     """A fat tree of switches inside one data centre (Al-Fares et al., SIGCOMM 2008): racks in place of data centres.
 
     With switches of k ports: k pods, k²/2 racks (``rack0`` …) of ``workers`` machines, k²/2 aggregation and k²/4 core
-    switches. Paths of equal length are shared out by pair.
+    switches. Pairs are spread over paths of equal length.
     """
 
     ports: int = field(default=4, metadata={"help": "ports of a switch; even", "min": 2, "max": 16})
@@ -94,7 +93,7 @@ class FatTree:
         return self.ports**2 // 2
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Option, problem and cure of what is wrong."""
+        """Yield option, problem and cure of every violation."""
         if self.ports % 2:
             yield "ports", f"{self.ports} is odd", f"half of a switch's ports go up; write {self.ports + 1}"
 

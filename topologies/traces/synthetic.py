@@ -1,7 +1,7 @@
-"""Traces from small seeded models. Their values are multiples of the link's own rate, delay or loss.
+"""Traces from seeded models. Their values are multiples of the link's own rate, delay or loss.
 
-So one model fits every link and every ``scale``. The random ones are drawn from a text: the scenario's seed and the
-link's name, unless ``seed`` fixes them.
+So one model fits every link and every ``scale``. Random models are seeded with a text, the scenario's seed and the
+link's name, unless ``seed`` fixes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from topologies.traces.model import MAX_POINTS
 
 _STEP = {"help": "time between two values", "unit": "s"}
-_LENGTH = {"help": "after so long it starts again", "unit": "s"}
+_LENGTH = {"help": "time after which it repeats", "unit": "s"}
 _SEED = {"help": "0: from the scenario's seed and the link's name, so that links differ", "min": 0}
 _LOW = {"help": "lowest value, as a multiple of the link's own", "min": 0, "max": 1000}
 _HIGH = {"help": "highest value, as a multiple of the link's own", "above": 0, "max": 1000}
@@ -24,20 +24,20 @@ Steps = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value for ever."""
+    """One value."""
 
     factor: float = field(default=1.0, metadata=_HIGH)
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels one after another, each as long as ``every``; then again."""
+    """The levels in turn, each for ``every``, repeated."""
 
     levels: str = field(default="1 0.5", metadata={"help": "multiples of the link's own value, separated by blanks"})
     every: float = field(default=10.0, metadata={"help": "how long each level holds", "unit": "s"})
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Option, problem and cure of what is wrong."""
+        """Yield option, problem and cure of every violation."""
         try:
             levels = [float(level) for level in self.levels.split()]
         except ValueError:
@@ -48,7 +48,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Sine:
-    """Between ``low`` and ``high``, first at their mean and rising: the day of a network."""
+    """A sine between ``low`` and ``high``, first at their mean and rising: the daily cycle of a network."""
 
     low: float = field(default=0.5, metadata=_LOW)
     high: float = field(default=1.5, metadata=_HIGH)
@@ -56,14 +56,14 @@ class Sine:
     step: float = field(default=1.0, metadata=_STEP)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """As in ``Levels``."""
+        """See ``Levels``."""
         yield from _bounds(self)
         yield from _count(self.period, self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A random walk of the logarithm, reflected at ``low`` and ``high``; it begins in their geometric middle."""
+    """A random walk of the logarithm, reflected at ``low`` and ``high``, from their geometric mean on."""
 
     low: float = field(default=0.25, metadata={**_LOW, "above": 0})
     high: float = field(default=1.5, metadata=_HIGH)
@@ -73,7 +73,7 @@ class Walk:
     seed: int = field(default=0, metadata=_SEED)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """As in ``Levels``."""
+        """See ``Levels``."""
         yield from _bounds(self)
         yield from _count(self.length, self.step)
 
@@ -90,7 +90,7 @@ class Markov:
     seed: int = field(default=0, metadata=_SEED)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """As in ``Levels``."""
+        """See ``Levels``."""
         yield from _bounds(self)
         yield from _count(self.length, (self.mean_high + self.mean_low) / 4)
 
@@ -106,7 +106,7 @@ class Redraw:
     seed: int = field(default=0, metadata=_SEED)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """As in ``Levels``."""
+        """See ``Levels``."""
         yield from _bounds(self)
         yield from _count(self.length, self.step)
 
@@ -133,7 +133,7 @@ def _levels(options: Levels, _: Random) -> tuple[Steps, float]:
 def _sine(options: Sine, _: Random) -> tuple[Steps, float]:
     middle, swing = (options.high + options.low) / 2, (options.high - options.low) / 2
     times = _times(options.period, options.step)
-    # a step is as high as the wave in its middle, so that the mean is kept
+    # each step has the value of the wave at its middle, so that the mean is kept
     return [
         (t, middle + swing * math.sin(2 * math.pi * (t + options.step / 2) / options.period)) for t in times
     ], options.period
@@ -177,7 +177,7 @@ def _times(length_s: float, step_s: float) -> list[float]:
 
 
 def make(kind: str, options: Any, seed: str) -> tuple[Steps, float]:
-    """(time, factor) of every step, and the period. ``seed`` is used by the random kinds whose own seed is 0."""
+    """Return (time in s, factor) of every step, and the period in s. ``seed`` is for random kinds whose own seed is 0."""
     own = getattr(options, "seed", 0)
     return _MAKERS[kind](options, Random(f"{kind}/{own or seed}"))
 
