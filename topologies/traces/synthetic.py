@@ -177,7 +177,10 @@ def _times(length_s: float, step_s: float) -> list[float]:
 
 
 def make(kind: str, options: Any, seed: str) -> tuple[Steps, float]:
-    """Return (time in s, factor) of every step, and the period in s. ``seed`` is for random kinds whose own seed is 0."""
+    """Return (time in s, factor) of every step, and the period in s.
+
+    ``seed`` is used by random kinds whose own seed is 0.
+    """
     own = getattr(options, "seed", 0)
     return _MAKERS[kind](options, Random(f"{kind}/{own or seed}"))
 
