@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from testbed.cli.options import add_scenario
+from testbed.cli.options import Outcome, add_scenario, read_plan
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    from testbed.cli.options import read_plan
-
+def execute(arguments: argparse.Namespace) -> Outcome:
     _, plan = read_plan(arguments)
     if arguments.json:
         facts = {"kind": "valid", "name": plan.name, "back_end": plan.back_end, "nodes": len(plan.nodes)}
-        print(json.dumps({**facts, "warnings": list(plan.warnings)}))
-        return 0
+        return {**facts, "warnings": list(plan.warnings)}
     sites = len(plan.network.sites)
     print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end})")
     for warning in plan.warnings:

@@ -129,7 +129,7 @@ def find_runs(root: Path) -> list[RunDirectory]:
     return [RunDirectory(path) for path in sorted(root.iterdir()) if is_run(path)] if root.is_dir() else []
 
 
-def bury(run: RunDirectory) -> str | None:
+def close_crashed(run: RunDirectory) -> str | None:
     """Give a crashed run its final status; returns that, or ``None`` if the run is not a crashed one.
 
     A result that was already written whole keeps its word; otherwise the run has failed.
