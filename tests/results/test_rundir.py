@@ -50,7 +50,7 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
 
 def test_a_live_run_is_refused_with_its_process(tmp_path: Path) -> None:
     claim(tmp_path / "run", PLAN).set_status("running", PLAN)
-    with pytest.raises(ScenarioError, match=r"a run with process \d+ is going on there"):
+    with pytest.raises(ScenarioError, match=r"is in use by the run of process \d+"):
         claim(tmp_path / "run", PLAN, again=True)
 
 
