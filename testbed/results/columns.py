@@ -13,7 +13,7 @@ FLOAT, INTEGER, TEXT, FLAG = "float", "integer", "text", "flag"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its ``name`` in the table, its ``field`` in the event (empty: derived by ``testbed.results.tables``)."""
+    """A column: its ``name`` in the table, its ``field`` in the event (empty: ``tables`` derives it)."""
 
     name: str
     field: str

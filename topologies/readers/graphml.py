@@ -55,4 +55,4 @@ def _data(file: TextFile, element: Element, keys: dict[str, Element]) -> dict[st
 
 
 def _name(key: Element) -> str:
-    return key.get("attr.name") or key.get("id", "")
+    return key.get("attr.name") or key.get("id") or ""
