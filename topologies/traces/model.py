@@ -167,7 +167,7 @@ def finish(
     Rates below ``MIN_RATE_BPS`` are raised to it, with a note. ``lines`` are the line numbers of the values.
     """
     if length_s > MAX_LENGTH_S:
-        cure = "are its times in another unit? Give 'time_unit', or remove the line"
+        cure = "are its times in another unit? Correct them, or remove the line"
         file.refuse(lines[-1], f"the trace lasts {length_s:g} s, allowed {MAX_LENGTH_S:g} s", cure)
     if len(values) > reading.most_steps:
         cure = f"resample it: testbed trace {file.name} --resample '1 s' --out SHORT.csv"
