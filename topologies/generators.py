@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import networkx as nx
 
@@ -21,16 +21,6 @@ _SITES = {"help": "data centres, the central one included", "min": 2, "max": 10_
 _WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
 _RATE = {"help": "rate of every WAN link, each direction", "unit": "bit/s"}
 _DELAY = {"help": "one-way delay of every WAN link", "unit": "s"}
-
-
-class Options(Protocol):
-    """The size that every generator's options state."""
-
-    @property
-    def data_centers(self) -> int: ...
-
-    @property
-    def workers(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +34,17 @@ class StarTopology:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(StarTopology):
     """Every data centre has a link to the next one, the last to the first; ``dc0`` is the central one."""
 
     data_centers: int = field(default=4, metadata={**_SITES, "min": 3, "max": 200})
-    workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata=_RATE)
-    delay: float = field(default=0.04, metadata=_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(StarTopology):
     """Every pair of data centres has a link of its own; ``dc0`` is the central one."""
 
     data_centers: int = field(default=3, metadata={**_SITES, "max": 200})
-    workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata=_RATE)
-    delay: float = field(default=0.04, metadata=_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +140,7 @@ def _names(count: int) -> list[str]:
     return [f"dc{number}" for number in range(count)]
 
 
-def _regular(options: StarTopology | Ring | Mesh, edges: list[tuple[str, str]]) -> Graph[str]:
+def _regular(options: StarTopology, edges: list[tuple[str, str]]) -> Graph[str]:
     graph = new_graph("dc0")
     graph.add_nodes_from(_names(options.data_centers), workers=options.workers)
     for a, b in edges:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES_NEEDED = ("measured", "links", "computes", "replay", "machine", "warnings")
 
 Frames = Mapping[str, "pd.DataFrame"]
 _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES_NEEDED = ("nodes", "training", "rounds", "transfers", "accuracy", "finals", "faults")
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
 
 Frames = Mapping[str, "pd.DataFrame"]
