@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli import look
-from testbed.cli.options import add_scenario, read_plan
+from testbed.cli.options import add_scenario, check_data, read_plan
 from testbed.errors import CapabilityError, ScenarioError, TestbedError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
-    _check_data(plan)
+    check_data(plan)
     _check_resume(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
@@ -75,20 +75,6 @@ def _check_resume(arguments: argparse.Namespace) -> None:
     resume.find(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() == arguments.resume.resolve():
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
-
-
-def _check_data(plan: Plan) -> None:
-    """Check, before anything is created, that the data set exists; its loader names what is missing."""
-    from dataclasses import fields
-
-    from testbed.training.options import DATASETS
-
-    data = plan.training.data
-    named = [field.name for field in fields(DATASETS[data.kind]) if "path" in field.metadata]
-    if any(not Path(data.options[name]).expanduser().exists() for name in named):
-        from testbed.training.datasets import load_dataset
-
-        load_dataset(data.kind, data.options, plan.seed)
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
