@@ -33,8 +33,8 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 
 def add_allow_code(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets a scenario from elsewhere name code."""
-    told = "import code that the scenario names, though it lies outside the working directory"
-    parser.add_argument("--allow-code", action="store_true", help=told)
+    about = "import code that the scenario names, even from outside the working directory"
+    parser.add_argument("--allow-code", action="store_true", help=about)
 
 
 def read_scenario(arguments: argparse.Namespace) -> Scenario:
