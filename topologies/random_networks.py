@@ -39,6 +39,11 @@ class Geometric:
     stretch: float = field(default=1.5, metadata=_STRETCH)
     seed: int = field(default=1, metadata=_SEED)
 
+    def build(self) -> Graph[str]:
+        """Return the annotated graph."""
+        random = Random(f"geometric/{self.seed}")
+        return _scattered(self, random, lambda distance_km, _: distance_km <= self.radius * self.side_km)
+
 
 @dataclass(frozen=True, slots=True)
 class Waxman:
@@ -56,6 +61,15 @@ class Waxman:
     beta: float = field(default=0.8, metadata={"help": "larger: more links", "above": 0, "max": 1})
     stretch: float = field(default=1.5, metadata=_STRETCH)
     seed: int = field(default=1, metadata=_SEED)
+
+    def build(self) -> Graph[str]:
+        """Return the annotated graph."""
+        random = Random(f"waxman/{self.seed}")
+
+        def linked(distance_km: float, longest_km: float) -> bool:
+            return random.random() < self.beta * math.exp(-distance_km / (self.alpha * longest_km))
+
+        return _scattered(self, random, linked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +92,20 @@ class UnevenStar:
         if self.nearest > self.farthest:
             yield "nearest", "is above 'farthest'", "exchange them"
 
-
-def uneven_star(options: UnevenStar) -> Graph[str]:
-    """``dc0`` in the middle, ``dc1`` … around it, by delay."""
-    random = Random(f"uneven-star/{options.seed}")
-    graph = new_graph("dc0")
-    graph.add_node("dc0", workers=options.workers, xy=(0.0, 0.0))
-    for number in range(1, options.data_centers):
-        name = f"dc{number}"
-        rate = options.slowest * (options.fastest / options.slowest) ** random.random()
-        delay = random.uniform(options.nearest, options.farthest)
-        angle = 2 * math.pi * number / (options.data_centers - 1)
-        away = delay / options.farthest if options.farthest else 1.0
-        graph.add_node(name, workers=options.workers, xy=(away * math.cos(angle), away * math.sin(angle)))
-        join(graph, "dc0", name, round(rate), round(delay, 6))
-    return graph
-
-
-def geometric(options: Geometric) -> Graph[str]:
-    """See ``Geometric``."""
-    random = Random(f"geometric/{options.seed}")
-    return _scattered(options, random, lambda distance_km, _: distance_km <= options.radius * options.side_km)
-
-
-def waxman(options: Waxman) -> Graph[str]:
-    """See ``Waxman``."""
-    random = Random(f"waxman/{options.seed}")
-
-    def linked(distance_km: float, longest_km: float) -> bool:
-        return random.random() < options.beta * math.exp(-distance_km / (options.alpha * longest_km))
-
-    return _scattered(options, random, linked)
+    def build(self) -> Graph[str]:
+        """Return ``dc0`` in the middle and ``dc1`` … around it, by delay."""
+        random = Random(f"uneven-star/{self.seed}")
+        graph = new_graph("dc0")
+        graph.add_node("dc0", workers=self.workers, xy=(0.0, 0.0))
+        for number in range(1, self.data_centers):
+            name = f"dc{number}"
+            rate = self.slowest * (self.fastest / self.slowest) ** random.random()
+            delay = random.uniform(self.nearest, self.farthest)
+            angle = 2 * math.pi * number / (self.data_centers - 1)
+            away = delay / self.farthest if self.farthest else 1.0
+            graph.add_node(name, workers=self.workers, xy=(away * math.cos(angle), away * math.sin(angle)))
+            join(graph, "dc0", name, round(rate), round(delay, 6))
+        return graph
 
 
 def _scattered(options: Geometric | Waxman, random: Random, linked: Callable[[float, float], bool]) -> Graph[str]:
