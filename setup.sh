@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a fresh Debian 12 or Ubuntu 24.04 machine ready; safe to run again, quick when there is nothing to do.
-# It ends with a working .venv/bin/testbed. Without root (or sudo) everything but emulation is prepared.
+# Install everything on a fresh Debian 12 or Ubuntu 24.04 machine, and create .venv/bin/testbed. Idempotent, and quick if
+# everything is installed. Without root (or sudo) everything but emulation is set up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -55,8 +55,8 @@ fi
 [ -x .venv/bin/python ] || { say "making .venv with $("$python" --version)"; "$python" -m venv .venv; }
 pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v '^WARNING: Location' >&2); }
 
-# Without an NVIDIA GPU the CPU build of PyTorch saves gigabytes. A machine whose pip already knows a folder of wheels
-# (find-links) gets it from there; others from PyTorch's own index, or TORCH_INDEX_URL.
+# Without an NVIDIA GPU the CPU build of PyTorch saves gigabytes. It comes from pip's configured folder of wheels
+# (find-links) if there is one, else from PyTorch's index or TORCH_INDEX_URL.
 if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   torch=$(grep '^torch==' constraints.txt)
   index=()
@@ -72,4 +72,4 @@ pip install -c constraints.txt -e '.[fast,mpi,dev]'
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
 printf '%s' "$wanted" > "$stamp"
-say "ready (.venv/bin/testbed). What this machine can do: .venv/bin/testbed doctor"
+say "ready (.venv/bin/testbed). What this machine supports: .venv/bin/testbed doctor"

@@ -6,7 +6,6 @@ several runs together, with the columns ``run``, ``technique``, ``back_end`` and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,9 @@ from testbed.results.columns import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "technique")
+MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "capabilities")
 
 
 class Tables(Mapping[str, "pd.DataFrame"]):
@@ -68,18 +70,17 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Open one run directory. Raises ``ScenarioError`` if it is none, ``TestbedError`` if its result was changed."""
+    """Open one run directory. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file of it is damaged."""
     directory = rundir.open_run(path)
     result = directory.file("result.json")
-    plan = _json(directory.file("plan.json"))
-    if plan is None:
+    if not directory.file("plan.json").is_file():
         raise ScenarioError(f"{path}: has no plan.json: the run ended before it was planned; run the scenario again")
     return Run(
         path=path,
-        plan=plan,
-        manifest=_json(directory.file("manifest.json")) or {},
+        plan=rundir.read_json(directory.file("plan.json"), *PLAN_KEYS),
+        manifest=_optional(directory.file("manifest.json"), *MANIFEST_KEYS) or {},
         result=summary.read_result(result) if result.is_file() else None,
-        fidelity=_json(directory.file("fidelity.json")),
+        fidelity=_optional(directory.file("fidelity.json"), "status"),
         status=directory.status(),
         tables=Tables(path),
     )
@@ -107,12 +108,8 @@ def frame(runs: Iterable[Run], name: str) -> pd.DataFrame:
     return tables.frame(pa.concat_tables(parts))
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    return content
+def _optional(path: Path, *keys: str) -> dict[str, Any] | None:
+    return rundir.read_json(path, *keys) if path.exists() else None
 
 
 def _without_back_end(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted after the name in brackets
+from testbed.results.owner import boot_id, start_ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,10 @@ class ProcessId:
     @classmethod
     def of(cls, pid: int) -> ProcessId:
         """Return the process that has this number now. Raise ``ProcessLookupError`` if there is none."""
-        return cls(pid, _start_ticks(pid), _boot())
+        ticks = start_ticks(pid)
+        if ticks is None:
+            raise ProcessLookupError(f"no process {pid}")
+        return cls(pid, ticks, boot_id())
 
     def alive(self) -> bool:
         """Return whether this very process still runs."""
@@ -55,17 +58,6 @@ class ProcessId:
             os.close(descriptor)
 
 
-def _start_ticks(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, PermissionError):  # the second where /proc hides processes of others
-        raise ProcessLookupError(f"no process {pid}") from None
-    fields = text.rsplit(")", 1)[1].split()
-    if fields[0] in "ZX":  # it has ended; whoever should know of it has not asked
-        raise ProcessLookupError(f"process {pid} has ended")
-    return int(fields[_START_TIME_FIELD])
-
-
 def _users(pid: int) -> set[int]:
     """Return the users whose rights a process has: real, effective, saved, of the file system. Empty if it has ended.
 
@@ -76,7 +68,3 @@ def _users(pid: int) -> set[int]:
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         return set()
     return {int(word) for line in lines if line.startswith("Uid:") for word in line.split()[1:]}
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""What is shipped: built-in topologies and traces, as files of ``data/`` that carry their source and licence."""
+"""The shipped topologies and traces: files of ``data/`` that state their source and licence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ LIBRARY = tuple(sorted(path.stem for path in (DATA / "traces").glob("*.csv")))
 
 
 def topology_path(name: str) -> Path:
-    """The file of a built-in topology."""
+    """Return the file of a built-in topology."""
     return DATA / f"{name}.yaml"
 
 
 def library_path(name: str) -> Path:
-    """The file of a shipped trace."""
+    """Return the file of a shipped trace."""
     return DATA / "traces" / f"{name}.csv"
+
+
+def trace_about(name: str) -> tuple[str, str]:
+    """Return quantity (``rate``, ``delay`` or ``loss``) and description of a shipped trace, as its file states them."""
+    lines = library_path(name).read_text(encoding="utf-8").splitlines()
+    header = next(line for line in lines if not line.startswith("#"))
+    return header.partition(",")[2].partition("_")[0], lines[0].partition("SYNTHETIC: ")[2].rstrip(".")

@@ -1,7 +1,7 @@
-"""Shortest paths of a network: least delay, or fewest links and then least delay; equal ones are shared out.
+"""Shortest paths of a network: least delay, or fewest links and then least delay.
 
-Where several paths are equally short (a fat tree), which one a pair takes is drawn from the pair's name, as a switch
-does with a hash of the addresses (ECMP, RFC 2992); so it is the same in every run.
+Among equally short paths (in a fat tree) a hash of the pair's names chooses, as switches hash addresses (ECMP,
+RFC 2992), so that every run has the same paths.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Paths:
         return vertex in self._before
 
     def path(self, vertex: str) -> list[str]:
-        """The vertices from the origin to ``vertex`` (backwards: from ``vertex`` to the origin)."""
+        """Return the vertices from the origin to ``vertex`` (backwards: from ``vertex`` to the origin)."""
         found = [vertex]
         while found[-1] != self._origin:
             before = self._before[found[-1]]
@@ -43,6 +43,6 @@ class Paths:
 
 
 def weight(delay_s: float, routing: str) -> int:
-    """What one link costs. Whole numbers, so that equal paths are equal; of equal delays, fewer links win."""
+    """Return the cost of one link: a whole number, so that equal paths are equal. Of equal delays, fewer links win."""
     nanoseconds = round(delay_s * 1e9)
     return _HOP + nanoseconds if routing == "hops" else (nanoseconds << 16) + 1

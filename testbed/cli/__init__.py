@@ -1,1 +1,1 @@
-"""The command ``testbed``: one file per verb; a verb imports what is heavy only when it is executed."""
+"""The command ``testbed``: one module per verb, which imports heavy packages only when it is executed."""

@@ -1,4 +1,4 @@
-"""The summary of one run, as tables for the terminal and for ``summary.txt``."""
+"""The summary of one run: tables for the terminal and for ``summary.txt``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS_SHOWN = 40  # of data centres, and of nodes
 
 
 def summary_of(run: Run) -> list[RenderableType]:
-    """What a reader wants first: the answer, the traffic, the time, and whether to believe it."""
+    """Return the answer, the traffic, the faults, the time per round, and the fidelity."""
     from rich.text import Text
 
     if run.result is None:
@@ -32,27 +32,26 @@ def summary_of(run: Run) -> list[RenderableType]:
 
 
 def answer(run: Run) -> Table:
+    """Return rounds, accuracy and times."""
     result = run.result
     assert result is not None
     title = f"{result['name']} on {result['back_end']}: {result['status']}"
-    shown = look.table(title, "", ">value", "")
     target = run.plan["training"]["target_accuracy"]
-    for row in (
+    rows = (
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
-        ("round time", look.seconds(result["round_time_s"]), "mean; evaluation left out"),
+        ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
         (f"time to {look.share(target, 0)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
-        ("training", look.seconds(result["training_s"]), "on the run's clock"),
-        ("whole command", look.seconds(result["duration_s"]), "on the wall clock"),
+        ("training", look.seconds(result["training_s"]), "run's clock"),
+        ("whole command", look.seconds(result["duration_s"]), "wall clock"),
         ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _agreement(result)),
-    ):  # fmt: skip
-        shown.add_row(*row)
-    return shown
+    )  # fmt: skip
+    return look.table(title, "", ">value", "", rows=rows)
 
 
 def traffic(run: Run) -> Table:
-    """WAN bytes per data centre."""
+    """Return WAN bytes per data centre."""
     assert run.result is not None
     shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down")
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
@@ -69,11 +68,11 @@ def traffic(run: Run) -> Table:
 
 
 def faults(run: Run) -> list[Table]:
-    """What broke, and what was done about it; nothing where nothing broke."""
+    """Return faults, restarts and changes of the membership, if there were any."""
     events = run.tables["faults"]
     if events.empty:
         return []
-    shown = look.table("faults", ">at", "what", "whom", ">late")
+    shown = look.table("faults", ">at", "what", "targets", ">late")
     rows: list[dict[str, Any]] = [
         {str(name): value for name, value in row.items()} for row in events.head(FAULTS_SHOWN).to_dict("records")
     ]
@@ -87,14 +86,14 @@ def faults(run: Run) -> list[Table]:
 
 def _happened(row: dict[str, Any]) -> str:
     if row["kind"] == "fault":
-        return str(row["fault"]) if row["begins"] else f"{row['fault']} is over"
+        return str(row["fault"]) if row["begins"] else f"{row['fault']} ends"
     if row["kind"] == "restart":
-        return "all begin anew"
-    return f"epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
+        return "restart of all nodes"
+    return f"membership epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
 
 
 def time_split(run: Run) -> Table:
-    """Mean time per round and node; see ``analysis.breakdown``."""
+    """Return the mean time per round and node; see ``analysis.breakdown``."""
     from analysis.breakdown import PARTS, in_plan_order, per_node
     from analysis.identity import PARTS as NAMES
 
@@ -109,7 +108,7 @@ def time_split(run: Run) -> Table:
 
 
 def trust(run: Run) -> list[str]:
-    """The fidelity report in lines."""
+    """Return the fidelity report in lines."""
     assert run.result is not None
     verdict = run.result["fidelity"]
     shown, left = verdict["warnings"][:WARNINGS_SHOWN], len(verdict["warnings"]) - WARNINGS_SHOWN
@@ -120,7 +119,7 @@ def trust(run: Run) -> list[str]:
 
 
 def as_text(parts: Iterable[RenderableType]) -> str:
-    """The same without colours."""
+    """Return a summary as plain text."""
     from rich.console import Console
 
     stream = io.StringIO()
@@ -129,4 +128,4 @@ def as_text(parts: Iterable[RenderableType]) -> str:
 
 
 def _agreement(result: dict[str, Any]) -> str:
-    return {True: "the same at every holder", False: "holders differ", None: ""}[result["parameters_agree"]]
+    return {True: "identical on all replicas", False: "replicas differ", None: ""}[result["parameters_agree"]]

@@ -1,4 +1,4 @@
-"""Before and after a run: lays the run directory out, and afterwards makes tables, reports and the figure of it."""
+"""Before a run, lay the run directory out; after it, write tables, reports and the figure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from testbed.run.session import SessionResult
 
 
 def run_path(plan: Plan, out: Path | None, now: datetime) -> Path:
-    """Where the run goes: ``out``, or a new place below ``runs/``."""
+    """Return the run directory: ``out``, or a new one below ``runs/``."""
     return out or rundir.new_path(plan.name, now, secrets.token_hex(2))
 
 
 def prepare(
     path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
 ) -> RunDirectory:
-    """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
+    """Claim the directory and write everything that is known before the run. Raise as ``rundir.claim``."""
     now = datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     return record.prepare(path, plan, record.Texts(scenario, resolved, about), again)
@@ -34,10 +34,9 @@ def finish(
     run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Everything that follows from the events; returns the content of ``result.json``.
+    """Write everything that follows from the events, each file whole, and the final status last.
 
-    The order is that of dependence, each file appears whole, and the final status is written last.
-    With ``hurry()`` the figure is left out: it can be drawn again by ``testbed show RUN --figure``.
+    Return the content of ``result.json``. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it.
     """
     result = record.conclude(run, plan, outcome, started, duration_s)
     _write_summary(run)
@@ -48,7 +47,7 @@ def finish(
 
 
 def draw(run: RunDirectory) -> Path:
-    """``figure.png`` of a run that has completed rounds."""
+    """Draw ``figure.png`` of a run that has completed rounds, and return its path."""
     from analysis.figures.run import draw as draw_figure
     from analysis.load import load_run
 

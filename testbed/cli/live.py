@@ -1,4 +1,4 @@
-"""What is shown while a run goes on: a live table on a terminal, plain lines elsewhere, JSON lines for machines."""
+"""The progress of a run: a live table on a terminal, plain lines elsewhere, JSON lines for scripts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from testbed.cli import look, state
 from testbed.plan.model import Plan
@@ -22,28 +21,18 @@ ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
 _ALWAYS = ("stage", "train", "warning", "error")
 
 
-class Display(Protocol):
-    """Takes progress events between ``__enter__`` and ``__exit__``."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *error: Any) -> None: ...
-    def show(self, event: Event) -> None: ...
-
-
-class Quiet:
-    """Shows nothing; the base of the others."""
+class Display:
+    """Takes progress events between ``__enter__`` and ``__exit__``, and shows nothing; the base of the others."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     def show(self, event: Event) -> None: ...
 
 
-class JsonLines(Quiet):
+class JsonLines(Display):
     """Every event as one line of JSON."""
 
     def __init__(self, out: TextIO) -> None:
@@ -53,12 +42,13 @@ class JsonLines(Quiet):
         print(json.dumps(dict(event)), file=self._out, flush=True)
 
 
-class PlainLines(Quiet):
-    """Stages and warnings as they come, and the state every two seconds."""
+class PlainLines(Display):
+    """Stages and warnings as they come, and every two seconds the state, if it has changed."""
 
     def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
         self._state, self._out, self._clock = state.initial(plan), out, clock
         self._start_s = self._last_s = clock()
+        self._last_line = ""
 
     def show(self, event: Event) -> None:
         before = self._state.completed
@@ -69,27 +59,30 @@ class PlainLines(Quiet):
         elif event["kind"] == "evaluate" and event.get("accuracy") is not None:
             self._print(now, score(event, self._state.train_t))
         elif now - self._last_s >= LINE_EVERY_S or before < self._state.completed == self._state.total:
-            self._print(now, one_line(self._state, now - self._start_s))
+            self._print_state(now)
+
+    def _print_state(self, now: float) -> None:
+        line = one_line(self._state)
+        if line == self._last_line:
+            return
+        self._last_line = line
+        left_s = state.remaining_s(self._state, now - self._start_s)
+        self._print(now, line if left_s is None else f"{line}  at most {look.seconds(left_s)} left")
 
     def _print(self, now: float, text: str) -> None:
         self._last_s = now
         print(f"[{now - self._start_s:6.1f} s] {text}", file=self._out, flush=True)
 
 
-class LiveTable(Quiet):
+class LiveTable(Display):
     """One row per data centre, a line for the stage, and a progress bar with an estimate."""
 
     def __init__(self, plan: Plan) -> None:
         from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.progress import TimeRemainingColumn as Remaining
 
         self._state = state.initial(plan)
         self._title = f"{plan.name} on {plan.back_end}"
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn("rounds,"),
-            TimeElapsedColumn(), TextColumn("gone, at most"), Remaining(), TextColumn("to go"),
-        )  # fmt: skip
+        self._progress = look.progress_bar("at most", "rounds,")
         self._task = self._progress.add_task("starting", total=self._state.total)
         self._live = Live(get_renderable=self._render, refresh_per_second=4, transient=False)
 
@@ -97,7 +90,7 @@ class LiveTable(Quiet):
         self._live.start()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def show(self, event: Event) -> None:
@@ -109,11 +102,11 @@ class LiveTable(Quiet):
     def _render(self) -> Any:
         from rich.console import Group
 
-        return Group(centres(self._state, self._title), self._progress)
+        return Group(site_table(self._state, self._title), self._progress)
 
 
-class Logged(Quiet):
-    """Any display, and beside it ``log`` in the run directory: what happened, line by line."""
+class Logged(Display):
+    """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory."""
 
     def __init__(self, inner: Display, path: Path, clock: Clock) -> None:
         self._inner, self._clock, self._start_s = inner, clock, clock()
@@ -123,7 +116,7 @@ class Logged(Quiet):
         self._inner.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._inner.__exit__(*error)
         self._file.close()
 
@@ -134,16 +127,16 @@ class Logged(Quiet):
 
 
 def choose(plan: Plan, *, as_json: bool, quiet: bool, clock: Clock) -> Display:
-    """The display that fits where standard output goes."""
+    """Return the display that fits standard output."""
     if as_json:
         return JsonLines(sys.stdout)
     if quiet:
-        return Quiet()
+        return Display()
     return LiveTable(plan) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
 
 
 def describe(event: Event) -> str:
-    """One event as a line of text."""
+    """Return one event as a line of text."""
     match event["kind"]:
         case "stage":
             rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
@@ -157,14 +150,14 @@ def describe(event: Event) -> str:
 
 
 def score(event: Event, train_t: float) -> str:
-    """One evaluation, in the format of GeoMX' demo programs; the time is that of the values, from training's start."""
+    """Return one evaluation in the format of GeoMX' demos; its time is that of the values, from training's start."""
     epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
     time_s = float(event["snapshot_t"]) - train_t
     return f"[Time {time_s:.3f}]{epoch}[Round {event['round']}] Test Acc {event['accuracy']:.4f}"
 
 
-def one_line(known: state.RunState, elapsed_s: float) -> str:
-    """The state of the whole run as a line of text."""
+def one_line(known: state.RunState) -> str:
+    """Return the state of the whole run as a line of text."""
     up, down = known.wan_bytes()
     parts = [
         f"round {known.completed}/{known.total}", f"loss {look.number(known.loss)}",
@@ -172,16 +165,15 @@ def one_line(known: state.RunState, elapsed_s: float) -> str:
     ]  # fmt: skip
     if known.simulated_rate:
         parts.append(f"virtual time {look.seconds(known.t)}, {look.three(known.simulated_rate)} times real time")
-    left = state.remaining_s(known, elapsed_s)
-    return "  ".join(parts if left is None else [*parts, f"at most {look.seconds(left)} to go"])
+    return "  ".join(parts)
 
 
-def centres(known: state.RunState, title: str) -> Table:
-    """One row per data centre; of very many, those that are farthest behind."""
+def site_table(known: state.RunState, title: str) -> Table:
+    """Return one row per data centre; of very many, those with the fewest rounds."""
     clock = f", virtual time {look.seconds(known.t)}" if known.simulated_rate else ""
     rows = list(known.rows.items())
     if len(rows) > ROWS_SHOWN:
-        clock += f"; the {ROWS_SHOWN} of {len(rows)} that are farthest behind"
+        clock += f"; the {ROWS_SHOWN} of {len(rows)} with the fewest rounds"
         rows = sorted(rows, key=lambda row: row[1].completed)[:ROWS_SHOWN]
     shown = look.table(
         title + clock, "data centre", ">round", ">loss", ">accuracy", ">WAN up", ">WAN down", "waits for"

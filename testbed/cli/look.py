@@ -1,11 +1,13 @@
-"""How tables and numbers look on the terminal, once for all verbs."""
+"""Format tables and numbers for the terminal, once for all verbs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
 PIPE_WIDTH = 110
@@ -13,15 +15,15 @@ NONE = "-"
 
 
 def console() -> Console:
-    """Standard output; a pipe or a file is as wide as ``summary.txt``."""
+    """Return standard output; a pipe or a file is as wide as ``summary.txt``."""
     from rich.console import Console
 
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-def table(title: str, *columns: str) -> Table:
-    """A table with a title; a column whose name starts with ``>`` is set to the right."""
+def table(title: str, *columns: str, rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table; a column whose name starts with ``>`` is right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -29,11 +31,24 @@ def table(title: str, *columns: str) -> Table:
                   show_header=any(column.lstrip(">") for column in columns))  # fmt: skip
     for column in columns:
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 
+def progress_bar(estimate: str, unit: str = "") -> Progress:
+    """Return a bar with the count, elapsed and remaining time; ``estimate`` is the word before the latter."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn(unit),
+        TimeElapsedColumn(), TextColumn(f"elapsed, {estimate}"), Remaining(), TextColumn("left"),
+    )  # fmt: skip
+
+
 def seconds(value: float | None) -> str:
-    """Three significant digits, in the unit that reads best."""
+    """Format with three significant digits, in s or ms."""
     if value is None:
         return NONE
     if value and abs(value) < 0.9995:
@@ -42,7 +57,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes with a decimal prefix."""
+    """Format bytes with a decimal prefix."""
     if value is None:
         return NONE
     for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -52,12 +67,12 @@ def size(value: float | None) -> str:
 
 
 def three(value: float) -> str:
-    """Three significant digits; all digits before the point."""
+    """Format with three significant digits, and with all digits before the point."""
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 
 
 def share(value: float | None, digits: int = 1) -> str:
-    """Per cent."""
+    """Format a share in per cent."""
     return NONE if value is None else f"{value * 100:.{digits}f} %"
 
 

@@ -1,4 +1,4 @@
-"""``testbed``: reads the command line, hands over to the verb, and turns every error into one clean message."""
+"""The command ``testbed``: parse the command line, run the verb, and turn every error into one message."""
 
 from __future__ import annotations
 
@@ -49,20 +49,24 @@ exit codes:
     2  the scenario or the command line is wrong; nothing was created
     3  this machine cannot do what was asked; `testbed doctor` says what would help
     4  a node failed; the message names node, step and cause
-    5  a wait passed its deadline, or nobody could advance any more
-    6  the emulated links do not do what the plan says
+    5  a wait passed its deadline, or no node could advance any more
+    6  the emulated links do not match the plan
   130  interrupted (143 by SIGTERM); the results so far are kept
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the console script; returns the exit code."""
+    """Run the command; entry point of the console script. Return the exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
     at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
     arguments = build_parser().parse_args(given[:at])
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     try:
-        return int(arguments.execute(arguments))
+        outcome = arguments.execute(arguments)
+        if isinstance(outcome, dict):
+            print(json.dumps(outcome))
+            return 0
+        return int(outcome)
     except TestbedError as error:
         return _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="testbed",
         description=DESCRIPTION,
@@ -90,13 +94,14 @@ def build_parser() -> argparse.ArgumentParser:
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2].replace("_", "-")
         described = verbs.add_parser(name, help=verb.HELP, description=verb.__doc__, parents=[common])
-        verb.add_arguments(described)
+        if hasattr(verb, "add_arguments"):
+            verb.add_arguments(described)
         described.set_defaults(execute=verb.execute)
     return parser
 
 
 def _unforeseen(error: Exception) -> tuple[str, int]:
-    """What to say of an error that nobody has foreseen, and the exit code: a place for files, or a mistake of ours."""
+    """Return message and exit code of an unforeseen error: an unusable path, or a defect of the testbed."""
     if not isinstance(error, OSError) or error.errno not in (*_WRONG_PLACE, *_FULL):
         return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
     path = Path(str(error.filename or "output"))

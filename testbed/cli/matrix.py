@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from testbed.cli.options import Outcome
 
 HELP = "print which techniques go together, and why others do not"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # none beside the common ones
-
-
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.scenario.matrix import cells
 
     if arguments.json:
@@ -21,8 +18,7 @@ def execute(arguments: argparse.Namespace) -> int:
              "refused": cell.refused}
             for cell in cells()
         ]  # fmt: skip
-        print(json.dumps({"kind": "matrix", "cells": rows}))
-        return 0
+        return {"kind": "matrix", "cells": rows}
     from testbed.scenario.matrix_text import markdown
 
     print(markdown(cells()), end="")

@@ -1,21 +1,21 @@
-"""Write a commented scenario to begin with. An existing file is never overwritten."""
+"""Write a commented scenario to start from. An existing file is never overwritten."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
-HELP = "write a commented scenario to begin with"
+HELP = "write a commented scenario to start from"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", type=Path, help="file to write; .yaml is added where it has no ending")
+    parser.add_argument("name", type=Path, help="file to write; .yaml is added if it has no suffix")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.scenario.write import starter
 
     path: Path = arguments.name if arguments.name.suffix else arguments.name.with_suffix(".yaml")
@@ -26,6 +26,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ScenarioError(f"{path}: exists already; give another name") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be written ({error.strerror})") from error
-    print(json.dumps({"kind": "new", "scenario": str(path)}) if arguments.json else f"{path}: written; next:\n"
-          f"  testbed validate {path}\n  testbed run {path}")  # fmt: skip
+    if arguments.json:
+        return {"kind": "new", "scenario": str(path)}
+    print(f"{path}: written; next:\n  testbed validate {path}\n  testbed run {path}")
     return 0

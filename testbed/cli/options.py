@@ -1,20 +1,28 @@
-"""Arguments that several verbs share."""
+"""Arguments that several verbs share, and what a verb returns.
+
+A verb is a module with ``HELP``, ``execute`` and, if it has arguments of its own, ``add_arguments``; its docstring is
+the text of ``testbed VERB --help``. Plain argparse is enough: with click or typer the same options take as many lines,
+and a verb would have a parameter for each option.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan
     from testbed.scenario.schema import Scenario
 
 BACK_ENDS = ("emulate", "simulate", "local")
+Outcome = int | dict[str, Any]  # the exit code; or, with --json, the object to print (exit code 0)
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
-    """The scenario file, and what may be changed without editing it."""
+    """Add the scenario file, and the options that change it without editing it."""
     parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
@@ -25,12 +33,12 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 
 def add_allow_code(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets a scenario from elsewhere name code."""
-    told = "import code that the scenario names, though it lies outside the working directory"
-    parser.add_argument("--allow-code", action="store_true", help=told)
+    about = "import code that the scenario names, even from outside the working directory"
+    parser.add_argument("--allow-code", action="store_true", help=about)
 
 
 def read_scenario(arguments: argparse.Namespace) -> Scenario:
-    """Load and validate, with the overrides applied."""
+    """Load and validate the scenario with its overrides. Raise ``ScenarioError``."""
     from testbed.scenario.load import load
 
     seed = [] if arguments.seed is None else [f"seed={arguments.seed}"]
@@ -39,16 +47,29 @@ def read_scenario(arguments: argparse.Namespace) -> Scenario:
 
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
-    """The scenario and the Plan that it makes on the chosen back end."""
+    """Return the scenario and its Plan on the chosen back end. Raise ``ScenarioError``."""
     from testbed.plan.build import build_plan
 
     scenario = read_scenario(arguments)
     return scenario, build_plan(scenario)
 
 
-def check_jobs(jobs: int | None) -> None:
-    """Of ``--jobs``. Raises ``ScenarioError``."""
-    from testbed.errors import ScenarioError
+def check_data(plan: Plan) -> None:
+    """Raise ``ScenarioError`` if files of the data set do not exist; its loader names them."""
+    from dataclasses import fields
 
+    from testbed.axes import options_of
+    from testbed.training.options import DATASETS
+
+    data = plan.training.data
+    paths = [field.name for field in fields(options_of(DATASETS[data.kind])) if "path" in field.metadata]
+    if any(not Path(data.options[name]).expanduser().exists() for name in paths):
+        from testbed.training.datasets import load_dataset
+
+        load_dataset(data.kind, data.options, plan.seed)
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Raise ``ScenarioError`` unless ``--jobs`` is at least 1."""
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs {jobs}: at least 1")

@@ -1,7 +1,9 @@
-"""Files that verbs write where the user says: whole or not at all, and a wrong place is the user's mistake."""
+"""Write files where the user asks, whole or not at all; an unusable place is a ``ScenarioError``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,23 +16,25 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture. Raises ``ScenarioError``."""
-    from testbed.results.atomic import replacing
-
+    """Write a picture in the format of the path's suffix. Raise ``ScenarioError``."""
     if path.suffix.lower() not in PICTURES:
         raise ScenarioError(f"{path}: a picture ends in one of {', '.join(PICTURES)}")
-    try:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.lower()[1:])
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from error
+    with _replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lower()[1:])
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text. Raises ``ScenarioError``."""
-    from testbed.results.atomic import write_bytes
+    """Write a text in UTF-8. Raise ``ScenarioError``."""
+    with _replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    from testbed.results.atomic import replacing
 
     try:
-        write_bytes(path, text.encode())
+        with replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise ScenarioError(f"{path}: {error.strerror}") from error

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import add_scenario
+from testbed.cli import look
+from testbed.cli.options import Outcome, add_scenario, read_plan
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from testbed.plan.model import Plan
 
 HELP = "print the Plan that a scenario expands to"
@@ -20,16 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", action="store_true", help="nodes and links as tables, instead of JSON")
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    from testbed.cli.options import read_plan
+def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.plan.model import to_json
 
     _, plan = read_plan(arguments)
     if not arguments.table:
         print(to_json(plan).decode())
         return 0
-    from testbed.cli import look
-
     console = look.console()
     console.print(_nodes(plan), _links(plan))
     for warning in plan.warnings:
@@ -37,24 +33,22 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _nodes(plan: Plan) -> Table:
-    from testbed.cli.look import table
+def _nodes(plan: Plan) -> Any:
+    rows = [
+        (node.name, node.role, ", ".join(node.parents) or look.NONE,
+         f"{node.address}:{node.port}" if node.address else look.NONE)
+        for node in plan.nodes
+    ]  # fmt: skip
+    return look.table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address", rows=rows)
 
-    shown = table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address")
-    for node in plan.nodes:
-        address = f"{node.address}:{node.port}" if node.address else "-"
-        shown.add_row(node.name, node.role, ", ".join(node.parents) or "-", address)
-    return shown
 
-
-def _links(plan: Plan) -> Table:
-    from testbed.cli.look import table
+def _links(plan: Plan) -> Any:
     from testbed.units import format_duration, format_rate, format_share, format_size
 
-    shown = table("WAN links", "link", ">rate", ">one-way delay", ">queue", ">loss", "rate trace")
+    rows = []
     for link in plan.network.links:
         trace = link.rate_trace
-        points = f"{len(trace.values)} points, {trace.source}" if trace else "-"
-        shown.add_row(link.name, format_rate(link.rate_bps), format_duration(link.delay_s),
-                      format_size(link.queue_bytes), format_share(link.loss), points)  # fmt: skip
-    return shown
+        points = f"{len(trace.values)} points, {trace.source}" if trace else look.NONE
+        rows.append((link.name, format_rate(link.rate_bps), format_duration(link.delay_s),
+                     format_size(link.queue_bytes), format_share(link.loss), points))  # fmt: skip
+    return look.table("WAN links", "link", ">rate", ">one-way delay", ">queue", ">loss", "rate trace", rows=rows)

@@ -1,4 +1,4 @@
-"""Run a scenario: bring its network up, train, and leave a run directory that explains itself.
+"""Run a scenario: bring its network up, train, and write a run directory.
 
 Ctrl-C ends the run and keeps the results so far; a second one skips what can be made later.
 """
@@ -18,8 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import add_scenario, read_plan
-from testbed.errors import TestbedError
+from testbed.cli import look
+from testbed.cli.options import add_scenario, check_data, read_plan
+from testbed.errors import CapabilityError, ScenarioError, TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.live import Display
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from testbed.results.rundir import RunDirectory
     from testbed.run.session import SessionResult
 
-HELP = "run a scenario, and leave a run directory"
+HELP = "run a scenario, and write a run directory"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default: a new one below runs/")
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
-                        help="go on from the newest whole checkpoint of RUN, in a new run directory")  # fmt: skip
+                        help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
 
 
@@ -48,7 +49,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
-    _check_data(plan)
+    check_data(plan)
     _check_resume(arguments)
     try:
         run = _prepare(arguments, scenario, plan)
@@ -59,15 +60,14 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
 
         take_over(arguments.resume, run.path)
     outcome = _train(arguments, plan, run)
-    interrupts.deaf = True
+    interrupts.deferred = True
     _finish(run, plan, outcome, begin_s, interrupts)
     _show(run, outcome, arguments.json)
     return 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
 
 
 def _check_resume(arguments: argparse.Namespace) -> None:
-    """Before anything is made: there is a checkpoint, and it would not be written over."""
-    from testbed.errors import ScenarioError
+    """Check, before anything is created, that there is a checkpoint and that it would not be overwritten."""
     from testbed.run import resume
 
     if arguments.resume is None:
@@ -75,20 +75,6 @@ def _check_resume(arguments: argparse.Namespace) -> None:
     resume.find(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() == arguments.resume.resolve():
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
-
-
-def _check_data(plan: Plan) -> None:
-    """Before anything is made: the data set is there. Its own loader says what is missing, and where to get it."""
-    from dataclasses import fields
-
-    from testbed.training.options import DATASETS
-
-    data = plan.training.data
-    named = [field.name for field in fields(DATASETS[data.kind]) if "path" in field.metadata]
-    if any(not Path(data.options[name]).expanduser().exists() for name in named):
-        from testbed.training.datasets import load_dataset
-
-        load_dataset(data.kind, data.options, plan.seed)
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
@@ -106,11 +92,10 @@ def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDir
 
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
-    """What the probe finds, if the back end depends on it. Raises ``CapabilityError`` before anything is made."""
+    """Probe the machine if the back end depends on it. Raise ``CapabilityError`` before anything is created."""
     if plan.back_end != "emulate":
         return {}
     from emulation.probe import probe
-    from testbed.errors import CapabilityError
 
     found = probe()
     try:
@@ -120,7 +105,7 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
 
 
 def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> SessionResult:
-    """The session, with its progress shown. Whatever ends it becomes an outcome, so that results are always made."""
+    """Run the session with its progress shown. Errors and interrupts become an outcome: results are always written."""
     from testbed.cli.live import Logged, choose
     from testbed.run import session
 
@@ -150,7 +135,7 @@ def _finish(run: RunDirectory, plan: Plan, outcome: SessionResult, begin_s: floa
 
 
 def _show(run: RunDirectory, outcome: SessionResult, as_json: bool) -> None:
-    """The summary, or the result as the last line of JSON; the reason of a failure goes to standard error too."""
+    """Print the summary, or the result as the last line of JSON; write the cause of a failure to stderr, too."""
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)
     if as_json:
@@ -162,7 +147,6 @@ def _show(run: RunDirectory, outcome: SessionResult, as_json: bool) -> None:
 
 def _print_summary(path: Path) -> None:
     from analysis.load import load_run
-    from testbed.cli import look
     from testbed.cli.digest import summary_of
 
     look.console().print(*summary_of(load_run(path)), sep="\n")
@@ -175,24 +159,24 @@ def _already_done(path: Path, as_json: bool) -> int:
         result = json.loads((path / "result.json").read_text())
         print(json.dumps({"kind": "result", "run": str(path), "exit_code": 0, "already_done": True, "result": result}))
         return 0
-    print(f"{path}: this very plan has been run already; nothing to do (--again runs it anew)")
+    print(f"{path}: has been run already with the same plan; nothing to do (--again repeats it)")
     _print_summary(path)
     return 0
 
 
 @dataclass(slots=True)
 class Interrupts:
-    """Ctrl-C and SIGTERM so far. While ``deaf`` they are only counted: results are being written."""
+    """Count of Ctrl-C and SIGTERM. While ``deferred`` they are only counted, since results are being written."""
 
     count: int = 0
     terminated: bool = False
-    deaf: bool = False
+    deferred: bool = False
 
     def take(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.count += 1
         self.terminated |= number == signal.SIGTERM
-        if not self.deaf:
+        if not self.deferred:
             raise KeyboardInterrupt(signal.Signals(number).name)
 
 

@@ -1,7 +1,7 @@
-"""Print the JSON Schema of a scenario, for completion and hover texts in an editor; or what there is on one axis.
+"""Print the JSON Schema of a scenario, for completion and hover texts in an editor; or the kinds of one axis.
 
 In VS Code (YAML extension): `testbed schema > schema.json`, and as a scenario's first line
-`# yaml-language-server: $schema=schema.json`. For people: `testbed schema codec`, or any other axis.
+`# yaml-language-server: $schema=schema.json`. As a table: `testbed schema codec`, or any other axis.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import argparse
 import json
 from dataclasses import asdict
 
-HELP = "print the JSON Schema of a scenario, or what there is on one axis"
+from testbed.cli import look
+from testbed.cli.options import Outcome
+
+HELP = "print the JSON Schema of a scenario, or the kinds of one axis"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,26 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "overlay, shard, model, data, split, loading, generator or trace")  # fmt: skip
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    if arguments.axis is not None:
-        return _axis(arguments.axis, arguments.json)
-    from testbed.scenario.load import json_schema
+def execute(arguments: argparse.Namespace) -> Outcome:
+    if arguments.axis is None:
+        from testbed.scenario.load import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
-    return 0
-
-
-def _axis(axis: str, as_json: bool) -> int:
+        print(json.dumps(json_schema(), indent=2))
+        return 0
     from rich.markup import escape
 
-    from testbed.cli import look
     from testbed.scenario.kinds import kinds_of
 
-    kinds = kinds_of(axis)
-    if as_json:
-        print(json.dumps({"kind": "axis", "axis": axis, "kinds": [asdict(kind) for kind in kinds]}))
-        return 0
-    shown = look.table(axis, "kind, options", "default", "what it is")
+    kinds = kinds_of(arguments.axis)
+    if arguments.json:
+        return {"kind": "axis", "axis": arguments.axis, "kinds": [asdict(kind) for kind in kinds]}
+    shown = look.table(arguments.axis, "kind, options", "default", "what it is")
     for kind in kinds:
         shown.add_row(kind.name, "", escape(kind.about), style="bold")
         for option in kind.options:

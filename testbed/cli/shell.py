@@ -1,7 +1,7 @@
-"""Bring a scenario's network up and work in it: look, measure, change links, run any program in any node.
+"""Bring a scenario's network up and work in it: inspect, measure, change links, run any program in any node.
 
 `testbed shell SCENARIO` reads commands (try 'help'); `testbed shell SCENARIO --in NODE -- COMMAND…` runs one program
-in a node, behind the scenario's links, and ends with its exit status. Nothing is trained, and nothing is left.
+in a node, behind the scenario's links, and ends with its exit status. Nothing is trained, and no files are left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from testbed.cli.options import add_scenario
+from testbed.cli.options import add_scenario, read_scenario
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from emulation.probe import probe
-    from testbed.cli.options import read_scenario
     from testbed.plan.build import build_plan
 
     if arguments.on not in (None, "emulate"):
-        raise ScenarioError(f"--on {arguments.on}: a shell is over an emulated network")
+        raise ScenarioError(f"--on {arguments.on}: a shell works in an emulated network only")
     if (arguments.node is None) != (not arguments.command):
         raise ScenarioError(
             "--in: write --in NODE -- COMMAND, with the command after two dashes at the end of the line"
@@ -68,7 +67,7 @@ def _run(plan: Plan, command: list[str]) -> int:
 
 
 def _wait(sandbox: Sandbox) -> int:
-    """Ctrl-C is for the shell inside, which the terminal tells as well."""
+    """Wait for the shell inside; Ctrl-C is for it, and the terminal sends it the signal as well."""
     while True:
         try:
             return sandbox.wait()

@@ -1,43 +1,43 @@
-"""Show a run: the answer, the traffic, where the time went, what it ran on, and who waited for whom."""
+"""Show a run: result, traffic, time per round, provenance, and which nodes waited for what."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from testbed.cli import look
+from testbed.cli.options import Outcome
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
     from analysis.load import Run
 
-HELP = "show a run again: answer, traffic, time, provenance, errors"
+HELP = "show a run: result, traffic, time, provenance, errors"
 WAITS_SHOWN = 12
-IDLE = "mail"  # a node that reads its next message waits for nothing in particular
+IDLE = "mail"  # the wait of a node for its next message, whatever it is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument("--figure", action="store_true", help="draw figure.png anew")
+    parser.add_argument("--figure", action="store_true", help="draw figure.png again")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.load import load_run
-    from testbed.cli import look
     from testbed.cli.digest import summary_of
 
     run = load_run(arguments.run)
     if arguments.figure:
         _draw(run)
     if arguments.json:
-        print(json.dumps(_as_json(run)))
-        return 0
+        return _as_json(run)
     look.console().print(*summary_of(run), *_provenance(run), *_errors(run), *_waits(run), sep="\n")
     return 0
 
 
 def _draw(run: Run) -> None:
     from testbed.cli.finish import draw
-    from testbed.errors import ScenarioError
     from testbed.results.rundir import RunDirectory
 
     if not len(run.tables["rounds"]):
@@ -54,52 +54,46 @@ def _as_json(run: Run) -> dict[str, Any]:
 
 
 def _provenance(run: Run) -> list[Any]:
-    from testbed.cli import look
-
     about = run.manifest
     if not about:
         return []
     own, machine = about["testbed"], about["machine"]
     commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
     packages = ", ".join(f"{name} {about['packages'][name]}" for name in ("torch", "numpy"))
-    shown = look.table("ran on", "", "")
-    for row in (
+    rows = [
         ("testbed", f"{own['version']} ({commit})"),
         ("software", f"Python {about['python']}, {packages}, {machine['system']} {machine['kernel']}"),
         ("machine", f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"),
         ("seed", str(about["seed"])),
         ("command", " ".join(about["argv"])),
         ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or look.NONE),
-    ):
-        shown.add_row(*row)
-    return [shown]
+    ]
+    return [look.table("ran on", "", "", rows=rows)]
 
 
 def _errors(run: Run) -> list[Any]:
-    from testbed.cli import look
-
     errors = run.tables["warnings"].query("kind == 'error'")
     if errors.empty:
         return []
-    shown = look.table("errors", ">at", "node", "message", "cause")
-    for t, node, message, cause in zip(*(errors[name] for name in ("t_s", "node", "message", "cause")), strict=True):
-        shown.add_row(look.seconds(t), node, str(message or ""), str(cause or ""))
-    return [shown]
+    columns = (errors[name] for name in ("t_s", "node", "message", "cause"))
+    rows = [
+        (look.seconds(t), node, str(why or ""), str(cause or "")) for t, node, why, cause in zip(*columns, strict=True)
+    ]
+    return [look.table("errors", ">at", "node", "message", "cause", rows=rows)]
 
 
 def _waits(run: Run) -> list[Any]:
-    """Who waited for what, longest in total first."""
-    from testbed.cli import look
-
+    """Return which node waited for what, longest in total first."""
     waits = run.tables["waits"]
     waits = waits[waits["waiting_for"] != IDLE]
     if waits.empty:
         return []
-    # "round 12 of key 3 from …" is one wait for all rounds and keys
+    # "round 12 of key 3 from …" counts as one wait for all rounds and keys
     named = waits.assign(waiting_for=waits["waiting_for"].str.replace(r"\b\d+\b", "N", regex=True))
     sums = named.groupby(["node", "waiting_for"])["duration_s"].agg(["sum", "count", "max"])
-    shown = look.table("waits, longest first", "node", "waited for", ">together", ">times", ">longest")
     longest = sums.sort_values("sum", ascending=False).head(WAITS_SHOWN).reset_index()
-    for node, what, total, count, worst in longest.itertuples(index=False):
-        shown.add_row(node, what, look.seconds(total), str(count), look.seconds(worst))
-    return [shown]
+    rows = [
+        (node, what, look.seconds(total), str(count), look.seconds(worst))
+        for node, what, total, count, worst in longest.itertuples(index=False)
+    ]
+    return [look.table("waits, longest first", "node", "waited for", ">total", ">times", ">longest", rows=rows)]

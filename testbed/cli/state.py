@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on: progress events folded into one row per data centre. Pure."""
+"""The state of a run in progress: progress events, folded into one row per data centre. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.plan.model import Plan
 
 @dataclass(slots=True)
 class NodeRow:
-    """Latest word of each node of one data centre, by node."""
+    """Latest values of the nodes of one data centre, by node."""
 
     rounds: dict[str, int] = field(default_factory=dict)
     losses: dict[str, float] = field(default_factory=dict)
@@ -27,46 +27,47 @@ class NodeRow:
 
     @property
     def loss(self) -> float | None:
+        """Mean loss of its workers."""
         return sum(self.losses.values()) / len(self.losses) if self.losses else None
 
     @property
     def waits(self) -> str:
-        """What its slowest worker waits for."""
-        behind = sorted(self.rounds, key=lambda node: (self.rounds[node], node))
-        said = [self.waiting_for[node] for node in (*behind, *self.waiting_for) if self.waiting_for.get(node)]
-        return said[0] if said else ""
+        """What its slowest waiting worker waits for; empty if none waits."""
+        slowest_first = sorted(self.rounds, key=lambda node: (self.rounds[node], node))
+        waits = (self.waiting_for.get(node) for node in (*slowest_first, *self.waiting_for))
+        return next(filter(None, waits), "")
 
 
 @dataclass(slots=True)
 class RunState:
-    """The run as far as it has told. ``t`` is the run's own clock."""
+    """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s."""
 
-    total: int
+    total: int  # rounds
     rows: dict[str, NodeRow]
     stage: str = "starting"
     accuracy: float | None = None
     t: float = 0.0
     train_t: float = 0.0  # when training began
-    simulated_rate: float | None = None
-    warnings: list[str] = field(default_factory=list)
+    simulated_rate: float | None = None  # virtual seconds per second
 
     @property
     def completed(self) -> int:
-        """Rounds that everybody has completed."""
+        """Rounds that all workers have completed."""
         return min((row.completed for row in self.rows.values() if row.rounds), default=0)
 
     @property
     def loss(self) -> float | None:
+        """Mean loss of the data centres."""
         losses = [row.loss for row in self.rows.values() if row.loss is not None]
         return sum(losses) / len(losses) if losses else None
 
     def wan_bytes(self) -> tuple[int, int]:
-        """Sent and received by all data centres."""
+        """Return the bytes sent and received over the WAN by all data centres."""
         up = sum(sum(row.up_bytes.values()) for row in self.rows.values())
         return up, sum(sum(row.down_bytes.values()) for row in self.rows.values())
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Fold one progress event in; what is not understood changes nothing."""
+        """Fold one progress event in; unknown kinds are ignored."""
         self.t = float(event.get("t") or self.t)
         self.simulated_rate = event.get("rate", self.simulated_rate)
         match event["kind"]:
@@ -78,8 +79,6 @@ class RunState:
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "status" | "round":
                 self._take_status(event)
-            case "warning" | "error":
-                self.warnings.append(str(event.get("message", "")))
 
     def _take_status(self, event: Mapping[str, Any]) -> None:
         node = str(event.get("node", ""))
@@ -92,18 +91,18 @@ class RunState:
         for name, latest in tables.items():
             if event.get(name) is not None:
                 latest[node] = event[name]
-        if event["kind"] == "round" or event.get("round"):  # a status says 0 before the first round too
+        if event["kind"] == "round" or event.get("round"):  # a status has round 0 before the first round, too
             row.rounds[node] = event["round"]
         if "waiting_for" in event:
             row.waiting_for[node] = event["waiting_for"] or ""
 
 
 def initial(plan: Plan) -> RunState:
-    """Nothing has happened yet."""
+    """Return the state before the first event."""
     return RunState(plan.training.rounds, {site.name: NodeRow() for site in plan.network.sites})
 
 
 def remaining_s(state: RunState, elapsed_s: float) -> float | None:
-    """At most this much longer, if it goes on like this; ``None`` before the first round."""
+    """Return how much longer the run takes at most at its mean speed, in s; ``None`` before the first round."""
     done = state.completed
     return elapsed_s / done * (state.total - done) if done else None

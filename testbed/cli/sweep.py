@@ -1,7 +1,7 @@
-"""Run a scenario many times with different values and seeds, and put the results into one table.
+"""Run a scenario many times with different values and seeds, and write the results as one table.
 
-Each run is keyed by the content of its plan and the version of the code: what is done is never done again, so a sweep
-that was interrupted, by whatever, is simply started again.
+Each run is keyed by the content of its plan and the version of the code, and finished runs are not repeated: to
+continue an interrupted sweep, start it again.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, add_allow_code, check_jobs
+from testbed.cli import look
+from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
+from testbed.cli.sweep_progress import progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from testbed.run.sweep import SweepJob
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
+COMPLETED = ("done", "degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", type=Path, help="scenario, perhaps with a sweep section; or a file with only that")
+    parser.add_argument(
+        "scenario", type=Path, help="scenario, with or without a sweep section; or a file with only the latter"
+    )
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="grid",
-                        help="values of one setting, each with every other; may be repeated")  # fmt: skip
+                        help="values of one setting, combined with all of the others; may be repeated")  # fmt: skip
     parser.add_argument("--zip", action="append", default=[], metavar="PATH=V,V", dest="zipped",
-                        help="values that go along with those of the other --zip: first with first, …")  # fmt: skip
+                        help="values combined one to one with those of the other --zip; may be repeated")  # fmt: skip
     parser.add_argument("--seeds", type=int, metavar="N", help="the scenario's seed and the N-1 after it")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the runs go; default: sweeps/NAME")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only every N-th point, from the I-th")
-    parser.add_argument("--retry-failed", action="store_true", help="run again what has failed")
+    parser.add_argument("--retry-failed", action="store_true", help="run failed points again")
     add_allow_code(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be run, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.run import sweep
 
     job = _job(arguments)
     if arguments.dry_run:
         return _plan_only(job, arguments.json)
     begin_s = time.monotonic()
-    from testbed.cli.sweep_progress import progress
-
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take)
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
@@ -69,12 +70,11 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     )  # fmt: skip
 
 
-def _plan_only(job: SweepJob, as_json: bool) -> int:
+def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
     from testbed.run.sweep_points import index_of
 
     if as_json:
-        print(json.dumps({"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep)}))
-        return 0
+        return {"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep)}
     for point in job.shard.of(job.points):
         settings = " ".join(f"{path}={value}" for path, value in point.settings.items())
         print(f"{point.id}  seed {point.seed}  {settings}")
@@ -84,20 +84,20 @@ def _plan_only(job: SweepJob, as_json: bool) -> int:
 
 def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> int:
     mine = {point.id for point in job.shard.of(job.points)}
-    failed = [row for row in rows if row["run"] in mine and row["status"] not in ("done", "degraded")]
+    failed = [row for row in rows if row["run"] in mine and row["status"] not in COMPLETED]
     if as_json:
         print(json.dumps({"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}))
         return 4 if failed else 0
-    from testbed.cli import look
-
     console = look.console()
     console.print(_table(rows, job.sweep.varied()))
     for row in failed[:FAILURES_SHOWN]:
-        told = (row["message"].splitlines() or ["no message"])[0]
-        console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {told}", markup=False, soft_wrap=True)
+        first_line = (row["message"].splitlines() or ["no message"])[0]
+        console.print(
+            f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", markup=False, soft_wrap=True
+        )
     if len(failed) > FAILURES_SHOWN:
         console.print(f"… and {len(failed) - FAILURES_SHOWN} more; see sweep.csv")
-    done = len(rows) - sum(row["status"] not in ("done", "degraded") for row in rows)
+    done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
     console.print(
         f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}", markup=False
@@ -105,17 +105,15 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
     return 4 if failed else 0
 
 
-def _table(rows: list[dict[str, Any]], varied: tuple[str, ...]) -> Table:
-    """One row per point: mean over seeds and the half width of the 95 % confidence interval."""
-    from testbed.cli import look
-
+def _table(rows: list[dict[str, Any]], varied: tuple[str, ...]) -> Any:
+    """Return one row per point: mean over seeds ± half width of the 95 % confidence interval."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[path] for path in varied), []).append(row)
     shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", ">round time", ">to target", ">WAN bytes")  # fmt: skip
+                       ">runs", ">accuracy", ">round time", ">time to target", ">WAN bytes")  # fmt: skip
     for values, group in groups.items():
-        done = [row for row in group if row["status"] in ("done", "degraded")]
+        done = [row for row in group if row["status"] in COMPLETED]
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
         reached = sum(row["time_to_target_s"] is not None for row in done)
         to_target = _mean(done, "time_to_target_s", look.seconds)
@@ -127,7 +125,6 @@ def _table(rows: list[dict[str, Any]], varied: tuple[str, ...]) -> Table:
 
 def _mean(rows: list[dict[str, Any]], name: str, form: Any) -> str:
     from analysis.metrics import mean_of
-    from testbed.cli import look
 
     values = [float(row[name]) for row in rows if row[name] is not None]
     if not values:

@@ -1,4 +1,4 @@
-"""What is shown while many runs go on: a bar with an estimate on a terminal, a line now and then elsewhere."""
+"""The progress of a sweep: a bar with an estimate on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ LINE_EVERY_S = 5.0
 ENDED = ("done", "degraded", "failed", "interrupted")
 
 
-class Tally:
-    """Counts points by state; the base of the displays."""
+class SweepProgress:
+    """Counts points by state, and shows nothing; the base of the displays."""
 
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
 
     def take(self, point: SweepPoint, state: str) -> None:
+        """Record a point's new state."""
         self.states[point.id] = state
 
     def count(self, *states: str) -> int:
+        """Return the number of points in these states."""
         return sum(state in states for state in self.states.values())
 
 
-class Lines(Tally):
+class _Lines(SweepProgress):
     """For pipes and files."""
 
     def __init__(self, total: int) -> None:
@@ -42,36 +44,32 @@ class Lines(Tally):
         if state in ENDED and (now - self._last_s >= LINE_EVERY_S or state == "failed"):
             self._last_s = now
             left_s = (now - self._begin_s) / ended * (self.total - ended)
-            told = f"{ended}/{self.total} runs, {self.count('failed')} failed, about {left_s:.0f} s to go"
-            print(f"[{now - self._begin_s:6.1f} s] {told}", flush=True)
+            text = f"{ended}/{self.total} runs, {self.count('failed')} failed, about {left_s:.0f} s left"
+            print(f"[{now - self._begin_s:6.1f} s] {text}", flush=True)
 
 
-class Bar(Tally):
+class _Bar(SweepProgress):
     """For terminals."""
 
-    def __init__(self, total: int, progress: Any) -> None:
+    def __init__(self, total: int, bar: Any) -> None:
         super().__init__(total)
-        self._progress = progress
-        self._task = progress.add_task("runs", total=total)
+        self._bar, self._task = bar, bar.add_task("runs", total=total)
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         failed = self.count("failed")
-        about = f"runs, {self.count('running')} under way" + (f", {failed} failed" if failed else "")
-        self._progress.update(self._task, completed=self.count(*ENDED), description=about)
+        text = f"runs, {self.count('running')} running" + (f", {failed} failed" if failed else "")
+        self._bar.update(self._task, completed=self.count(*ENDED), description=text)
 
 
 @contextmanager
-def progress(job: SweepJob, *, quiet: bool) -> Iterator[Tally]:
-    """The display that fits where standard output goes."""
+def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
+    """Yield the display that fits standard output."""
     total = len({point.id for point in job.shard.of(job.points)})
     if quiet or not sys.stdout.isatty():
-        yield Tally(total) if quiet else Lines(total)
+        yield SweepProgress(total) if quiet else _Lines(total)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+    from testbed.cli.look import progress_bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("gone, about"), Remaining(), TextColumn("to go"))  # fmt: skip
-    with Progress(*columns) as shown:
-        yield Bar(total, shown)
+    with progress_bar("about") as bar:
+        yield _Bar(total, bar)

@@ -1,11 +1,14 @@
-"""Show a network: its data centres and links as tables, a picture, JSON or YAML. Without a name, list what there is."""
+"""Show a network: data centres and links as tables, picture, JSON or YAML. Without a name, list all built-in ones."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from testbed.cli import look
+from testbed.cli.options import Outcome
+from testbed.cli.pictures import save, write
 
 if TYPE_CHECKING:
     from testbed.plan.model import LinkPlan, NetworkPlan
@@ -24,32 +27,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.network is None:
         return _list(arguments.json)
     from testbed.plan.links import build_links
     from testbed.plan.network import build_network
     from testbed.scenario.look_up import network
+    from testbed.scenario.write import topology_yaml
 
     found = network(arguments.network, arguments.overrides)
     plan = build_network(found.topology, build_links(found.topology), "simulate")
-    if arguments.json:
-        print(json.dumps(_as_json(found, plan)))
-    else:
+    if not arguments.json:
         _print(found, plan)
     if arguments.picture:
         _draw(found, plan, arguments.picture)
     if arguments.yaml:
-        _write(found, arguments.yaml)
-    if not arguments.json:
-        for path in (arguments.picture, arguments.yaml):
-            if path:
-                print(f"written: {path}")
+        write(arguments.yaml, topology_yaml(found.topology))
+    if arguments.json:
+        return _as_json(found, plan)
+    for path in filter(None, (arguments.picture, arguments.yaml)):
+        print(f"written: {path}")
     return 0
 
 
-def _list(as_json: bool) -> int:
-    from testbed.cli import look
+def _list(as_json: bool) -> Outcome:
     from testbed.scenario.look_up import network
     from topologies.generators import GENERATORS
     from topologies.library import BUILT_IN
@@ -58,15 +59,15 @@ def _list(as_json: bool) -> int:
     kinds = {kind: (options.__doc__ or "").splitlines()[0] for kind, options in GENERATORS.items()}
     if as_json:
         built_in = {entry.name: _title(entry) for entry in found}
-        print(json.dumps({"kind": "topologies", "built_in": built_in, "generators": kinds}))
-        return 0
-    shown = look.table("built-in topologies", "name", ">data centres", ">links", "what it is")
-    for entry in found:
-        shown.add_row(entry.name, str(len(entry.topology.data_centers)), str(len(entry.topology.links)), _title(entry))
-    made = look.table("generators", "name", "what it makes")
-    for kind, about in kinds.items():
-        made.add_row(kind, about)
-    look.console().print(shown, made)
+        return {"kind": "topologies", "built_in": built_in, "generators": kinds}
+    rows = [
+        (entry.name, str(len(entry.topology.data_centers)), str(len(entry.topology.links)), _title(entry))
+        for entry in found
+    ]
+    look.console().print(
+        look.table("built-in topologies", "name", ">data centres", ">links", "what it is", rows=rows),
+        look.table("generators", "name", "what it makes", rows=kinds.items()),
+    )
     return 0
 
 
@@ -75,7 +76,6 @@ def _title(found: NetworkDescription) -> str:
 
 
 def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
-    from testbed.cli import look
     from testbed.units import format_duration, format_rate
 
     about, topology = found.topology.about, found.topology
@@ -93,7 +93,7 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     console.print(_links(plan))
     if about is not None:
         lines = (("source", about.source), ("licence", about.licence), *(("note", note) for note in about.notes),
-                 *(("mended", note) for note in about.mended))  # fmt: skip
+                 *(("repaired", note) for note in about.mended))  # fmt: skip
         for key, text in lines:
             if text:
                 console.print(f"{key}: {text}", markup=False)
@@ -102,7 +102,6 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
 
 
 def _links(plan: NetworkPlan) -> Any:
-    from testbed.cli import look
     from testbed.units import format_duration, format_rate, format_share, format_size
 
     title = (
@@ -139,17 +138,9 @@ def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:
 
 def _draw(found: NetworkDescription, plan: NetworkPlan, path: Path) -> None:
     from analysis.figures.topology import draw
-    from testbed.cli.pictures import save
 
     graph = found.graph.copy()
     for link in plan.links:
         graph.edges[link.source, link.target].update(rate_bps=link.rate_bps, delay_s=link.delay_s)
     scale = f"rates divided by {found.topology.scale:g}" if found.topology.scale != 1 else ""
     save(draw(graph, found.name, "; ".join(filter(None, (_title(found), scale)))), path)
-
-
-def _write(found: NetworkDescription, path: Path) -> None:
-    from testbed.cli.pictures import write
-    from testbed.scenario.write import topology_yaml
-
-    write(path, topology_yaml(found.topology))

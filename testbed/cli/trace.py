@@ -1,14 +1,18 @@
-"""Show a trace: how it was read, what it amounts to, a picture; or convert it. Without a name, list what there is."""
+"""Show a trace: its format, statistics, a picture; or convert it. Without a name, list traces and formats."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from testbed.cli import look
+from testbed.cli.options import Outcome
+from testbed.cli.pictures import save, write
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
     from topologies.traces import Trace
@@ -19,76 +23,69 @@ HELP = "show a trace of rates, delays or losses, or convert it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", nargs="?", metavar="NAME|FILE", help="a trace of the library, or a file")
     parser.add_argument("--what", choices=("rate", "delay", "loss"), help="which quantity of the file (default: rate)")
-    reading = parser.add_argument_group("how the file is read; found out unless said")
+    reading = parser.add_argument_group("how the file is read; auto-detected by default")
     reading.add_argument("--format", help="csv, mahimahi, pensieve, fcc, fcc-raw, hsdpa, iperf3 or skyplane")
     reading.add_argument("--unit", help="unit of its values, e.g. kbit/s")
     reading.add_argument("--time-unit", choices=("s", "ms", "us"), help="unit of its times")
-    reading.add_argument("--step", metavar="TIME", help="count Mahimahi's packets over such times (100 ms)")
-    reading.add_argument("--from", dest="source", metavar="END", help="first end of the pair, in a file of many")
-    reading.add_argument("--to", dest="target", metavar="END", help="second end of the pair")
+    reading.add_argument(
+        "--step", metavar="TIME", help="count Mahimahi's packets in bins of this width; default: 100 ms"
+    )
+    reading.add_argument("--from", dest="source", metavar="END", help="source of the pair, in a file of many")
+    reading.add_argument("--to", dest="target", metavar="END", help="target of the pair")
     change = parser.add_argument_group("changes, in this order")
-    change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="start again at its end")
-    change.add_argument("--offset", metavar="TIME", help="begin so far into it")
+    change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat it from its end")
+    change.add_argument("--offset", metavar="TIME", help="begin at this time of it")
     change.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="multiply the values")
     change.add_argument("--speed", type=float, default=1.0, metavar="FACTOR", help="divide the times")
-    change.add_argument("--resample", metavar="TIME", help="means over steps of such length")
+    change.add_argument("--resample", metavar="TIME", help="means over steps of this length")
     out = parser.add_argument_group("output")
     out.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     out.add_argument("--out", type=Path, metavar="FILE", help="write it, in the format --as")
-    out.add_argument("--as", dest="kind", choices=("csv", "mahimahi", "pensieve", "fcc"), help="csv unless said")
+    out.add_argument("--as", dest="kind", choices=("csv", "mahimahi", "pensieve", "fcc"), help="default: csv")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.trace is None:
         return _list(arguments.json)
     name, trace = _read(arguments)
     trace = _changed(trace, arguments)
-    if arguments.json:
-        print(json.dumps(_as_json(name, trace)))
-    else:
+    if not arguments.json:
         _print(name, trace)
     if arguments.picture:
         _draw(name, trace, arguments.picture)
     if arguments.out:
         _convert(name, trace, arguments)
-    if not arguments.json:
-        for path in (arguments.picture, arguments.out):
-            if path:
-                print(f"written: {path}")
+    if arguments.json:
+        return _as_json(name, trace)
+    for path in filter(None, (arguments.picture, arguments.out)):
+        print(f"written: {path}")
     return 0
 
 
-def _list(as_json: bool) -> int:
-    from testbed.cli import look
-    from topologies.library import LIBRARY
-    from topologies.shipped import RECIPES
+def _list(as_json: bool) -> Outcome:
+    from topologies.library import LIBRARY, trace_about
     from topologies.traces import FORMATS
 
+    formats = {name: entry.about for name, entry in FORMATS.items()}
+    library = [(name, *trace_about(name)) for name in LIBRARY]
     if as_json:
-        about = {name: RECIPES[name].about for name in LIBRARY}
-        formats = {name: entry.about for name, entry in FORMATS.items()}
-        print(json.dumps({"kind": "traces", "library": about, "formats": formats}))
-        return 0
-    shown = look.table("library (all synthetic)", "name", "of a", "what it is")
-    for name in LIBRARY:
-        shown.add_row(name, RECIPES[name].what, RECIPES[name].about)
-    formats_table = look.table("formats", "name", "a file of it")
-    for name, entry in FORMATS.items():
-        formats_table.add_row(name, entry.about)
-    look.console().print(shown, formats_table)
+        return {"kind": "traces", "library": {name: about for name, _, about in library}, "formats": formats}
+    look.console().print(
+        look.table("library (all synthetic)", "name", "quantity", "what it is", rows=library),
+        look.table("formats", "name", "a file of it", rows=formats.items()),
+    )
     return 0
 
 
 def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
-    from topologies.library import LIBRARY, library_path
-    from topologies.shipped import RECIPES
+    from topologies.library import LIBRARY, library_path, trace_about
     from topologies.traces import MAX_POINTS, Reading, read_trace
     from topologies.traces.model import MAX_READ
 
     name = arguments.trace
     shipped = name in LIBRARY and not Path(name).exists()
     reading = Reading(
-        what=arguments.what or (RECIPES[name].what if shipped else "rate"), format=arguments.format,
+        what=arguments.what or (trace_about(name)[0] if shipped else "rate"), format=arguments.format,
         unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
         source=arguments.source, target=arguments.target, most_steps=MAX_READ if arguments.resample else MAX_POINTS,
     )  # fmt: skip
@@ -96,7 +93,6 @@ def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
 
 
 def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
-    from testbed.errors import ScenarioError
     from topologies.traces.change import looped, resampled, scaled, shifted, sped_up
 
     for option in ("scale", "speed"):
@@ -111,7 +107,6 @@ def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
 
 
 def _time(text: str | None, option: str) -> float | None:
-    from testbed.errors import ScenarioError
     from testbed.units import UnitError, parse_duration
 
     if text is None:
@@ -133,23 +128,23 @@ def _writer(what: str) -> Callable[[float], str]:
 
 
 def _print(name: str, trace: Trace) -> None:
-    from testbed.cli import look
     from topologies.traces.change import summary
 
-    told, value = summary(trace), _writer(trace.what)
-    loops = f"starts again after {look.seconds(trace.period_s)}" if told.loops else "the last value stays"
-    shown = look.table(f"{name}: {trace.what}", "", "")
-    for row in (
-        ("steps", f"{told.steps}, {look.seconds(told.step_s)} each (median), at most {look.seconds(told.longest_s)}"),
-        ("length", f"{look.seconds(told.length_s)}; {loops}"),
-        ("mean", f"{value(told.mean)}, standard deviation {value(told.deviation)}"),
-        ("least, most", f"{value(told.least)}, {value(told.most)}"),
-        ("5, 50, 95 % of the time", f"{value(told.p5)}, {value(told.median)}, {value(told.p95)}"),
-        ("from step to step", f"{look.share(told.changes)} of the mean"),
+    facts, value = summary(trace), _writer(trace.what)
+    loops = f"repeats after {look.seconds(trace.period_s)}" if facts.loops else "then the last value holds"
+    rows = [
+        (
+            "steps",
+            f"{facts.steps}, {look.seconds(facts.step_s)} each (median), at most {look.seconds(facts.longest_s)}",
+        ),
+        ("length", f"{look.seconds(facts.length_s)}; {loops}"),
+        ("mean", f"{value(facts.mean)}, standard deviation {value(facts.deviation)}"),
+        ("minimum, maximum", f"{value(facts.least)}, {value(facts.most)}"),
+        ("5, 50, 95 % quantile", f"{value(facts.p5)}, {value(facts.median)}, {value(facts.p95)}"),
+        ("change per step", f"{look.share(facts.changes)} of the mean"),
         *(("note", note) for note in trace.notes),
-    ):
-        shown.add_row(*row)
-    look.console().print(shown)
+    ]
+    look.console().print(look.table(f"{name}: {trace.what}", "", "", rows=rows))
 
 
 def _as_json(name: str, trace: Trace) -> dict[str, Any]:
@@ -163,13 +158,11 @@ def _as_json(name: str, trace: Trace) -> dict[str, Any]:
 
 def _draw(name: str, trace: Trace, path: Path) -> None:
     from analysis.figures.trace import draw
-    from testbed.cli.pictures import save
 
     save(draw(trace, name, trace.notes[0] if trace.notes else ""), path)
 
 
 def _convert(name: str, trace: Trace, arguments: argparse.Namespace) -> None:
-    from testbed.cli.pictures import write
     from topologies.traces.write import to_text
 
     comments = (f"From {name}.", *trace.notes)

@@ -1,9 +1,9 @@
-"""Hold the simulator against the emulation: every technique at every rate and delay in both worlds.
+"""Validate the simulator against the emulation: every technique at every rate and delay on both back ends.
 
-Prints the error of the mean round at each point, the median, the 95th percentile and the worst, and how far the order
-of the techniques agrees (Kendall's tau); writes errors.csv and error-map.png. Both worlds are sweeps, in directories of
-their own: what has been run is not run again, so a grid may be interrupted, and grow. With --repeats 2 it also tells
-how well a second emulation agrees with the first, which is the most that a prediction can be held to.
+Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
+correlation of the techniques (Kendall's tau); writes errors.csv and error-map.png. Each back end is a sweep in a
+directory of its own, so that finished runs are not repeated, and a grid may be interrupted and extended. With
+--repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.cli import look
+from testbed.cli.options import Outcome
+from testbed.cli.sweep_progress import progress
+
 if TYPE_CHECKING:
     from analysis.validation import ValidationPoint, Verdict
     from testbed.run.sweep import SweepJob
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
     Result = dict[str, Any]
 
-HELP = "hold the simulator against the emulation over a grid of rates, delays and techniques"
+HELP = "validate the simulator against the emulation over a grid of rates, delays and techniques"
 _DONE = ("done", "degraded")
 
 
@@ -37,10 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each run; default: %(default)s")
     parser.add_argument("--repeats", type=int, default=1, metavar="N",
-                        help="emulate everything N times, and hold the emulation against itself")  # fmt: skip
+                        help="emulate everything N times, and compare the emulation with itself")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for all runs, in both worlds")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="for all runs, on both back ends"
+    )
     parser.add_argument("--out", type=Path, default=Path("validation"), metavar="DIR", help="default: validation/")
 
 
@@ -52,7 +58,7 @@ class _GridPoint:
     settings: Mapping[str, str]
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.validation import error_map, reproduced, verdict, write_table
 
     points = _points(arguments)
@@ -62,17 +68,16 @@ def execute(arguments: argparse.Namespace) -> int:
     error_map(points, arguments.out / "error-map.png")
     if arguments.json:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
-        told = {"kind": "validation", **asdict(found), "reproduced": asdict(itself) if itself else None}
-        print(json.dumps({**told, "points": rows}))
-    else:
-        _print(points, found, arguments.out)
-        if itself:
-            _say(f"emulated again, {itself.points} points", itself)
+        reproduced_by = asdict(itself) if itself else None
+        return {"kind": "validation", **asdict(found), "reproduced": reproduced_by, "points": rows}
+    _print(points, found, arguments.out)
+    if itself:
+        _print_verdict(f"emulated again, {itself.points} points", itself)
     return 0
 
 
 def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
-    """Every place in both worlds; one where a run has failed is left out, and standard error says why."""
+    """Return every grid point on both back ends, without those where a run failed; standard error names the cause."""
     places = _places(arguments)
     emulated = [_results(arguments, places, "emulate", number) for number in range(arguments.repeats)]
     simulated = _results(arguments, places, "simulate")
@@ -100,8 +105,7 @@ def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
 def _results(
     arguments: argparse.Namespace, places: list[_GridPoint], world: str, repeat: int = 0
 ) -> list[Result | None]:  # fmt: skip
-    """The result of each place in one world. What has been run before, by the same code, is not run again."""
-    from testbed.cli.sweep_progress import progress
+    """Return the result of each grid point on one back end. Finished runs of the same code are not repeated."""
     from testbed.run import sweep
     from testbed.run.sweep_points import points_of
     from testbed.scenario.sweep import Axis, Sweep
@@ -122,9 +126,9 @@ def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[st
     if row["status"] in _DONE and row["round_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
         return result
-    told = (row["message"].splitlines() or ["no round was completed"])[0]
+    cause = (row["message"].splitlines() or ["no round was completed"])[0]
     where = f"{place.technique}, {place.rate}, {place.delay}"
-    print(f"{where}: {row['status']}: {told} ({job.path(point)})", file=sys.stderr)
+    print(f"{where}: {row['status']}: {cause} ({job.path(point)})", file=sys.stderr)
     return None
 
 
@@ -135,40 +139,35 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
     emulated = [result for result in repeats if result]
     times = tuple(result["round_time_s"] for result in emulated)
-    said = [warning for result in emulated if result["fidelity"]["status"] != "ok"
+    causes = [warning for result in emulated if result["fidelity"]["status"] != "ok"
             for warning in result["fidelity"]["warnings"]]  # fmt: skip
     shared = emulated[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
     doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
     return ValidationPoint(
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
-        products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(said)), times if len(times) > 1 else (),
+        products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(causes)), times if len(times) > 1 else (),
         "; ".join(doubts),
     )  # fmt: skip
 
 
 def _print(points: list[ValidationPoint], found: Verdict, out: Path) -> None:
     from analysis.validation import verdict
-    from testbed.cli import look
 
-    shown = look.table("", "technique", ">rate", ">delay", ">emulated", ">simulated", ">error", "")
-    for point in points:
-        shown.add_row(
-            point.technique, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
-            look.seconds(point.emulated_s), look.seconds(point.simulated_s), f"{point.error:+.1%}",
-            point.why,
-        )  # fmt: skip
+    rows = [
+        (point.technique, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
+         look.seconds(point.emulated_s), look.seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
+        for point in points
+    ]  # fmt: skip
     console = look.console()
-    console.print(shown)
+    console.print(look.table("", "technique", ">rate", ">delay", ">emulated", ">simulated", ">error", "", rows=rows))
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):
-        _say(f"{len(valid)} of them inside the claim", verdict(valid))
-    _say(f"{found.points} points", found)
+        _print_verdict(f"{len(valid)} of them within the claim", verdict(valid))
+    _print_verdict(f"{found.points} points", found)
     console.print(f"written: {out / 'errors.csv'}, {out / 'error-map.png'}", markup=False)
 
 
-def _say(which: str, found: Verdict) -> None:
-    from testbed.cli import look
-
+def _print_verdict(which: str, found: Verdict) -> None:
     tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
     look.console().print(f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
                          f"worst {found.worst:.1%}; {tau}")  # fmt: skip

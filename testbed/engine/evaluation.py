@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.training.learner import State
-from testbed.training.trainer import Learner, Score
+from testbed.training.learner import Learner, Score, State
 from testbed.world import Future, World
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from testbed.engine.loading.trainer import LoadingTrainer
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import ORDERS
-from testbed.training.data import Batches, load_dataset, share_of, shares_of
+from testbed.training.batches import Batches
+from testbed.training.datasets import load_dataset
 from testbed.training.devices import torch_device
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import build_model
@@ -15,6 +16,7 @@ from testbed.training.options.declarations import NOTHING, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
+from testbed.training.splits import share_of, shares_of
 from testbed.training.trainer import Trainer
 
 

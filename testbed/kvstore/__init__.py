@@ -1,12 +1,12 @@
-"""The key-value store for people who bring their own training code.
+"""The key-value store for users' own training code.
 
-An ordinary PyTorch loop becomes geo-distributed by two lines: connect, and wrap the optimizer.
+Two lines make an ordinary PyTorch loop geo-distributed: connect, and wrap the optimizer.
 
-    store = connect()                                          # who am I: store.rank of store.num_workers
+    store = connect()                                          # this worker: store.rank of store.num_workers
     optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
 
 A scenario names the script (``workload: {script: my_train.py}``) and runs it on every back end, one copy per worker.
-Started by plain ``python my_train.py`` it is one worker of one. Everything here is called from the script's thread.
+Started by plain ``python my_train.py`` it is the only worker. Everything here is called from the script's thread.
 """
 
 from testbed.kvstore.optimizer import GeoOptimizer

@@ -13,13 +13,13 @@ from testbed.kvstore.store import KVStore, connect
 
 
 class GeoOptimizer(torch.optim.Optimizer):
-    """Any torch optimizer, over all workers of all data centres. How is the scenario's business (``sync``).
+    """Any torch optimizer, over all workers of all data centres, synchronised as the scenario's ``sync`` says.
 
     fsa, bsp               ``step`` takes the mean of all workers' gradients, then the optimizer's own step, everywhere
-    mixedsync, tap, ssp    nobody waits for all, so the optimizer moves to the servers (SGD, Adam and AdamW can)
-    hfa, esync, diloco     ``step`` is local; after so many steps, models are averaged
+    mixedsync, tap, ssp    no worker waits for all, so the optimizer runs on the servers (SGD, Adam, AdamW only)
+    hfa, esync, diloco     ``step`` is local; after a number of steps, models are averaged
 
-    Learning-rate schedulers work as ever, except where the optimizer has moved to the servers.
+    Learning-rate schedulers work as usual, except if the optimizer runs on the servers.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, store: KVStore | None = None) -> None:
@@ -40,7 +40,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self.store.holds(self._flat)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One training step; with the others, when it is time."""
+        """Make one training step, and synchronise if the round ends."""
         loss = closure() if closure else None
         if self._job.contribution != "gradient":
             self._step_locally()

@@ -1,4 +1,4 @@
-"""What a script asks of the node that runs it, and what the scenario tells the script."""
+"""Requests of a script to the node that runs it, and the scenario's settings for the script."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class BarrierRequest:
 
 @dataclass(frozen=True, slots=True)
 class UntimedRequest:
-    """What the script does until ``on`` is False again is no part of a training step."""
+    """While ``on``, the script's work is not part of a training step."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """What the script has measured on its test set, or of its loss."""
+    """The script's measured accuracy on its test set, and its loss."""
 
     accuracy: float | None
     loss: float | None
@@ -70,20 +70,20 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class ParametersRequest:
-    """Where the script's parameters can be read: what its worker ends with."""
+    """A function that returns the script's current parameters, which are its worker's final values."""
 
     get: Callable[[], list[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptJob:
-    """What the scenario says to a script.
+    """The scenario's settings for a script.
 
     contribution  what ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
-    at_server     whether the optimizer must stand on the servers, because nobody waits for the sum over all workers
-    weight        what this worker counts for in the mean of models or deltas at its server
-    local_steps   steps between two exchanges, to begin with
-    differences   whether what comes down over the WAN follows a value that changes little (``pull: difference``)
+    at_server     whether the optimizer must run on the servers, since no worker waits for the sum over all workers
+    weight        this worker's weight in the mean of models or deltas at its server
+    local_steps   steps of the first round
+    differences   whether pulls over the WAN are differences to the previous value (``pull: difference``)
     own_codec     why a script cannot choose the compression; empty: it can
     """
 
@@ -99,9 +99,9 @@ class ScriptJob:
 
 
 class ScriptSession(Protocol):
-    """The other end: the node that runs the script."""
+    """The node that runs the script, as the script sees it."""
 
     job: ScriptJob
 
     def ask(self, request: Any) -> Any:
-        """Hand a request over, and wait for the answer."""
+        """Send a request, and wait for the answer."""

@@ -1,4 +1,4 @@
-"""Where a script's requests go: to its node, or, without a testbed, to a single worker in this process."""
+"""The receiver of a script's requests: its node, or, outside a run, a single worker in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.kvstore.requests import AwaitRequest, BeginRequest, ExchangeRequest
 
 
 class Alone:
-    """A session without a testbed: one worker, in this process."""
+    """A session outside a run: one worker, in this process."""
 
     def __init__(self) -> None:
         self.job = ScriptJob()
@@ -53,10 +53,10 @@ _here = threading.local()
 
 
 def enter(session: ScriptSession) -> None:
-    """For the node that runs a script in this thread."""
+    """Set the session of this thread; called by the node that runs a script in it."""
     _here.session = session
 
 
 def here() -> ScriptSession:
-    """The session of this thread."""
+    """Return the session of this thread."""
     return getattr(_here, "session", None) or Alone()

@@ -1,4 +1,4 @@
-"""Values by key, at the servers."""
+"""The key-value store of a script: values by key, at the servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from testbed.kvstore.session import here
 
 
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
-    """The way down of a codec; empty if it has none of its own."""
+    """Return a codec's ``pull`` option; empty if it has none."""
     from testbed.codec.options import CODECS
 
     return CODECS[kind].pull_on(CODECS.options(kind, options), tier=2)
@@ -44,19 +44,19 @@ def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) ->
 
 
 def connect() -> KVStore:
-    """This script's store: of its worker in a run, or of a single worker alone."""
+    """Return this script's store: of its worker in a run, or of a single worker outside one."""
     return KVStore(here())
 
 
 class Handle:
-    """A push that is on its way."""
+    """A push in progress."""
 
     def __init__(self, session: ScriptSession, key: int, round_: int, shape: torch.Size) -> None:
         self._session, self._key, self._round, self._shape = session, key, round_, shape
         self._value: Tensor | None = None
 
     def wait(self) -> Tensor:
-        """The key's value after this push's round. May be asked again."""
+        """Wait for, and return, the key's value after this push's round. May be called again."""
         if self._value is None:
             self._value = self._session.ask(AwaitRequest(self._key, self._round)).view(self._shape)
         return self._value
@@ -94,19 +94,19 @@ class KVStore:
         return self._session.job
 
     def init(self, key: Hashable, tensor: Tensor) -> None:
-        """Declare a key. Worker 0's value becomes everybody's. All keys come before the first push or pull."""
+        """Declare a key, before the first push or pull. Worker 0's value becomes that of all workers."""
         if self._begun is not None:
             raise ScenarioError(f"init({key!r}) comes after the first push or pull; declare all keys before")
         if key in self._keys:
             raise ScenarioError(f"init({key!r}) was called twice")
         if not tensor.numel():
-            raise ScenarioError(f"init({key!r}): a tensor without elements; there is nothing to keep, leave it out")
+            raise ScenarioError(f"init({key!r}): a tensor without elements; leave it out")
         self._keys[key] = len(self._first)
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)
 
     def set_optimizer(self, kind: str, **options: Any) -> None:
-        """Let the servers apply what is pushed as gradients, with an optimizer of the scenario's table."""
+        """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table."""
         if self._begun is not None:
             raise ScenarioError("set_optimizer comes after the first push or pull; call it before")
         from testbed.training.options import OPTIMIZERS
@@ -115,10 +115,10 @@ class KVStore:
         self._optimizer = (kind, options)
 
     def set_compression(self, kind: str, **options: Any) -> None:
-        """Send what goes over the WAN in a codec of the scenario's table; every worker makes the same call.
+        """Compress messages over the WAN with a codec of the scenario's table; every worker makes the same call.
 
-        What the servers send back is compressed too, as the codec does it. The scenario's ``codec`` says the same, and
-        can change it without touching the script; where it does, or where the two cannot go together, this is refused.
+        Values that servers send are compressed too if the codec does so. Raise ``ScenarioError`` if the scenario sets
+        ``codec`` itself, or if codec and scenario are incompatible.
         """
         if self._begun is not None:
             raise ScenarioError("set_compression comes after the first push or pull; call it before")
@@ -130,7 +130,7 @@ class KVStore:
         self._compression = (kind, options)
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
-        """Send a contribution, and go on. Larger priorities overtake smaller ones; without one, the order axis says."""
+        """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
         flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
         if flat.numel() != self._first[number].numel():
@@ -140,7 +140,7 @@ class KVStore:
         return handle
 
     def pull(self, key: Hashable) -> Tensor:
-        """The value after this worker's last push of the key; before any, the first value."""
+        """Return the value after this worker's last push of the key; before any, the first value."""
         number = self._number(key)
         if number in self._last:
             return self._last[number].wait().clone()
@@ -148,22 +148,22 @@ class KVStore:
         return value.view(self._shapes[number])
 
     def pushpull(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Tensor:
-        """Push, and wait for the value after it."""
+        """Push, and return the value after it."""
         return self.push(key, tensor, priority).wait()
 
     def barrier(self) -> None:
-        """Wait until all workers are here."""
+        """Wait until all workers call ``barrier``."""
         self._begin()
         self._session.ask(BarrierRequest())
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Tell the run's record; worker 0 speaks for all."""
+        """Record accuracy and loss of the run; only worker 0's are recorded."""
         self._begin()
         self._session.ask(ScoreRequest(accuracy, loss))
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """For evaluation: what happens inside is no part of a training step."""
+        """Exclude the block, such as an evaluation, from the training step's time."""
         self._session.ask(UntimedRequest(True))
         try:
             yield
@@ -171,21 +171,21 @@ class KVStore:
             self._session.ask(UntimedRequest(False))
 
     def exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
-        """For ``GeoOptimizer``: push every key, in order, and wait for all values."""
+        """Push every key, in order, and wait for all values; used by ``GeoOptimizer``."""
         self._begin()
         answer: tuple[list[Tensor], int] = self._session.ask(ExchangeRequest(list(tensors), steps))
         return answer
 
     def step(self) -> None:
-        """A local step without an exchange has ended."""
+        """Report the end of a local step without an exchange."""
         self._session.ask(StepRequest())
 
     def holds(self, get: Callable[[], list[Tensor]]) -> None:
-        """For ``GeoOptimizer``: the parameters are what ``get`` returns, not what was last pulled."""
+        """Set the function that returns the parameters, instead of the last pulled values; used by ``GeoOptimizer``."""
         self._session.ask(ParametersRequest(get))
 
     def first_values(self) -> list[Tensor]:
-        """What all begin with, flat, in the order of ``init``."""
+        """Return the first values, flat, in the order of ``init``."""
         return self._begin()
 
     def _begin(self) -> list[Tensor]:
@@ -195,12 +195,12 @@ class KVStore:
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:
-        """Without an optimizer on the servers, sums of gradients come down: they are new every round."""
+        """Refuse differences if servers send sums of gradients, which are unrelated from round to round."""
         chosen = self._compression and pull_of(*self._compression) == "difference"
         if (chosen or self.job.differences) and self._optimizer is None and self.job.contribution == "gradient":
             raise ScenarioError(
-                "this codec sends down how values have changed, and without an optimizer on the servers sums of "
-                "gradients come down: write pull: sparse-sum (or dense), or call set_optimizer"
+                "this codec sends differences of values, and without an optimizer the servers send sums of gradients: "
+                "write pull: sparse-sum (or dense), or call set_optimizer"
             )
 
     def _number(self, key: Hashable) -> int:

@@ -1,7 +1,7 @@
-"""Files that are absent or whole, whatever happens while they are written.
+"""Write files that are absent or whole, whatever happens meanwhile.
 
-The bytes go to ``.<name>.<pid>-<start>.tmp`` in the same directory, are synced, and then take the name; the directory
-is synced last. A process killed on the way leaves its temporary file: ``sweep`` removes those of dead processes.
+The bytes go to ``.<name>.<pid>-<start>.tmp`` in the same directory, are synced, and the file is renamed; the directory
+is synced last. A process that is killed meanwhile leaves its temporary file; ``sweep`` removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)\.tmp")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path to write to; it becomes ``path`` when the block ends without an error."""
+    """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
     me = owner.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}.tmp")
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)  # noqa: PTH105 - the name says what it must be: one atomic step
+        os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, which holds the old or the new content at every moment."""
+    """Write ``data`` to ``path``, which has the old or the new content at every moment."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """As ``write_bytes``, in UTF-8."""
+    """Write ``text`` in UTF-8; see ``write_bytes``."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON. Not-a-number and infinity are errors: callers say ``None`` for what is not known."""
+    """Write indented JSON. NaN and infinity raise ``ValueError``: callers write ``None`` for unknown values."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of that name is one of ours on its way."""
+    """Return whether this is the name of a temporary file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def sweep(directory: Path) -> list[Path]:
-    """Remove the temporary files that dead processes left anywhere below ``directory``; returns what was removed."""
+    """Remove temporary files of dead processes below ``directory``, and return their paths."""
     removed = []
     for path in sorted(directory.rglob(".*.tmp")):
         match = _TEMPORARY.fullmatch(path.name)

@@ -1,7 +1,7 @@
-"""The tables of a run: which event makes which table, and every column with its unit and meaning.
+"""The tables of a run: the events that each is made of, and every column with its unit and meaning.
 
 Times are seconds since the run's start on the run's one clock; training starts at the ``train`` event (table
-``training``). ``node`` is the writer of the event. Start-up traffic (declare, init, first pull) has ``round`` -1.
+``training``). ``node`` is the writer of the event. Start-up messages (declare, init, first pull) have ``round`` -1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FLOAT, INTEGER, TEXT, FLAG = "float", "integer", "text", "flag"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``name`` in the table, ``field`` in the event; ``field`` empty: derived, see ``testbed.results.tables``."""
+    """A column: its ``name`` in the table, its ``field`` in the event (empty: ``tables`` derives it)."""
 
     name: str
     field: str
@@ -24,13 +24,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """Events of these kinds, one a row."""
+
     kinds: tuple[str, ...]
     columns: tuple[Column, ...]
 
 
-_NODE = Column("node", "", TEXT, "", "who wrote the event")
-_T = Column("t_s", "t", FLOAT, "s", "when it happened, or ended")
-_T0 = Column("t0_s", "t0", FLOAT, "s", "when it began")
+_NODE = Column("node", "", TEXT, "", "writer of the event")
+_T = Column("t_s", "t", FLOAT, "s", "time of the event, or its end")
+_T0 = Column("t0_s", "t0", FLOAT, "s", "its begin")
 _DURATION = Column("duration_s", "", FLOAT, "s", "t_s - t0_s")
 _SPAN = (_NODE, _T0, _T, _DURATION)
 _ROUND = Column("round", "round", INTEGER, "", "training round; -1: none")
@@ -39,21 +41,21 @@ TABLES: dict[str, Table] = {
     "nodes": Table(("start",), (
         _NODE, _T,
         Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
-        Column("data_center", "data_center", TEXT, "", "where the node stands"),
+        Column("data_center", "data_center", TEXT, "", "data centre of the node"),
         Column("pid", "pid", INTEGER, "", "process, in its own namespace"),
-        Column("stands_for", "stands_for", INTEGER, "", "how many like nodes it was simulated for; null: itself"),
+        Column("stands_for", "stands_for", INTEGER, "", "number of equal nodes that it represents; null: itself"),
     )),
     "training": Table(("train",), (
         _NODE, _T,
-        Column("rounds", "rounds", INTEGER, "rounds", "how many are planned"),
-        Column("workers", "workers", INTEGER, "", "how many contribute gradients"),
+        Column("rounds", "rounds", INTEGER, "rounds", "maximum"),
+        Column("workers", "workers", INTEGER, "", "number of workers that contribute"),
     )),
     "rounds": Table(("round",), (
         *_SPAN, _ROUND,
         Column("loss", "loss", FLOAT, "", "training loss on the worker's batch"),
         Column("samples", "samples", INTEGER, "", "size of that batch"),
         Column("steps", "steps", INTEGER, "", "local steps done"),
-        Column("waited_s", "waited_s", FLOAT, "s", "how long its push lay at servers, waiting for others"),
+        Column("waited_s", "waited_s", FLOAT, "s", "time that servers held its push, waiting for others"),
     )),
     "transfers": Table(("transfer",), (
         *_SPAN, _ROUND,
@@ -62,24 +64,24 @@ TABLES: dict[str, Table] = {
         Column("message", "message", TEXT, "", "kind of message, as testbed.messages.MessageKind"),
         Column("key", "key", INTEGER, "", "index of the tensor or slice; -1: none"),
         Column("payload_bytes", "payload_bytes", INTEGER, "B", "tensors"),
-        Column("header_bytes", "header_bytes", INTEGER, "B", "all else in the frame"),
+        Column("header_bytes", "header_bytes", INTEGER, "B", "all other bytes of the frame"),
         Column("tier", "tier", TEXT, "", "lan or wan"),
     )),
     "computes": Table(("compute",), (
         *_SPAN, _ROUND,
         Column("work", "work", TEXT, "", "kind of work, as testbed.world.Work"),
-        Column("part", "part", TEXT, "", "which part of a step, where steps are cut at their layers, e.g. forward 2"),
-        Column("modelled_s", "modelled_s", FLOAT, "s", "how long the device model says it takes"),
-        Column("real_s", "real_s", FLOAT, "s", "how long the mathematics took here"),
-        Column("overrun", "overrun", FLAG, "", "it ended later than modelled: the mathematics, or the wait for a core"),
+        Column("part", "part", TEXT, "", "part of a step that runs segment by segment, e.g. forward 2"),
+        Column("modelled_s", "modelled_s", FLOAT, "s", "duration by the device model"),
+        Column("real_s", "real_s", FLOAT, "s", "duration of the computation itself"),
+        Column("overrun", "overrun", FLAG, "", "it took longer than modelled: the computation, or the wait for a core"),
     )),
     "loads": Table(("load",), (
         *_SPAN, _ROUND,
         Column("step", "step", INTEGER, "", "number of the batch"),
-        Column("waited_s", "waited_s", FLOAT, "s", "how long the step waited for it"),
-        Column("memory", "memory", INTEGER, "samples", "found decoded in memory since the last one"),
+        Column("waited_s", "waited_s", FLOAT, "s", "time that the step waited for it"),
+        Column("memory", "memory", INTEGER, "samples", "found decoded in memory since the last batch"),
         Column("disk", "disk", INTEGER, "samples", "read from the disk"),
-        Column("neighbour", "neighbour", INTEGER, "samples", "got from a worker of the same data centre"),
+        Column("neighbour", "neighbour", INTEGER, "samples", "received from a worker of the same data centre"),
         Column("remote", "remote", INTEGER, "samples", "fetched from the source"),
     )),
     "waits": Table(("wait",), (
@@ -94,20 +96,20 @@ TABLES: dict[str, Table] = {
     )),
     "holds": Table(("held",), (
         _NODE, _T, _ROUND,
-        Column("member", "member", TEXT, "", "whose push waited at this server"),
-        Column("held_s", "held_s", FLOAT, "s", "how long"),
-        Column("by", "by", TEXT, "", "whom it waited for"),
+        Column("member", "member", TEXT, "", "sender of the push that was held"),
+        Column("held_s", "held_s", FLOAT, "s", "duration"),
+        Column("by", "by", TEXT, "", "member that it was held for"),
     )),
     "accuracy": Table(("evaluate",), (
         _NODE, _T, _ROUND,
-        Column("snapshot_t_s", "snapshot_t", FLOAT, "s", "when the evaluated values were taken"),
+        Column("snapshot_t_s", "snapshot_t", FLOAT, "s", "when the evaluated values were copied"),
         Column("accuracy", "accuracy", FLOAT, "1", "share of the test set classified correctly"),
         Column("loss", "loss", FLOAT, "", "mean loss on the test set"),
     )),
     "finals": Table(("final",), (
         _NODE, _T,
         Column("role", "role", TEXT, "", "worker, server, global_server, replica or scheduler"),
-        Column("rounds", "rounds", INTEGER, "rounds", "how many it completed"),
+        Column("rounds", "rounds", INTEGER, "rounds", "completed rounds"),
         Column("parameters_sha256", "parameters_sha256", TEXT, "", "digest of the values it holds"),
         Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process since its role began"),
     )),
@@ -135,14 +137,14 @@ TABLES: dict[str, Table] = {
         Column("what", "what", TEXT, "", "rate (bit/s) or rtt (s)"),
         Column("planned", "planned", FLOAT, "as what", "by the Plan"),
         Column("measured", "measured", FLOAT, "as what", "before training"),
-        Column("tolerance", "tolerance", FLOAT, "as what", "allowed difference, either way"),
+        Column("tolerance", "tolerance", FLOAT, "as what", "allowed difference, up or down"),
         Column("ok", "ok", FLAG, "", "within tolerance"),
     )),
     "replay": Table(("replay",), (
         _T,
         Column("link", "link", TEXT, "", "directed WAN link"),
-        Column("planned_t_s", "planned_t", FLOAT, "s", "when the change was due"),
-        Column("late_s", "late_s", FLOAT, "s", "how much later it was made"),
+        Column("planned_t_s", "planned_t", FLOAT, "s", "planned time of the change"),
+        Column("late_s", "late_s", FLOAT, "s", "delay of the change"),
         Column("what", "what", TEXT, "", "rate_bps, delay_s or loss"),
         Column("value", "value", FLOAT, "as what", "the new value"),
     )),
@@ -150,17 +152,17 @@ TABLES: dict[str, Table] = {
         _NODE, _T,
         Column("kind", "kind", TEXT, "", "fault, restart or epoch"),
         Column("fault", "fault", TEXT, "", "kind of the fault, as in the scenario"),
-        Column("targets", "targets", TEXT, "", "nodes or links that it hits; of an epoch: who left or joined"),
-        Column("begins", "begins", FLAG, "", "false: it is over"),
-        Column("planned_t_s", "planned_t", FLOAT, "s", "when it was due"),
-        Column("late_s", "late_s", FLOAT, "s", "how much later it happened"),
-        Column("number", "number", INTEGER, "", "of the epoch, or restarts so far"),
-        Column("message", "message", TEXT, "", "why"),
+        Column("targets", "targets", TEXT, "", "affected nodes or links; of an epoch: nodes that left or joined"),
+        Column("begins", "begins", FLAG, "", "false: it ends"),
+        Column("planned_t_s", "planned_t", FLOAT, "s", "planned time"),
+        Column("late_s", "late_s", FLOAT, "s", "delay"),
+        Column("number", "number", INTEGER, "", "of the membership epoch, or restarts so far"),
+        Column("message", "message", TEXT, "", "cause"),
     )),
     "machine": Table(("machine",), (
         _T,
         Column("busy_share", "busy_share", FLOAT, "1", "share of all cores' time that was busy"),
-        Column("steal_share", "steal_share", FLOAT, "1", "share that the hypervisor took away"),
+        Column("steal_share", "steal_share", FLOAT, "1", "share that the hypervisor took (steal time)"),
     )),
     "warnings": Table(("warning", "error"), (
         _NODE, _T,
@@ -172,7 +174,7 @@ TABLES: dict[str, Table] = {
 
 
 def event_fields() -> dict[str, str]:
-    """Type of every field that some table takes from an event. A field has one type in all kinds."""
+    """Return the type of every event field that is part of a table. A field has one type in all kinds."""
     fields = {"kind": TEXT}
     for table in TABLES.values():
         for column in table.columns:

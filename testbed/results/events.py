@@ -1,51 +1,41 @@
-"""The event log of a run: one JSON object per line per node, safe against crashes, and the list of its kinds.
+"""The event log of a run: one JSON object per line, a file per node, safe against crashes.
 
-Every line has ``t`` (seconds since the run's start, the run's one clock) and ``kind``. A reader ignores a last line
-without a newline. Lines are never rewritten.
+Every line has ``t`` (seconds since the run's start, on the run's clock) and ``kind``. Lines are never rewritten, and a
+reader ignores a last line without a newline. ``testbed.results.columns`` states the fields of a kind that has a table;
+those of the others are in parentheses.
 
-kind        fields (beside ``t``)                                    written by
-----------  -------------------------------------------------------  ------------------------------------------
-start       role, data_center, pid, stands_for                       every node, when its role starts; stands_for:
-                                                                     how many folded nodes it is, in simulation
-train       rounds, workers                                      master worker, at the start of training
-transfer    t0, source, target, message, key, round, payload_bytes,  the receiver of a message, when it has arrived;
-            header_bytes, tier                                       t0: sender's clock at send; tier: "lan" or "wan".
-                                                                     DGT's blocks get one for all of a key and round
-compute     t0, work, round, modelled_s, real_s, overrun             any node; work as in ``testbed.world.Work``
-wait        t0, waiting_for, round                                   any node; a wait that took longer than 0
-round       t0, round, loss, samples, steps, waited_s                worker, when its round's new values are in
-load        t0, round, step, waited_s, memory, disk, neighbour,       worker with a data cache, when a batch is there;
-            remote                                                   where its samples came from since the last one
-threshold   round, k, loss                                           server, DGT: share of blocks it sends reliably
-blocks      source, key, round, sent, delivered, late, lost, resent  global server, DGT: account of a round's best-
-                                                                     effort blocks, once the next round is closed
-update      key, round, version, contributors, staleness             global server, when it has applied a key's update;
-                                                                    staleness: updates since its sender was last sent it
-checkpoint  round                                                    scheduler, when a checkpoint is whole
-held        round, member, held_s, by                                server, when it answers a push that had to wait:
-                                                                   ``member`` waited held_s for ``by``; of its first key
-evaluate    round, epoch, accuracy, loss, snapshot_t                 who holds the model; snapshot_t: age of its values
-gossip      round, sketch                                            gossiping worker, at every evaluation; 256 numbers
-consensus   round, distance                                          gossiping worker, at the end: RMS distance from the
-                                                                     average of all models
-final       role, rounds, parameters_sha256 (if it holds any),   every node, when its role ends; cpu_s: processor
-            cpu_s                                                    time of its process since then (real worlds)
-process     cpu_s                                                    every node, twice a second (real worlds): processor
-                                                                     time of its process so far
-link        link, configured_bps, bytes, dropped_packets,            the back end's monitor, per WAN link per sample;
-            backlog_bytes                                            counters are cumulative
-measured    link or path, what, planned, measured, tolerance, ok     the back end, before training
-replay      link, planned_t, late_s, what, value                     the trace replay, per change
-background  number, sent_bytes, received_bytes                       the back end, per entry of the Plan's background,
-                                                                     once a second; counters are cumulative
-fault       fault, targets, begins, planned_t, late_s                the back end, when a fault of the Plan begins or is
-                                                                     over; nan and disk_full: the node itself
-restart     number, message, begins_t                                the back end: all begin anew at begins_t, because
-                                                                     of message
-epoch       number, targets, begins, message                         scheduler: targets have joined (begins) or left
-machine     busy_share, steal_share                                  the back end's monitor, once a second
-warning     message                                                  anybody; each becomes a fidelity warning
-error       message, cause                                           anybody
+kind        written by
+----------  --------------------------------------------------------------------------------------------------------
+start       every node, when its role starts
+train       the master worker, when training starts
+transfer    the receiver of a message, when it has arrived; ``t0``: the sender's clock at the sending. One for all of
+            DGT's blocks of a key and round
+compute     any node, after some work
+wait        any node, after a wait of more than 0 s
+round       a worker, when it has the new values of its round
+load        a worker with a data cache, when a batch is loaded
+threshold   a server with DGT: share of blocks it sends reliably (round, k, loss)
+blocks      a global server with DGT, when the next round is complete: its best-effort blocks (source, key, round, sent,
+            delivered, late, lost, resent)
+update      a global server, when it has applied a key's update
+checkpoint  the scheduler, when a checkpoint is complete (round)
+held        a server, when it sends a reply that it held; for the first key of a round only
+evaluate    the node that evaluates
+gossip      a gossiping worker, at every evaluation: 256 numbers of a random projection (round, sketch)
+consensus   a gossiping worker, at the end: RMS distance from the mean of all models (round, distance)
+final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters
+process     every node in the real world, twice a second
+link        the back end's monitor, per WAN link and sample; counters are cumulative
+measured    the back end, before training
+replay      the trace replay, per change
+background  the back end, per entry of the Plan's background traffic, once a second; counters are cumulative (number,
+            sent_bytes, received_bytes)
+fault       the back end, when a fault of the Plan begins or ends; ``nan`` and ``disk_full``: the node itself
+restart     the back end, when all nodes start again (and begins_t, when they do)
+epoch       the scheduler, when nodes have joined or left: a new membership epoch
+machine     the back end's monitor, once a second
+warning     any node; every warning is part of the fidelity report
+error       any node
 """
 
 from __future__ import annotations
@@ -55,13 +45,13 @@ from typing import Any
 
 import msgspec
 
-HAS_LEFT = "it has left"  # message of an epoch that somebody made in good order
+HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
 
 
 def microseconds(t: float) -> float:
-    """``round(t, 6)`` of a time, for a third of its cost where ``t`` is not half-way between two microseconds."""
+    """Return ``round(t, 6)``, at a third of its cost unless ``t`` is half-way between two microseconds."""
     scaled = t * 1e6
-    if 0.0 <= scaled < 1e13:  # where that is exact enough to tell
+    if 0.0 <= scaled < 1e13:  # above, rounding errors of the product matter
         whole = int(scaled + 0.5)
         if -0.49 < scaled - whole < 0.49:
             return whole / 1e6
@@ -71,7 +61,7 @@ def microseconds(t: float) -> float:
 class EventLog:
     """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe.
 
-    The file is open only while lines are written to it, so that a simulation may have more logs than descriptors.
+    The file is open only during a write, so that a simulation may have more logs than file descriptors.
     """
 
     def __init__(self, directory: Path, name: str, buffer_bytes: int = 1 << 16) -> None:
@@ -81,11 +71,11 @@ class EventLog:
         self._lines = bytearray()
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
-        """Append one event. The line reaches the file at ``flush`` or when the buffer is full. NaN becomes ``null``."""
+        """Append one event. The line is written at ``flush`` or when the buffer is full. NaN becomes ``null``."""
         self.append({"t": round(t, 6), "kind": kind, **fields})
 
     def append(self, event: dict[str, Any]) -> None:
-        """As ``write``, of a whole event: ``t``, rounded to microseconds, ``kind``, and its fields."""
+        """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, and its fields."""
         _encoder.encode_into(event, self._lines, -1)
         self._lines += b"\n"
         if len(self._lines) >= self._limit_bytes:
@@ -102,15 +92,15 @@ class EventLog:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy and torch as Python's."""
+    """Convert numbers of numpy and torch to Python's."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{type(value).__name__} cannot stand in an event")
+    raise TypeError(f"{type(value).__name__} cannot be part of an event")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def log_path(directory: Path, name: str) -> Path:
-    """File of one writer's events; the '/' of node names becomes '.'."""
+    """Return the file of one writer's events; the '/' of node names becomes '.'."""
     return directory / (name.replace("/", ".") + ".jsonl")

@@ -1,9 +1,9 @@
-"""The fidelity report: how far what was observed is what the Plan asked for, and whether the machine kept up.
+"""The fidelity report: how far network and compute were as planned, and whether the machine kept up.
 
-``degraded`` means: do not publish these times without reading why. Counted are links measured before training, achieved
-against configured rates while it ran, training steps slower than their device model, late trace changes, a saturated
-processor, and dropped packets. Warnings of the Plan and of the nodes are listed; alone they degrade nothing.
-In the virtual world nothing is measured: what is reported there is a prediction, exact for its model.
+``degraded`` means: do not publish these times without reading the reasons. Reasons are links off their planned rate or
+round trip before training, links off their configured rate during it, training steps slower than their device model,
+late trace changes and a saturated processor. Warnings of the Plan and of the nodes are listed, and are no reasons. In
+the virtual world nothing is measured: times are predictions, exact for their model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES_NEEDED = ("measured", "links", "computes", "replay", "machine", "warnings")
 
 Frames = Mapping[str, "pd.DataFrame"]
 _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
@@ -24,12 +23,12 @@ _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 @dataclass(frozen=True, slots=True)
 class FidelityLimits:
-    """From where on a run is degraded."""
+    """Limits beyond which a run is degraded."""
 
-    rate_excess: float = 0.10  # a link may carry this much more than configured, over one sample
-    rate_shortfall: float = 0.15  # and this much less, in the mean, while packets are queued for it
-    shortest_sample_s: float = 0.05  # shorter ones say more about timing than about rates
-    busy_link_s: float = 1.0  # a shorter time with a queue is not judged
+    rate_excess: float = 0.10  # a link may carry this much more than configured in one sample
+    rate_shortfall: float = 0.15  # and this much less, in the mean, while packets are queued
+    shortest_sample_s: float = 0.05  # the rate of a shorter one is dominated by its timing error
+    busy_link_s: float = 1.0  # links with a queue for less time are not judged
     overrun_share: float = 0.05  # of the training steps
     late_s: float = 0.1  # 99th percentile of the trace changes
     busy_share: float = 0.95  # of all cores, in more than ``saturated_share`` of the samples
@@ -40,7 +39,7 @@ class FidelityLimits:
 def assess(
     frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], limits: FidelityLimits = FidelityLimits()
 ) -> dict[str, Any]:
-    """The content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
+    """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
     measured, links = _measured(frames["measured"]), _links(frames["links"], limits)
     compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
     machine = _machine(frames["machine"], limits)
@@ -50,7 +49,7 @@ def assess(
         *(_compute_reasons(compute, limits) + _replay_reasons(replay, limits) if real else []),
         *(_machine_reasons(machine, limits) if real else []),
     ]
-    warnings = [*reasons, *plan["warnings"], *_told(frames["warnings"], measured)]
+    warnings = [*reasons, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
@@ -79,34 +78,32 @@ def _mismatch(row: Mapping[str, Any]) -> str:
 
 
 def _links(links: pd.DataFrame, limits: FidelityLimits) -> list[dict[str, Any]]:
-    return [_link(str(name), group, limits) for name, group in links.groupby("link")]
+    import numpy as np
+
+    configured = links["configured_bps"]
+    # within a sample a link may have carried the higher of the rates before and after a change
+    highest_bps = np.fmax(configured, links.groupby("link")["configured_bps"].shift())
+    judged = (configured > 0) & (links["interval_s"] >= limits.shortest_sample_s)
+    counters = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
+    samples = links[["link"]].join(links[counters].astype(float))
+    by_link = samples.assign(share=(links["achieved_bps"] / highest_bps).where(judged)).groupby("link")
+    totals = by_link.max().assign(first_bytes=by_link["bytes"].min())
+    rows = totals.astype(object).where(totals.notna(), None).to_dict("index")
+    return [_link(str(name), row, limits) for name, row in rows.items()]
 
 
-def _link(name: str, samples: pd.DataFrame, limits: FidelityLimits) -> dict[str, Any]:
-    known = _judged(samples, limits)
-    busy_s, sent, possible = (_last(samples[column]) for column in ("busy_s", "busy_bytes", "busy_possible_bytes"))
-    shares = known["achieved_bps"] / known["highest_bps"]
+def _link(name: str, totals: Mapping[Any, Any], limits: FidelityLimits) -> dict[str, Any]:
+    """Return one link's entry; ``totals`` are the maxima of its cumulative counters, ``None`` where not measured."""
+    dropped, share, possible = totals["dropped_packets"], totals["share"], totals["busy_possible_bytes"]
     row = {
         "link": name,
-        "bytes": int(samples["bytes"].max() - samples["bytes"].min()),
-        "dropped_packets": int(samples["dropped_packets"].max()) if samples["dropped_packets"].notna().any() else None,
-        "busy_s": round(busy_s, 3),
-        "achieved_share_when_busy": round(sent / possible, 4) if possible else None,
-        "highest_share": round(float(shares.max()), 4) if len(known) else None,
+        "bytes": int(totals["bytes"] - totals["first_bytes"]),
+        "dropped_packets": None if dropped is None else int(dropped),
+        "busy_s": round(totals["busy_s"] or 0.0, 3),
+        "achieved_share_when_busy": round((totals["busy_bytes"] or 0.0) / possible, 4) if possible else None,
+        "highest_share": None if share is None else round(share, 4),
     }
     return {**row, "problem": _link_problem(row, limits)}
-
-
-def _last(cumulative: pd.Series) -> float:
-    return float(cumulative.max()) if cumulative.notna().any() else 0.0
-
-
-def _judged(samples: pd.DataFrame, limits: FidelityLimits) -> pd.DataFrame:
-    """Samples of some length, with the highest rate within each."""
-    before = samples["configured_bps"].shift()
-    rates = samples.assign(highest_bps=samples["configured_bps"].combine(before, max))
-    known = rates.dropna(subset=["achieved_bps", "highest_bps"])
-    return known[(known["configured_bps"] > 0) & (known["interval_s"] >= limits.shortest_sample_s)]
 
 
 def _link_problem(row: Mapping[str, Any], limits: FidelityLimits) -> str:
@@ -175,19 +172,19 @@ def _machine_reasons(machine: Mapping[str, Any], limits: FidelityLimits) -> list
     if machine["saturated_share"] > limits.saturated_share:
         reasons.append(
             f"all cores were busy (> {limits.busy_share:.0%}) in {machine['saturated_share']:.0%} of the samples: "
-            "computing may have delayed messages"
+            "computation may have delayed messages"
         )
     if machine["steal_mean"] > limits.steal_share:
-        reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time away")
+        reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time (steal)")
     return reasons
 
 
-def _told(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:
-    """What nodes warned of, without what the measurements say already."""
-    told = warnings[warnings["kind"] == "warning"]
+def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:
+    """Return the warnings of nodes, without those that the measurements repeat."""
+    selected = warnings[warnings["kind"] == "warning"]
     off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
     return [
         f"{node}: {message}"
-        for node, message in zip(told["node"], told["message"], strict=True)
+        for node, message in zip(selected["node"], selected["message"], strict=True)
         if not (off and message.startswith(off) and "planned" in message)
     ]

@@ -15,15 +15,15 @@ class Intervals:
     edges: NDArray[np.float64]
 
     def total(self) -> float:
-        """Seconds covered."""
+        """Return the total duration in s."""
         return float((self.edges[:, 1] - self.edges[:, 0]).sum())
 
     def within(self, begin: float, end: float) -> Intervals:
-        """The part between two moments."""
+        """Return the part between two times, in s."""
         return union(np.clip(self.edges, begin, end))
 
     def minus(self, other: Intervals) -> Intervals:
-        """What is in here and not in ``other``."""
+        """Return the difference of the two sets."""
         if not len(self.edges) or not len(other.edges):
             return self
         low, high = min(self.edges[0, 0], other.edges[0, 0]), max(self.edges[-1, 1], other.edges[-1, 1])
@@ -31,7 +31,7 @@ class Intervals:
         return self.intersection(union(gaps))
 
     def intersection(self, other: Intervals) -> Intervals:
-        """What is in both."""
+        """Return the intersection of the two sets."""
         first = np.searchsorted(other.edges[:, 1], self.edges[:, 0], side="right")
         last = np.searchsorted(other.edges[:, 0], self.edges[:, 1], side="left")
         pieces = [np.clip(other.edges[a:b], *edge) for edge, a, b in zip(self.edges, first, last, strict=True) if b > a]
@@ -39,7 +39,7 @@ class Intervals:
 
 
 def union(pairs: ArrayLike) -> Intervals:
-    """The set that the (from, to) pairs cover, in any order, overlapping or not; empty ones count for nothing."""
+    """Return the set that (from, to) pairs cover; they may overlap and have any order. Empty ones are ignored."""
     array = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
     array = array[array[:, 1] > array[:, 0]]
     if not len(array):

@@ -1,4 +1,4 @@
-"""What was run, on what: the provenance that a reviewer asks for. Reads versions without importing torch."""
+"""The manifest: provenance of a run. Reads package versions without importing the packages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def describe(
 
 
 def version_of(package: str) -> str | None:
-    """The installed version, or ``None``."""
+    """Return the installed version, or ``None``."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def version_of(package: str) -> str | None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Only what changes how numbers are computed: nobody's secrets end in a run directory."""
+    """Select the variables that affect numerics; others may be secret."""
     return {name: value for name, value in sorted(variables.items()) if name.startswith(_ENVIRONMENT_PREFIXES)}
 
 
@@ -80,7 +80,7 @@ def _cpu_model() -> str:
 
 
 def _congestion_controls() -> dict[str, Any]:
-    """What the kernel of this machine offers and starts with; the run's own choice stands in the Plan."""
+    """Return the kernel's congestion controls; the Plan has the one that the run uses."""
     ipv4 = "/proc/sys/net/ipv4/"
     return {
         "default": _read(ipv4 + "tcp_congestion_control").strip() or None,
@@ -96,7 +96,7 @@ def _read(path: str) -> str:
 
 
 def _git(directory: Path) -> dict[str, Any]:
-    """Commit, and the digest of what differs from it; both ``None`` outside a checkout, or with ``git_error``."""
+    """Return the commit and the digest of changes to it; both ``None`` outside a checkout or with ``git_error``."""
     unknown = {"git_commit": None, "git_dirty_sha256": None}
     try:
         commit = _git_output(directory, "rev-parse", "HEAD")

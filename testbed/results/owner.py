@@ -1,4 +1,4 @@
-"""Who owns a file or a run: a process, recognised by boot, id and start time (an id alone is used again)."""
+"""The owner of a file or run: a process, identified by boot, number and start time (a number alone is reused)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class ProcessOwner:
     boot_id: str
 
     def alive(self) -> bool:
-        """Whether that very process still runs, here, since the same boot."""
+        """Return whether this very process still runs on this machine."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
 
 
 def current() -> ProcessOwner:
-    """The calling process."""
+    """Return the calling process."""
     pid = os.getpid()
     return ProcessOwner(pid, start_ticks(pid) or 0, boot_id())
 
 
 def boot_id() -> str:
-    """Changes at every boot; empty where the kernel does not say."""
+    """Return the kernel's identifier of this boot; empty if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -35,11 +35,11 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Clock ticks between boot and the start of process ``pid``; ``None`` if there is none, or only its zombie."""
+    """Return clock ticks from boot to the start of process ``pid``; ``None`` if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # the command, in parentheses, may itself hold spaces and parentheses
+    # the command, in parentheses, may contain spaces and parentheses
     state, *fields = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])

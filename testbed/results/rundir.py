@@ -1,14 +1,14 @@
-"""Names, opens and owns a run directory, which explains itself.
+"""Name, open and claim run directories.
 
     scenario.yaml    as written                      events/<node>.jsonl  one JSON object a line, crash-safe
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
-    plan.json        what the back end executes      result.json          the answer; see testbed.results.summary
-    manifest.json    versions, machine, seeds        fidelity.json        how far the answer can be trusted
-    checkpoints/     to go on from, if the scenario asks for them
+    plan.json        what the back end executes      result.json          the results; see testbed.results.summary
+    manifest.json    versions, machine, seeds        fidelity.json        the fidelity report
+    checkpoints/     if the scenario asks for them
     status.json      state and owner                 summary.txt  figure.png  log  host.log
 
-``status`` goes pending → running → done | degraded | failed | interrupted. A running one whose owner is dead is a
-crashed run: it is never mistaken for a live one, because the owner is known by boot, process id and start time.
+``status`` goes pending → running → done | degraded | failed | interrupted. A run in progress whose owner is dead has
+crashed; the owner is identified by boot, process number and start time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import ScenarioError
+import msgspec
+
+from testbed.errors import ScenarioError, TestbedError
 from testbed.results import atomic, owner
 from testbed.results.owner import ProcessOwner
 
@@ -36,7 +38,7 @@ _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "sta
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """``state`` as in the module's docstring, or ``crashed``; ``plan_sha256`` names the Plan it was claimed for."""
+    """``state`` as in the module's docstring, or ``crashed``; ``plan_sha256`` identifies the Plan of the run."""
 
     state: str
     plan_sha256: str = ""
@@ -46,12 +48,12 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run. Making the object touches nothing."""
+    """The paths of one run. Constructing it does not access the file system."""
 
     path: Path
 
     def file(self, name: str) -> Path:
-        """``file("plan.json")``; the names are those of the module's docstring."""
+        """Return the path of a file by its name in the module's docstring."""
         assert name in _ENTRIES, name
         return self.path / name
 
@@ -64,40 +66,63 @@ class RunDirectory:
         return self.path / "tables"
 
     def status(self) -> RunStatus:
-        """What ``status.json`` says, with a dead owner seen as ``crashed``; ``pending`` where it says nothing yet."""
-        try:
-            fields = json.loads(self.file("status.json").read_text())
-        except FileNotFoundError:
+        """Return the status: ``crashed`` if the owner is dead, ``pending`` without a ``status.json``.
+
+        Raise ``TestbedError`` if the file is damaged.
+        """
+        path = self.file("status.json")
+        if not path.exists():
             return RunStatus("pending")
-        who = fields.pop("owner")
-        status = RunStatus(**fields, owner=ProcessOwner(**who) if who else None)
+        try:
+            status = msgspec.convert(read_json(path), RunStatus)
+        except msgspec.ValidationError as error:
+            raise damaged(path, str(error)) from error
         if status.state in ("pending", "running") and not (status.owner and status.owner.alive()):
-            return RunStatus("crashed", status.plan_sha256, status.message, status.owner)
+            return replace(status, state="crashed")
         return status
 
     def set_status(self, state: str, plan_sha256: str, message: str = "") -> None:
-        """Record ``state``, with the calling process as the owner until the run has finished."""
+        """Record ``state``, with the calling process as the owner until the run is finished."""
         assert state in ("pending", "running", *FINISHED), state
-        who = None if state in FINISHED else asdict(owner.current())
-        fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": who}
+        current = None if state in FINISHED else asdict(owner.current())
+        fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": current}
         atomic.write_json(self.file("status.json"), fields)
 
 
+def read_json(path: Path, *keys: str) -> dict[str, Any]:
+    """Read a JSON object of a run directory. Raise ``TestbedError`` unless it is one, and has these keys."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise damaged(path, "not a JSON object")
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise damaged(path, f"has no '{missing[0]}'")
+    return content
+
+
+def damaged(path: Path, problem: str) -> TestbedError:
+    """Return the error for a file of a run directory that cannot be read."""
+    return TestbedError(f"{path}: damaged ({problem}); restore it, or run the scenario again")
+
+
 class AlreadyDone(Exception):
-    """The directory holds a finished run of the same Plan."""
+    """The directory has a finished run of the same Plan."""
 
 
 def new_path(name: str, now: datetime, token: str, root: Path = Path("runs")) -> Path:
-    """``runs/2025-03-01-140502-quickstart-9f3a``: sorts by time, and two at once differ by their ``token``."""
+    """Return e.g. ``runs/2025-03-01-140502-quickstart-9f3a``: sorts by time; ``token`` separates simultaneous runs."""
     return root / f"{now:%Y-%m-%d-%H%M%S}-{name}-{token}"
 
 
 def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
-    """Make ``path`` a fresh, pending run directory that the calling process owns.
+    """Make ``path`` a new, pending run directory that the calling process owns.
 
-    What a crashed, failed or interrupted run left there is removed, and with ``again`` what a finished one left.
-    Raises ``AlreadyDone``, or ``ScenarioError`` if the place is taken: by another live run, by a finished run of
-    another Plan, or by files that are not a run's.
+    The files of a crashed, failed or interrupted run are removed, and with ``again`` those of a finished one. Raise
+    ``AlreadyDone``, or ``ScenarioError`` if the directory is in use: by another live run, by a finished run of another
+    Plan, or by other files.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -113,43 +138,43 @@ def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
 
 
 def open_run(path: Path) -> RunDirectory:
-    """A directory that holds a run. Raises ``ScenarioError`` if it does not."""
+    """Return an existing run directory. Raise ``ScenarioError`` if it is none."""
     if not is_run(path):
         raise ScenarioError(f"{path}: not a run directory (it has no plan.json and no status.json); see `testbed run`")
     return RunDirectory(path)
 
 
 def is_run(path: Path) -> bool:
-    """Whether ``path`` looks like a run directory."""
+    """Return whether ``path`` is a run directory."""
     return (path / "status.json").is_file() or (path / "plan.json").is_file()
 
 
 def find_runs(root: Path) -> list[RunDirectory]:
-    """The run directories directly below ``root``, oldest name first."""
+    """Return the run directories directly below ``root``, sorted by name."""
     return [RunDirectory(path) for path in sorted(root.iterdir()) if is_run(path)] if root.is_dir() else []
 
 
-def bury(run: RunDirectory) -> str | None:
-    """Give a crashed run its final status; returns that, or ``None`` if the run is not a crashed one.
+def close_crashed(run: RunDirectory) -> str | None:
+    """Set the final status of a crashed run and return it; return ``None`` if the run has not crashed.
 
-    A result that was already written whole keeps its word; otherwise the run has failed.
+    The status is that of ``result.json`` if it was written, else ``failed``.
     """
     with _locked(run.path):
         status = run.status()
         if status.state != "crashed":
             return None
         state = _state_of_result(run) or "failed"
-        message = "its process ended without a word" if state == "failed" else status.message
+        message = "its process ended unexpectedly" if state == "failed" else status.message
         run.set_status(state, status.plan_sha256, message)
         return state
 
 
 def _state_of_result(run: RunDirectory) -> str | None:
     try:
-        result: dict[str, Any] = json.loads(run.file("result.json").read_text())
-    except (OSError, ValueError):
+        status = read_json(run.file("result.json")).get("status")
+    except TestbedError:
         return None
-    return str(result.get("status")) if result.get("status") in FINISHED else None
+    return status if status in FINISHED else None
 
 
 def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
@@ -160,7 +185,7 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
         )
     status = run.status()
     if status.state in ("pending", "running") and status.owner:
-        raise ScenarioError(f"{run.path}: a run with process {status.owner.pid} is going on there; give another --out")
+        raise ScenarioError(f"{run.path}: is in use by the run of process {status.owner.pid}; give another --out")
     if status.state in ("done", "degraded") and not again:
         if status.plan_sha256 == plan_sha256:
             raise AlreadyDone(str(run.path))
@@ -170,7 +195,7 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
 
 
 def _clear(run: RunDirectory) -> None:
-    """Remove what runs write; whatever else somebody keeps there stays."""
+    """Remove the files that runs write; others stay."""
     for entry in map(run.file, _ENTRIES):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -181,7 +206,7 @@ def _clear(run: RunDirectory) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One claimant at a time; the lock goes with its process."""
+    """Lock the directory; the lock ends with its process."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,28 +1,28 @@
-"""``result.json``: the answer of a run in one small file, made from its tables, verified when read.
+"""``result.json``: the results of a run in one small file, computed from its tables and verified when read.
 
 =====================  ==========  ========================================================================
 field                  unit        meaning
 =====================  ==========  ========================================================================
 schema_version                     of this file
 status                             done | degraded (nodes were lost) | failed | interrupted
-message                            why it is not done; empty if it is
+message                            cause, unless it is done
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``
-rounds             rounds      completed by every worker that trains
+rounds                 rounds      completed by every worker that trains
 accuracy               1           on the test set, last evaluation; null if there was none
-parameters_sha256                  of the final values, if all holders agree; else null
-parameters_agree                   whether they do; null if nobody holds any
-round_time_s       s           mean over the workers of (time covered by rounds / rounds); evaluation left out
+parameters_sha256                  of the final values, if they are identical on all replicas; else null
+parameters_agree                   whether they are; null if no node has any
+round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
 training_s             s           start of training to the last round's end, on the run's clock
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
-wan_payload_bytes      B           {data centre: {up, down}}: tensors of all training rounds over the WAN
-wan_header_bytes       B           likewise, all that is not tensors
-wan_setup_bytes        B           likewise, both together, of everything outside training rounds
-faults                             {happened: […], restarts, lost: [nodes that were gone at the end], left: [who said
-                                   goodbye]}
+wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN
+wan_header_bytes       B           likewise, headers
+wan_setup_bytes        B           likewise, payload and headers outside training rounds
+faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
+                                   ended on purpose]}
 fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
 duration_s             s           of the whole command, on the wall clock
-volatile                           what differs from run to run without meaning; outside the hash
+volatile                           values that differ between equal runs; outside the hash
 content_sha256                     of all but ``volatile``, ``duration_s`` and itself
 =====================  ==========  ========================================================================
 """
@@ -40,12 +40,12 @@ from testbed.errors import TestbedError
 from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
+from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-TABLES_NEEDED = ("nodes", "training", "rounds", "transfers", "accuracy", "finals", "faults")
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
 
 Frames = Mapping[str, "pd.DataFrame"]
@@ -63,7 +63,7 @@ class Ending:
 
 
 def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
-    """The content of ``result.json``. ``plan`` is ``plan.json`` as read."""
+    """Return the content of ``result.json``. ``plan`` is the content of ``plan.json``."""
     result = {
         "schema_version": SCHEMA_VERSION,
         "status": ending.status,
@@ -83,32 +83,29 @@ def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, An
 
 
 def sha256_of(value: Any) -> str:
-    """Digest of the canonical JSON of a value: sorted keys, no spaces."""
+    """Return the digest of the canonical JSON of a value: sorted keys, no spaces."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """A ``result.json``, verified. Raises ``TestbedError`` if it is damaged, changed by hand, or of a later release."""
-    try:
-        result: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise TestbedError(f"{path}: cannot be read as a result ({error}); run the scenario again") from error
-    if result.get("schema_version", 0) > SCHEMA_VERSION:
+    """Read and verify a ``result.json``. Raise ``TestbedError`` if it is damaged, changed, or of a later release."""
+    result = read_json(path, "content_sha256", "schema_version")
+    if result["schema_version"] > SCHEMA_VERSION:
         raise TestbedError(f"{path}: schema {result['schema_version']} is later than this release's {SCHEMA_VERSION}")
-    if result.get("content_sha256") != _content_sha256(result):
+    if result["content_sha256"] != _content_sha256(result):
         raise TestbedError(f"{path}: was changed after the run wrote it (content_sha256 differs); run it again")
     return result
 
 
 def training_start_s(training: pd.DataFrame) -> float:
-    """When training started on the run's clock; 0 if the event is missing."""
+    """Return when training started on the run's clock, in s; 0 if the event is missing."""
     return float(training["t_s"].iloc[0]) if len(training) else 0.0
 
 
 def covered_round_time_s(rounds: pd.DataFrame) -> float | None:
-    """Mean over workers of the time that its rounds cover, divided by their number.
+    """Return the mean over workers of (time covered by its rounds / number of rounds); ``None`` without rounds.
 
-    Where rounds follow each other this is their mean length; a gap (evaluation) is left out, an overlap counts once.
+    For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
     """
     means = [union(group[["t0_s", "t_s"]].to_numpy()).total() / len(group) for _, group in rounds.groupby("node")]
     return sum(means) / len(means) if means else None
@@ -131,12 +128,12 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_whole(plan: Mapping[str, Any]) -> set[str]:
-    """Who does not end with all trained values."""
+    """Return the nodes that do not end with all trained values."""
     return _holders_of_a_part(plan) | _holders_of_the_first(plan)
 
 
 def _holders_of_the_first(plan: Mapping[str, Any]) -> set[str]:
-    """Workers that give the first values and do not train, and the local servers of such workers alone."""
+    """Return workers that only provide first values, and the local servers that have no other workers."""
     workers = [node for node in plan["nodes"] if node["role"] == "worker"]
     busy = {node["data_center"] for node in workers if node["trains"]}
     servers = {node["name"] for node in plan["nodes"] if node["role"] == "server" and node["data_center"] not in busy}
@@ -144,7 +141,7 @@ def _holders_of_the_first(plan: Mapping[str, Any]) -> set[str]:
 
 
 def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
-    """Servers that share the keys: several in a data centre, or several global ones anywhere."""
+    """Return servers that share the keys: several of a data centre, or several global servers."""
     groups: dict[str, set[str]] = {}
     for node in plan["nodes"]:
         if node["role"] in ("server", "global_server"):
@@ -154,13 +151,13 @@ def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
 
 
 def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
-    """Rounds that every training worker has completed; a worker that no log speaks for has completed none."""
+    """Return the rounds that every training worker has completed; a worker without a log has completed none."""
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
     logged = nodes[nodes["node"].isin(workers)]
-    spoken_for = int(logged["stands_for"].fillna(1).sum())
-    if spoken_for < len(workers):
+    represented = int(logged["stands_for"].fillna(1).sum())
+    if represented < len(workers):
         return 0
-    completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are done again
+    completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are repeated
     return min((int(completed.get(worker, 0)) for worker in logged["node"]), default=0)
 
 
@@ -173,7 +170,7 @@ def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> fl
 
 def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
     wan = transfers[transfers["tier"] == "wan"]
-    in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # the scheduler's messages are about no key
+    in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # messages of the scheduler have no key
     training, setup = wan[in_round], wan[~in_round]
     outside = setup.assign(total=setup["payload_bytes"] + setup["header_bytes"])
     return {
@@ -185,17 +182,17 @@ def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
 
 def _faults(events: pd.DataFrame) -> dict[str, Any]:
     begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
-    gone: dict[str, str] = {}  # with why
+    gone: dict[str, str] = {}  # lost and left nodes, with the cause
     epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
-    for targets, joins, why in epochs.itertuples(index=False):
+    for targets, joins, cause in epochs.itertuples(index=False):
         for node in str(targets).split(", "):
-            gone.pop(node, None) if joins else gone.setdefault(node, why)
+            gone.pop(node, None) if joins else gone.setdefault(node, cause)
     happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
     return {
         "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
         "restarts": int((events["kind"] == "restart").sum()),
-        "lost": [node for node, why in gone.items() if why != HAS_LEFT],
-        "left": [node for node, why in gone.items() if why == HAS_LEFT],
+        "lost": [node for node, cause in gone.items() if cause != HAS_LEFT],
+        "left": [node for node, cause in gone.items() if cause == HAS_LEFT],
     }
 
 

@@ -1,7 +1,7 @@
-"""Events to tidy tables, and tables to Parquet and back. The tables are a cache: they can be rebuilt at any time.
+"""Convert events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
 
 A million events take about two seconds: Arrow reads the JSON lines in one pass per file. A file that Arrow refuses
-(a damaged line, a field of another type) is read line by line, and what is lost is counted in ``warnings``.
+(a damaged line, a field of another type) is read line by line, and lost lines are counted in ``warnings``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column, 
 if TYPE_CHECKING:
     import pandas as pd
 
-# numbers are read as floats first: JSON knows no integers, and 2^53 is enough for a count
+# numbers are read as float64 first: JSON has no integers, and 2^53 suffices for counts
 _READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
@@ -31,14 +31,14 @@ _SCHEMA = pa.schema([(name, _READ_AS[kind]) for name, kind in event_fields().ite
 
 
 def build(events: Path) -> dict[str, pa.Table]:
-    """Every table of ``testbed.results.columns`` from the ``*.jsonl`` files of a directory, ordered by time."""
+    """Return every table of ``testbed.results.columns`` from the ``*.jsonl`` files of a directory, ordered by time."""
     logs = [_with_node(read_events(path), path) for path in sorted(events.glob("*.jsonl"))]
     everything = pa.concat_tables(logs) if logs else _with_node(_SCHEMA.empty_table(), Path("none.jsonl"))
     return {name: _select(everything, table) for name, table in TABLES.items()}
 
 
 def read_events(path: Path) -> pa.Table:
-    """The events of one log, with all known fields as columns. A last line without a newline is ignored."""
+    """Return the events of one log, with all known fields as columns. Ignore a last line without a newline."""
     data = path.read_bytes()
     data = data[: data.rfind(b"\n") + 1]
     if not data.strip():
@@ -47,12 +47,12 @@ def read_events(path: Path) -> pa.Table:
     try:
         table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
     except pa.ArrowInvalid:
-        return _read_patiently(data, path)
+        return _read_by_line(data, path)
     return table.select(_SCHEMA.names)
 
 
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
-    """One ``<name>.parquet`` per table; columns carry unit and meaning as field metadata."""
+    """Write one ``<name>.parquet`` per table; unit and meaning of a column are its field metadata."""
     directory.mkdir(exist_ok=True)
     for name, table in tables.items():
         with atomic.replacing(directory / f"{name}.parquet") as temporary:
@@ -60,7 +60,7 @@ def write(directory: Path, tables: dict[str, pa.Table]) -> None:
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
-    """Tables of a run directory as pandas frames: from Parquet, or from the events where there is none."""
+    """Return tables of a run directory as pandas frames: from Parquet if it exists, else from the events."""
     wanted = list(names)
     stored = {name: run / "tables" / f"{name}.parquet" for name in wanted}
     if all(path.is_file() for path in stored.values()):
@@ -70,17 +70,17 @@ def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFr
 
 
 def read_arrow(run: Path, name: str) -> pa.Table:
-    """One table as it is stored, or made from the events: for whoever puts many together."""
+    """Return one table for concatenation with others: from Parquet if it exists, else from the events."""
     path = run / "tables" / f"{name}.parquet"
     return _stored(path) if path.is_file() else build(run / "events")[name]
 
 
 def _stored(path: Path) -> pa.Table:
-    # not pq.read_table: its search for a partitioned data set takes longer than reading a small file
+    # pq.read_table looks for a partitioned data set first, which takes longer than reading a small file
     with pq.ParquetFile(path) as file:
         table = file.read(use_threads=False)
     known = set(table.column_names)
-    for column in TABLES[path.stem].columns:  # a run of an earlier release lacks the columns that came later
+    for column in TABLES[path.stem].columns:  # a run of an earlier release lacks newer columns
         if column.name not in known:
             field = _described(column)
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -88,7 +88,7 @@ def _stored(path: Path) -> pa.Table:
 
 
 def frame(table: pa.Table) -> pd.DataFrame:
-    """A pandas frame; a column of counts with gaps stays a column of (nullable) integers."""
+    """Return a pandas frame; integers with gaps become nullable integers."""
     import pandas as pd
 
     nullable = {pa.int64(): pd.Int64Dtype()}
@@ -107,7 +107,7 @@ def _with_node(table: pa.Table, path: Path) -> pa.Table:
 def _select(events: pa.Table, table: Table) -> pa.Table:
     needed = {"node", "t", "t0", *(column.field for column in table.columns if column.field)}
     rows = events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
-    rows = rows.take(np.argsort(rows["t"].to_numpy(), kind="stable"))  # one writer's events stay in their order
+    rows = rows.take(np.argsort(rows["t"].to_numpy(), kind="stable"))  # stable: one writer's events keep their order
     arrays = {column.name: _column(rows, column) for column in table.columns}
     if "achieved_bps" in arrays:
         arrays |= _rates(rows)
@@ -131,7 +131,7 @@ def _column(rows: pa.Table, column: Column) -> pa.ChunkedArray | pa.Array:
 
 
 def _rates(rows: pa.Table) -> dict[str, Any]:
-    """Mean rate of each link since its previous sample; counters that went back (a restart) give no rate."""
+    """Return the mean rate of each link since its previous sample; counters that fell (restart) give no rate."""
     samples = rows.select(["link", "t", "bytes"]).to_pandas()
     change = samples.groupby("link", sort=False)[["t", "bytes"]].diff()
     rate = (change["bytes"] * 8 / change["t"]).where((change["t"] > 0) & (change["bytes"] >= 0))
@@ -139,8 +139,8 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
             "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
 
 
-def _read_patiently(data: bytes, path: Path) -> pa.Table:
-    """Line by line; a line or field that cannot be understood is left out and counted."""
+def _read_by_line(data: bytes, path: Path) -> pa.Table:
+    """Read line by line; skip and count lines and fields that are invalid."""
     events, lost = [], 0
     for line in data.split(b"\n"):
         try:

@@ -19,7 +19,7 @@ from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.topology.graphs import graph_of, topology_of
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.use import TOPOLOGY
-from topologies.generators import BUILDERS, GENERATORS
+from topologies.generators import GENERATORS
 from topologies.graph import Graph
 from topologies.library import BUILT_IN
 from topologies.traces.model import TextFile
@@ -63,7 +63,7 @@ def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
 def _made(name: str, topology: Topology) -> NetworkDescription:
     if topology.generator is None:
         return NetworkDescription(name, topology, graph_of(topology))
-    graph = BUILDERS[topology.generator.kind](topology.generator.options)
+    graph = topology.generator.options.build()
     changes = {"lan": topology.lan, "scale": topology.scale, "speed": topology.speed}
     return NetworkDescription(name, topology_of(graph).model_copy(update=changes), graph)
 

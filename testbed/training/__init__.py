@@ -1,1 +1,1 @@
-"""The training job: models, data sets and their splits, optimizers. Knows nothing of networks or servers."""
+"""The training job: models, data sets and their splits, optimizers. Independent of networks and servers."""

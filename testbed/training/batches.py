@@ -1,4 +1,4 @@
-"""Which samples a worker sees at which step."""
+"""The samples of each step of a worker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from testbed.training.seeds import numpy_stream
 class Batches:
     """An endless stream of batches over one worker's share: a fresh permutation each epoch, by (seed, rank, epoch).
 
-    ``indices(step)`` depends on nothing but its arguments, so a restarted worker sees the same data: the number of the
-    next step is the whole of its position.
+    ``indices(step)`` depends on its arguments only, so that a restarted worker sees the same data.
     """
 
     def __init__(self, share: Tensor, batch_size: int, seed: int, rank: int) -> None:
@@ -22,7 +21,7 @@ class Batches:
         self._orders: dict[int, Tensor] = {}
 
     def indices(self, step: int) -> Tensor:
-        """Indices int64 [batch_size] of the samples of ``step``; a batch may reach into the next epochs."""
+        """Return the samples' indices, int64 [batch_size], of ``step``; a batch may continue in the next epochs."""
         start, size = step * self.batch_size, len(self.share)
         first, last = start // size, (start + self.batch_size - 1) // size
         stream = torch.cat([self._order(epoch) for epoch in range(first, last + 1)])
@@ -30,7 +29,7 @@ class Batches:
         return stream[offset : offset + self.batch_size]
 
     def epoch(self, step: int) -> int:
-        """The pass over the share that the first sample of ``step`` belongs to."""
+        """Return the epoch of the first sample of ``step``."""
         return step * self.batch_size // len(self.share)
 
     def _order(self, epoch: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where the mathematics runs: the processor, or a GPU that several workers may share."""
+"""The device of the computation: the processor, or a GPU that several workers may share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from testbed.errors import CapabilityError
 
 
 def torch_device(kind: str, rank: int = 0) -> torch.device:
-    """The device for the worker or server of that rank; ranks go round the GPUs, so that several may share one.
+    """Return the device for the worker or server of that rank; ranks are distributed over the GPUs round robin.
 
-    ``CapabilityError`` for ``cuda`` where torch finds no GPU. Bits on a GPU are not those of the processor.
+    Raise ``CapabilityError`` for ``cuda`` if torch finds no GPU. Results on a GPU differ in bits from the processor's.
     """
     assert kind in ("cpu", "cuda"), kind
     if kind == "cpu":

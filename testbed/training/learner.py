@@ -1,4 +1,4 @@
-"""What a training job offers to the roles: gradients and values by key, at once or segment by segment."""
+"""The interface of a training job to the roles: gradients and values by key, at once or segment by segment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from testbed.training.shapes import ModelShape
 
-State = dict[str, Tensor | int | float]  # what a checkpoint holds: flat, by name
+State = dict[str, Tensor | int | float]  # content of a checkpoint, flat, by name
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Mean loss over ``samples``, and the gradient of that mean: one flat float32 tensor per key, fresh each time."""
+    """Mean loss over ``samples``, and its gradient: one new flat float32 tensor per key."""
 
     loss: float
     samples: int
@@ -32,7 +32,7 @@ class Score:
 
 
 class Learner(Protocol):
-    """What the worker role needs of a training job."""
+    """The part of a training job that the worker role needs."""
 
     sizes: tuple[int, ...]  # elements of each key
     epoch: int  # the pass over this worker's samples that its last step belonged to
@@ -44,10 +44,10 @@ class Learner(Protocol):
 
 
 class SegmentedStep(Protocol):
-    """One step, block by block: all segments forward in order, then all backward in reverse.
+    """One step, segment by segment: all forward in order, then all backward in reverse.
 
-    Between two calls the values of segments may change: a segment must have its new values before its ``forward``,
-    and keep them until its ``backward`` is done.
+    Values of segments may change between calls: a segment must have its new values before its ``forward_segment``, and
+    keep them until its ``backward_segment`` has returned.
     """
 
     samples: int
@@ -55,15 +55,15 @@ class SegmentedStep(Protocol):
     def forward_segment(self, index: int) -> None: ...
 
     def backward_segment(self, index: int) -> list[Tensor]:
-        """Gradients of the segment's keys, in key order."""
+        """Return the gradients of the segment's keys, in key order."""
 
     @property
     def loss(self) -> float:
-        """Mean loss; known once the last segment's forward pass is done."""
+        """Mean loss; available after the last segment's forward pass."""
 
 
 class SegmentedLearner(Learner, Protocol):
-    """A learner whose steps can be cut, and whose state can be kept."""
+    """A learner that supports segmented steps and checkpoints."""
 
     @property
     def shape(self) -> ModelShape: ...
@@ -75,7 +75,7 @@ class SegmentedLearner(Learner, Protocol):
 
 
 def values_sha256(values: Iterable[Tensor]) -> str | None:
-    """Hash of values in key order, as float32 bytes; None for shapes without numbers, and for no values at all."""
+    """Return the hash of values in key order, as float32 bytes; ``None`` for meta tensors and without values."""
     digest, any_ = hashlib.sha256(), False
     for value in values:
         any_ = True

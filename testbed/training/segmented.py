@@ -1,7 +1,7 @@
-"""A step of real training, cut into segments: the same operations as the whole step, so the same bits.
+"""A step of real training, segment by segment: the same operations as the whole step, hence the same bits.
 
-Each segment's graph begins at a detached copy of its input. Its backward pass starts from the gradient that the next
-segment left there, which is what autograd would have passed on.
+Each segment's autograd graph begins at a detached copy of its input. Its backward pass starts from the next segment's
+gradient with respect to that copy, which is the value that autograd passes on in a whole backward pass.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from testbed.training.models.segments import Segment
 
 
 def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [..., classes] for labels [...]."""
+    """Return the mean cross-entropy of logits [..., classes] for labels [...]."""
     return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
 
 
 class TorchStep:
-    """Forward and backward over one batch, one segment at a time, in the order that ``SegmentedStep`` asks for."""
+    """Forward and backward over one batch, one segment at a time; see ``SegmentedStep`` for the order."""
 
     def __init__(self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor) -> None:
         self._segments, self._labels = segments, labels
@@ -55,7 +55,7 @@ class TorchStep:
         self._loss = loss.detach()
 
     def backward_segment(self, index: int) -> list[Tensor]:
-        """Flat float32 gradients of the segment's keys, on the host."""
+        """Return flat float32 gradients of the segment's keys, on the host."""
         assert self._incoming is not None, "backward begins when all segments have run forward"
         assert index == len(self._outputs) - 1, f"segment {len(self._outputs) - 1} comes before {index}"
         inputs, outputs = self._inputs.pop(), self._outputs.pop()
@@ -69,5 +69,5 @@ class TorchStep:
 
 
 def to_host(gradient: Tensor) -> Tensor:
-    """Flat, and in main memory, as messages need it."""
+    """Return the gradient flat and in main memory, as messages need it."""
     return gradient.reshape(-1).cpu()

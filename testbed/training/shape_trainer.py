@@ -1,4 +1,4 @@
-"""A training job with sizes and no numbers (torch's meta device), where the mathematics would not fit."""
+"""A training job with sizes only (torch's meta device), where real training does not fit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The shape of a model: its segments, the sizes of their keys, and how much work they are; free of torch.
 
-A real model and a declared one look alike from here, so that timing and splitting need not know which it is.
+Real and declared models have the same kind of shape, so timing and slicing treat them equally.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ModelShape:
         return sum(segment.forward_flops for segment in self.segments)
 
     def time_shares(self) -> tuple[tuple[float, float], ...]:
-        """(forward, backward) share of a step's time per segment, by operations; all of them sum to 1.
+        """Return each segment's (forward, backward) share of a step's time, by operations; the sum is 1.
 
-        Without any known work, by elements: forward one part, backward two.
+        Without known work, shares are by elements, and backward takes twice as long as forward.
         """
         work = [(segment.forward_flops, segment.backward_flops) for segment in self.segments]
         if not any(map(sum, work)):

@@ -1,4 +1,4 @@
-"""One worker's mathematics: gradients of its batches, and the values of its parameters."""
+"""The computation of one worker: gradients of its batches, and the values of its parameters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ from torch import Tensor, nn
 from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
-from testbed.training.learner import (
-    Learner,
-    Score,
-    SegmentedLearner,
-    SegmentedStep,
-    State,
-    StepResult,
-    values_sha256,
-)
+from testbed.training.learner import Score, SegmentedStep, State, StepResult
 from testbed.training.models.measuring import measure
 from testbed.training.models.segments import segments
 from testbed.training.segmented import TorchStep, mean_loss, to_host
-from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
 
 TEST_BATCH = 1000
@@ -33,7 +24,7 @@ CPU = torch.device("cpu")
 class Trainer:
     """A model and its data. Tensors are flat float32 on the host, one per parameter, in the model's order.
 
-    The model computes on ``device``; gradients and values cross over when they are asked for, and when they are set.
+    The model computes on ``device``; gradients and values are copied between device and host when they are read or set.
     """
 
     def __init__(self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device = CPU) -> None:
@@ -52,14 +43,14 @@ class Trainer:
         return measure(type(self._model).__name__, copy.deepcopy(self._model).to("meta"), sample)
 
     def gradient(self, step: int) -> StepResult:
-        """Forward and backward over the batch of ``step`` at the current values."""
+        """Return loss and gradients of the batch of ``step`` at the current values."""
         inputs, labels = self._batch(step)
         loss = mean_loss(self._model(inputs), labels)
         gradients = torch.autograd.grad(loss, self._parameters)
         return StepResult(loss.item(), len(inputs), [to_host(gradient) for gradient in gradients])
 
     def begin(self, step: int) -> SegmentedStep:
-        """The same, to be done segment by segment; the gradients have the same bits."""
+        """Begin the same step segment by segment; its gradients have the same bits."""
         return TorchStep(self._segments, *self._batch(step))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +59,7 @@ class Trainer:
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 
     def values(self) -> list[Tensor]:
-        """A copy of the current values."""
+        """Return a copy of the current values."""
         return [parameter.detach().reshape(-1).to(CPU, copy=True) for parameter in self._parameters]
 
     @torch.no_grad()
@@ -83,7 +74,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
-        """Accuracy and loss on the test set at ``values``. May run beside ``gradient``: it has a model of its own."""
+        """Return accuracy and loss on the test set at ``values``. It has a copy of the model, for concurrent use."""
         if self._scored_model is None:
             self._scored_model = copy.deepcopy(self._model)
         _set(list(self._scored_model.parameters()), values)
@@ -98,20 +89,20 @@ class Trainer:
         return Score(correct / count, loss)
 
     def state(self) -> State:
-        """All that a checkpoint needs: the values, and a mark of the data. Batches depend on the step's number only."""
+        """Return a checkpoint: the values, and a digest of the data. Batches depend on the step number only."""
         values: State = {f"value/{key}": value for key, value in enumerate(self.values())}
-        return {**values, "data": self._data_mark()}
+        return {**values, "data": self._data_digest()}
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Inverse of ``state``. ``ScenarioError`` when the checkpoint belongs to other data or another model."""
+        """Restore ``state``. Raise ``ScenarioError`` if the checkpoint is of other data or another model."""
         values = [value for key in range(len(self.sizes)) if isinstance(value := state.get(f"value/{key}"), Tensor)]
         if tuple(value.numel() for value in values) != self.sizes or len(state) != len(values) + 1:
             raise ScenarioError("the checkpoint belongs to another model; remove it, or resume its own scenario")
-        if state["data"] != self._data_mark():
+        if state["data"] != self._data_digest():
             raise ScenarioError("the checkpoint belongs to other training data; remove it, or restore the data")
         self.load(values)
 
-    def _data_mark(self) -> int:
+    def _data_digest(self) -> int:
         share, dataset = self._batches.share, self._dataset
         digest = digest_of(dataset.train_inputs[share[:TEST_BATCH]], dataset.train_labels[share])
         return int(digest[:15], 16)
@@ -120,15 +111,3 @@ class Trainer:
 def _set(parameters: list[nn.Parameter], values: list[Tensor]) -> None:
     for parameter, value in zip(parameters, values, strict=True):
         parameter.copy_(value.view_as(parameter))
-
-
-__all__ = [
-    "Learner",
-    "Score",
-    "SegmentedLearner",
-    "SegmentedStep",
-    "ShapeTrainer",
-    "StepResult",
-    "Trainer",
-    "values_sha256",
-]

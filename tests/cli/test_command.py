@@ -4,6 +4,7 @@ import ast
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,11 @@ def _fake(plan: Any, directory: Path, on_progress: Any) -> session.SessionResult
 
     del plan
     return fake_session(make_plan(back_end="local"), directory, on_progress)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("finished") / "run")
 
 
 def run_quickstart(out: Path, *more: str) -> int:
@@ -259,6 +265,19 @@ def test_show_refuses_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not a run directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["plan.json", "status.json", "manifest.json", "fidelity.json", "result.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '"x"', "\xff"])
+def test_show_names_the_file_that_is_damaged(
+    name: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], finished: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / name).write_bytes(content.encode("latin-1"))
+    assert command.main(["show", str(run)]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"testbed: {run / name}: damaged (") and "run the scenario again" in message
+
+
 def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(make_run(tmp_path / back_end, back_end=back_end)) for back_end in ("emulate", "simulate")]
     out = tmp_path / "out"
@@ -361,6 +380,8 @@ def test_a_data_set_that_is_not_there_is_said_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting = f"training.data={{kind: mnist, folder: {tmp_path / 'gone'}}}"
+    assert command.main(["validate", str(QUICKSTART), "--set", setting]) == 0
+    assert f"warning: training.data: '{tmp_path / 'gone'}'" in capsys.readouterr().out
     assert run_quickstart(tmp_path / "run", "--set", setting) == 2
     said = capsys.readouterr().err
     assert "does not exist" in said and "train-images-idx3-ubyte" in said and "https://" in said

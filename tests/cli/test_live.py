@@ -96,7 +96,7 @@ def test_the_table_has_a_row_per_data_centre() -> None:
     known.take(status("tokyo/server0", wan_up_bytes=1_500_000, waiting_for="round 5 from virginia/global0"))
     known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12.5})
     out = io.StringIO()
-    Console(file=out, width=120).print(live.centres(known, "quickstart on simulate"))
+    Console(file=out, width=120).print(live.site_table(known, "quickstart on simulate"))
     lines = out.getvalue().splitlines()
     assert "virtual time 42 s" in lines[0]
     (tokyo,) = [line for line in lines if "tokyo" in line]
@@ -107,7 +107,7 @@ def test_the_table_has_a_row_per_data_centre() -> None:
 
 def test_the_log_keeps_what_happened_but_not_every_status(tmp_path: Any) -> None:
     clock = Clock()
-    with live.Logged(live.Quiet(), tmp_path / "log", clock) as shown:
+    with live.Logged(live.Display(), tmp_path / "log", clock) as shown:
         shown.show({"kind": "stage", "name": "network up", "links": 6})
         shown.show(status("tokyo/worker0"))
         clock.now_s += 1.5
@@ -142,9 +142,9 @@ def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
     for number in range(1000):
         node = f"dc{number}/worker0"
         known.take({"kind": "round", "node": node, "round": 1 if number == 700 else 4, "loss": 0.5})
-    table = live.centres(known, "star")
+    table = live.site_table(known, "star")
     assert table.row_count == live.ROWS_SHOWN
-    assert "16 of 1000 that are farthest behind" in str(table.title)
+    assert "16 of 1000 with the fewest rounds" in str(table.title)
     assert next(iter(table.columns[0].cells)) == "dc700"
 
 
@@ -163,4 +163,4 @@ def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: 
 def test_a_quick_simulation_is_told_in_plain_digits() -> None:
     known = state.initial(make_plan())
     known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
-    assert "12346 times real time" in live.one_line(known, 1.0)
+    assert "12346 times real time" in live.one_line(known)

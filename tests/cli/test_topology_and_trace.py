@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -92,6 +93,12 @@ def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
         (("topology", "hmc4", "--set", "scale"), "not an override"),
         (("topology", "lan", "--picture", "x.gif"), "x.gif: a picture ends in one of .png, .svg, .pdf"),
         (("topology", "lan", "--yaml", "no/such/folder.yaml"), "no/such/folder.yaml: No such file or directory"),
+        (("topology", "hmc4", "--set", "scale=1e-300"), "topology.scale: 1e-300 is outside [1e-06, 1e+06]"),
+        (("topology", "loop.gml"), "file 'loop.gml' is a loop of symbolic links"),
+        (("trace", "loop.csv"), "loop.csv: Too many levels of symbolic links"),
+        (("trace", "fifo.csv"), "fifo.csv: not a regular file (copy its content into one)"),
+        (("trace", "lte-drive", "--speed", "1e-300"), "speed 1e-300 makes 6e+302 s, allowed 1e+09 s"),
+        (("trace", "lte-drive", "--resample", "1e-300 s"), "allowed 50000 (choose longer steps)"),
         (("trace", "gone.csv"), "gone.csv: No such file or directory"),
         (("trace", "lte-drive", "--what", "delay"), "has no column for a delay"),
         (("trace", "lte-drive", "--speed", "0"), "--speed: 0 is not above 0"),
@@ -108,6 +115,9 @@ def test_mistakes(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("loop.gml", "loop.csv"):
+        Path(name).symlink_to(name)
+    os.mkfifo("fifo.csv")
     assert said in out(capsys, *argv, code=2)
 
 

@@ -6,9 +6,11 @@ import torch
 from torch.nn import functional
 
 from testbed.plan.model import Plan
-from testbed.training.data import Batches, load_dataset, share_of
+from testbed.training.batches import Batches
+from testbed.training.datasets import load_dataset
 from testbed.training.models import build_model
 from testbed.training.seeds import seed_for
+from testbed.training.splits import share_of
 
 
 def train_single_process(plan: Plan, rounds: int) -> list[torch.Tensor]:

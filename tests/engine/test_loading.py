@@ -16,7 +16,7 @@ from testbed.engine.loading.loader import LEVELS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
-from testbed.training.cache.levels import Folder, MemoryLevel, Shelf
+from testbed.training.cache.levels import FolderDisk, MemoryLevel, RunDisk
 from testbed.training.cache.samples import Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from tests.engine.collectives.plans import run_plan, serverless_plan
@@ -117,11 +117,11 @@ def test_a_folder_serves_later_runs(tmp_path: Path, uncached: str) -> None:
 
 
 def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:
-    disk = Folder(tmp_path, 10_000, "digits")
+    disk = FolderDisk(tmp_path, 10_000, "digits")
     disk.put(1, b"one")
     disk.put(2, b"two")
-    assert Folder(tmp_path, 10_000, "digits").get(1) == b"one"
-    assert Folder(tmp_path, 10_000, "letters").get(1) is None
+    assert FolderDisk(tmp_path, 10_000, "digits").get(1) == b"one"
+    assert FolderDisk(tmp_path, 10_000, "letters").get(1) is None
     file = next(path for path in tmp_path.iterdir() if path.read_bytes().endswith(b"one"))
     file.write_bytes(file.read_bytes()[:-1])
     assert disk.get(1) is None
@@ -136,7 +136,7 @@ def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
         memory.put(1, sample), memory.put(2, sample), memory.put(3, sample)
         assert [memory.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
         return
-    disk = Shelf(100) if level == "shelf" else Folder(tmp_path, 164, "x")
+    disk = RunDisk(100) if level == "shelf" else FolderDisk(tmp_path, 164, "x")
     for number in (1, 2, 3):
         disk.put(number, b"x" * 44)
     assert [disk.get(number) is not None for number in (1, 2, 3)] == [True, True, False]

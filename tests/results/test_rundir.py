@@ -50,7 +50,7 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
 
 def test_a_live_run_is_refused_with_its_process(tmp_path: Path) -> None:
     claim(tmp_path / "run", PLAN).set_status("running", PLAN)
-    with pytest.raises(ScenarioError, match=r"a run with process \d+ is going on there"):
+    with pytest.raises(ScenarioError, match=r"is in use by the run of process \d+"):
         claim(tmp_path / "run", PLAN, again=True)
 
 
@@ -78,9 +78,9 @@ def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state:
 def test_a_crashed_run_is_seen_replaced_and_buried(tmp_path: Path) -> None:
     run = crashed(tmp_path / "run")
     assert run.status().state == "crashed"
-    assert rundir.bury(run) == "failed"
+    assert rundir.close_crashed(run) == "failed"
     assert run.status().state == "failed"
-    assert rundir.bury(run) is None
+    assert rundir.close_crashed(run) is None
     again = crashed(tmp_path / "other")
     assert claim(again.path, PLAN).status().state == "pending"
 
@@ -88,7 +88,7 @@ def test_a_crashed_run_is_seen_replaced_and_buried(tmp_path: Path) -> None:
 def test_a_run_that_crashed_after_its_result_keeps_its_word(tmp_path: Path) -> None:
     run = crashed(tmp_path / "run")
     run.file("result.json").write_text(json.dumps({"status": "done"}))
-    assert rundir.bury(run) == "done"
+    assert rundir.close_crashed(run) == "done"
 
 
 def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:

@@ -195,6 +195,19 @@ def test_achieved_against_configured(tmp_path: Path, rate: float, busy: float, w
     assert word is None or word in report["reasons"][0]
 
 
+def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> None:
+    slow = {"link": "a>b", "configured_bps": 8e6, "dropped_packets": None, "backlog_bytes": 0}
+    fast = {**slow, "link": "b>a", "configured_bps": 80e6, "dropped_packets": 7}
+    samples = [row for i in range(4) for row in ({**slow, "t": 0.5 * i, "bytes": 1000 + 700_000 * i},
+                                                 {**fast, "t": 0.5 * i + 0.1, "bytes": 5_000_000 * i})]  # fmt: skip
+    first, second = assess(tmp_path, link=samples)["links_while_running"]
+    assert (first["link"], first["bytes"], first["dropped_packets"]) == ("a>b", 2_100_000, None)
+    assert (first["highest_share"], first["achieved_share_when_busy"]) == (1.4, None)
+    assert first["problem"] == "a>b: carried 140% of its configured rate in one sample"
+    assert (second["link"], second["bytes"], second["dropped_packets"]) == ("b>a", 15_000_000, 7)
+    assert (second["highest_share"], second["problem"]) == (1.0, "")
+
+
 def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> None:
     rates, sent = (20e6, 20e6, 8e6, 8e6), (0, 1_200_000, 2_300_000, 2_780_000)
     samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": rate, "bytes": count, "dropped_packets": 0,

@@ -103,7 +103,7 @@ def test_what_is_resolved_needs_no_name() -> None:
         ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is no built-in topology (did you mean 'hmc4'?)"),
         ("use: hmc4, central: eru", "s.yaml:6:32: topology.central: no data centre named 'eru' (did you mean 'eu'?)"),
         ("use: hmc4, wokers: 2", "s.yaml:6:23: topology.wokers: unknown key (did you mean 'workers'?)"),
-        ("use: hmc4, scale: 0", "s.yaml:6:30: topology.scale: 0 is outside (0, 1e+06]"),
+        ("use: hmc4, scale: 0", "s.yaml:6:30: topology.scale: 0 is outside [1e-06, 1e+06]"),
         ("use: hmc4, sites: [us, mars]",
          "s.yaml:6:35: topology.sites[1]: no data centre named 'mars' (one of us, eu, asia, aus)"),
         ("use: hmc4, sites: []", "s.yaml:6:23: topology.sites: is empty (name at least one vertex)"),

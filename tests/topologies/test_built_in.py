@@ -14,9 +14,9 @@ from testbed.plan.model import LinkPlan, Plan
 from testbed.run import simulate
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
+from tests.topologies.made import netstorm_rates
 from topologies.graph import data_centers
 from topologies.library import BUILT_IN, DATA
-from topologies.netstorm import redraws
 
 TEXT = """\
 version: 1
@@ -131,7 +131,7 @@ def test_netstorm9_is_redrawn_by_our_generator() -> None:
     text = (DATA / "netstorm9.csv").read_text()
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     assert [(row["src"], row["dst"]) for row in rows[:26]] == ends or {(r["src"], r["dst"]) for r in rows} == set(ends)
-    assert redraws(list(dict.fromkeys((row["src"], row["dst"]) for row in rows))) == text
+    assert netstorm_rates(list(dict.fromkeys((row["src"], row["dst"]) for row in rows))) == text
     draws = [float(row["rate_mbit_s"]) for row in rows]
     assert (min(draws), max(draws)) == (20, 155) and abs(sum(draws) / len(draws) - 87.5) < 4
     series = plan.network.links[0].rate_trace

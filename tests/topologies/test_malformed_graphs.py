@@ -16,7 +16,7 @@ EDGE = FIRST_LINE + 2  # the line of an edge after two vertices
 
 MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
     # what is wrong, file, text, how it is read, what is said (after the file's name), the cure
-    ("ending", "t.json", "{}", {}, ": '.json' is no ending of a topology file", ".graphml"),
+    ("ending", "t.json", "{}", {}, ": '.json' is not the ending of a known topology format", ".graphml"),
     ("a web page", "t.graphml", "<html><body>404<br></body></html>", {}, ":1: not valid XML: mismatched tag",
      "web page"),
     ("cut off", "t.graphml", graphml(*TRIANGLE)[:-30], {}, f":{FIRST_LINE + 5}: not valid XML", "complete"),
@@ -89,7 +89,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
     # what was asked of it
     ("no such site", "t.graphml", graphml(*TRIANGLE), {"sites": ("rome",)}, ": no vertex is named 'rome'",
      "london, paris"),
-    ("no such centre", "t.graphml", graphml(*TRIANGLE), {"central": "rome"}, ": central 'rome' is no data centre",
+    ("no such centre", "t.graphml", graphml(*TRIANGLE), {"central": "rome"}, ": central 'rome' is not one of",
      "london"),
     ("no such unit", "t.graphml", graphml(*TRIANGLE), {"rate_unit": "Mbps"}, ": rate_unit 'Mbps' is not known",
      "Mbit/s"),

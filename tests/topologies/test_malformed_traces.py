@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,18 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     # what is wrong, text, how it is read, what is said (after the file's name), the cure
     ("nothing", "", {}, ": no rows", "empty"),
     ("comments only", "# a\n# b\n", {}, ": no rows", "comments only"),
-    ("words", "hello world\n", {}, ":1: not a trace format", "give 'format'"),
-    ("three columns", "1 2 3\n4 5 6\n", {}, ":1: not a trace format", "pensieve: two columns"),
+    ("words", "hello world\n", {}, ":1: not a known trace format", "give 'format'"),
+    ("three columns", "1 2 3\n4 5 6\n", {}, ":1: not a known trace format", "pensieve: two columns"),
     ("no such format", "1\n", {"format": "mahi"}, ": 'mahi' is not a trace format", "one of csv, mahimahi"),
     ("no such unit", "1\n", {"unit": "Mbps"}, ": unit 'Mbps' does not fit a rate", "Mbit/s"),
     ("a time unit for a rate", "1\n", {"unit": "ms"}, ": unit 'ms' does not fit a rate", "bit/s"),
     # our own
-    ("csv: a foreign column", "time_s,rate_mbps\n0,1\n", {}, ":1: 'rate_mbps' is no column", "write 'rate_mbit_s'"),
-    ("csv: no unit", "time,rate\n0,1\n", {}, ":1: 'time' is no column", "write 'time_s'"),
+    ("csv: a foreign column", "time_s,rate_mbps\n0,1\n", {}, ":1: unknown column 'rate_mbps'", "write 'rate_mbit_s'"),
+    ("csv: no unit", "time,rate\n0,1\n", {}, ":1: unknown column 'time'", "write 'time_s'"),
     ("csv: no time", "rate_mbit_s,loss\n1,0\n", {}, ":1: expected the header", "one column of times"),
     ("csv: twice", "time_s,loss,loss\n0,0,0\n", {}, ":1: expected the header", "none twice"),
     ("csv: no rows", "time_s,rate_mbit_s\n", {}, ": has 0 rows below the header", "add one per step"),
-    ("csv: no number", "time_s,rate_mbit_s\n0,1\n5,x\n", {}, ":3: expected two numbers", "'x' is none"),
+    ("csv: no number", "time_s,rate_mbit_s\n0,1\n5,x\n", {}, ":3: expected two numbers", "'x' is not a number"),
     ("csv: a cell too few", "time_s,rate_mbit_s\n0,1\n1\n", {}, ":3: expected two numbers", "time_s,rate_mbit_s"),
     ("csv: late start", "time_s,rate_mbit_s\n1,5\n", {}, ":2: the first time must be 0", "subtract"),
     ("csv: time stands", "time_s,rate_mbit_s\n0,5\n3,5\n# x\n3,6\n", {}, ":5: time 3 does not come after 3", "sort"),
@@ -45,10 +46,14 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("csv: not finite", "time_s,rate_mbit_s\n0,nan\n", {}, ":2: time must be finite", "'nan' is not finite"),
     ("csv: no delay in it", "time_s,rate_mbit_s\n0,1\n", {"what": "delay"}, ":1: has no column for a delay", "rtt_ms"),
     ("csv: per cent as share", "time_s,loss\n0,5\n", {"what": "loss"}, ":2: 5 as a share is outside [0, 0.5]", "unit"),
-    ("csv: s for ms", "time_s,delay_s\n0,40\n", {"what": "delay"}, ":2: 40 s is outside [0, 10]", "mend"),
+    ("csv: s for ms", "time_s,delay_s\n0,40\n", {"what": "delay"}, ":2: 40 s is outside [0, 10]", "correct it"),
     ("csv: many links", "time_s,src,dst,rate_mbit_s\n0,a,b,1\n0,b,a,1\n", {}, ":1: holds 2 links", "from: a, to: b"),
     ("csv: not this link", "time_s,src,dst,rate_mbit_s\n0,a,b,1\n", {"source": "a", "target": "c"},
      ":1: no rows from 'a' to 'c'", "from: a, to: b"),
+    ("csv: no header", "0,10\n5,8\n", {}, ":1: columns without a header: '0,10'", "write 'time_s,rate_mbit_s'"),
+    ("csv: an underscore", "time_s,rate_mbit_s\n0,1_0\n", {}, ":2: expected two numbers", "'1_0' is not a number"),
+    ("csv: other digits", "time_s,rate_mbit_s\n0,٣\n", {}, ":2: expected two numbers", "'٣' is not a number"),
+    ("csv: for ever", "time_s,rate_mbit_s\n0,1\n1e300,2\n", {}, ":3: the trace lasts 2e+300 s", "another unit?"),
     # Mahimahi
     ("mahimahi: seconds", "0.1\n0.2\n", {"format": "mahimahi"}, ":1: expected one integer (ms), got '0.1'",
      "whole milli"),
@@ -68,7 +73,10 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("pensieve: one line", "0 2.1\n", {}, ":1: has one line", "at least two"),
     ("pensieve: time falls", "0 2\n2 2\n1 2\n", {}, ":3: time 1 does not come after 2", "remove repeated"),
     ("pensieve: a third column", "0 2\n1 2 7\n", {}, ":2: expected two numbers, seconds and Mbit/s", "one pair a line"),
-    ("pensieve: below 0", "0 2\n1 -3\n", {}, ":2: -3e+06 bit/s is outside", "mend it"),
+    ("pensieve: other digits", "0 2\n1 ٣\n", {}, ":2: expected two numbers, seconds and Mbit/s", "one pair"),
+    ("pensieve: an underscore", "0 1\n1 1_0\n", {}, ":2: expected two numbers", "one pair"),
+    ("pensieve: for ever", "0 2\n1 2\n2 2\n2e99 2\n", {}, ":4: the trace lasts 2e+99 s", "another unit?"),
+    ("pensieve: below 0", "0 2\n1 -3\n", {}, ":2: -3e+06 bit/s is outside", "correct it"),
     # FCC, HSDPA
     ("fcc: Mbit/s", "12.5\n13.1\n11.9\n", {}, ":1: half of the lines are below 12.5 bytes/s: Mbit/s?",
      "'unit: Mbit/s'"),
@@ -100,7 +108,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("skyplane: which pair?", SKYPLANE + "a,P,b,P,5e9,True\n", {}, ":1: holds many pairs", "from: aws:us-east-1"),
     ("skyplane: failed only", SKYPLANE + "a,P,b,P,5e9,False\n", PAIR, ": no successful measurement from 'a' to 'b'",
      "src_region"),
-    ("skyplane: shifted", SKYPLANE + "a,P,b,P,5e9\n", PAIR, ":2: has 5 columns, the header 6", "mend or remove"),
+    ("skyplane: shifted", SKYPLANE + "a,P,b,P,5e9\n", PAIR, ":2: has 5 columns, the header 6", "correct or remove"),
     ("skyplane: Mbit/s", SKYPLANE + "a,P,b,P,5000,True\n", PAIR, ":2: 5000 bit/s between clouds: another unit?",
      "give 'unit'"),
     ("skyplane: no latency", SKYPLANE + "a,P,b,P,5e9,True\n", PAIR | {"what": "delay"},
@@ -141,6 +149,13 @@ def test_files(tmp_path: Path) -> None:
         read_trace(tmp_path / "gone.csv")
     with pytest.raises(ScenarioError, match="Is a directory"):
         read_trace(tmp_path)
+    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    with pytest.raises(ScenarioError, match=r"a\.csv: Too many levels of symbolic links"):
+        read_trace(tmp_path / "a.csv")
+    os.mkfifo(tmp_path / "fifo.csv")
+    with pytest.raises(ScenarioError, match=r"fifo\.csv: not a regular file \(copy"):
+        read_trace(tmp_path / "fifo.csv")
 
 
 def test_a_file_of_a_network_needs_ends(tmp_path: Path) -> None:

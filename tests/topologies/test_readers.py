@@ -1,4 +1,4 @@
-"""Graph files: what is read, what is mended and said."""
+"""Graph files: what is read, what is repaired, and the notes about it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_is_not_connected_is_left_out() -> None:
 
 def test_directed_by_mistake() -> None:
     graph = read(graphml(*TRIANGLE).replace('edgedefault="undirected"', 'edgedefault="directed"'))
-    assert graph.has_edge("paris", "london") and "3 links have no way back" in notes(graph)
+    assert graph.has_edge("paris", "london") and "3 links have no reverse direction" in notes(graph)
 
 
 def test_chosen_sites_and_central() -> None:

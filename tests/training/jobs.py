@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from testbed.training.data import Batches, Dataset, load_dataset, share_of
+from testbed.training.batches import Batches
+from testbed.training.datasets import Dataset, load_dataset
 from testbed.training.models import build_model
+from testbed.training.splits import share_of
 from testbed.training.trainer import Trainer
 
 TEXT = "the quick brown fox jumps over the lazy dog; " * 60

@@ -1,4 +1,4 @@
-"""Choices of a training job that do not go together, and the tables that a scenario reads."""
+"""Options of a training job without effect, and the tables that a scenario reads."""
 
 from __future__ import annotations
 
@@ -11,34 +11,12 @@ import pytest
 
 from testbed.training.datasets import _LOADERS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
-from testbed.training.options.checks import job_problems, optimizer_problems, split_problems
+from testbed.training.options.checks import optimizer_problems, split_problems
 from testbed.training.splits.rules import RULES
 
 
 def options_of(table: dict[str, type[Any]], kind: str, **changed: Any) -> dict[str, Any]:
     return dataclasses.asdict(table[kind](**changed))
-
-
-@pytest.mark.parametrize(
-    ("model", "changed", "data", "compute", "places"),
-    [
-        ("cnn", {}, "digits", "real", []),
-        ("cnn", {}, "digits", "modelled", []),
-        ("cnn", {}, "text", "real", [("data",)]),
-        ("transformer", {}, "mnist", "real", [("data",)]),
-        ("transformer", {}, "text", "real", []),
-        ("cnn", {}, "none", "modelled", [("data",)]),
-        ("declared", {}, "none", "modelled", []),
-        ("declared", {}, "none", "real", [("model",)]),
-        ("declared", {}, "digits", "modelled", [("data",)]),
-        ("declared", {"name": "vgg16", "sequence": 64}, "none", "modelled", [("model", "sequence")]),
-        ("declared", {"name": "gpt2-xl", "sequence": 64}, "none", "modelled", []),
-    ],
-)
-def test_jobs(model: str, changed: dict[str, Any], data: str, compute: str, places: list[tuple[str, ...]]) -> None:
-    found = list(job_problems(model, options_of(MODELS, model, **changed), data, compute))
-    assert [problem.at for problem in found] == places
-    assert all(problem.problem and problem.hint for problem in found)
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)

@@ -45,7 +45,6 @@ def test_mnist(tmp_path: Path, kind: str, zipped: bool) -> None:
     assert np.array_equal(data.test_inputs[:, 0].numpy(), images[4:])
     assert data.train_labels.tolist() == [3, 1, 4, 1]
     assert data.test_labels.tolist() == [5, 9]
-    assert data.gives == "images"
     assert as_model_input(data.train_inputs).max() == 1.0
 
 
@@ -142,7 +141,7 @@ def test_text(tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_text("abcdefghij" * 10, encoding="utf-8")
     data = load_dataset("text", {"file": str(file), "context": 4, "test_share": 0.2}, seed=1)
-    assert (data.classes, data.input_shape, data.gives) == (10, (4,), "text")
+    assert (data.classes, data.input_shape) == (10, (4,))
     assert data.train_inputs[:2].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert data.train_labels[:2].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert (len(data.train_inputs), len(data.test_inputs)) == (19, 4)  # (80 - 1) // 4 and (20 - 1) // 4

@@ -27,7 +27,7 @@ def gradients(count: int, size: int = 50, seed: int = 0) -> list[Tensor]:
 def stale_step(options: dict[str, Any]) -> float:
     """The step for gradient 2 at value 1, computed by a party that last pulled 0.5."""
     key = KeyOptimizer("dcasgd", {"learning_rate": 0.01, **options}, tensor(0.5))
-    key.pull("party")
+    key.pulled("party", key.value.clone())
     key.value.fill_(1.0)
     key.step(tensor(2.0), "party")
     return key.value.item() - 1
@@ -50,7 +50,7 @@ def test_adaptive_dcasgd_golden_step() -> None:
 
 def test_dcasgd_momentum_works() -> None:
     key = KeyOptimizer("dcasgd", {"learning_rate": 0.1, "momentum": 0.5, "compensation": 1.0}, tensor(1.0))
-    key.pull("a")
+    key.pulled("a", key.value.clone())
     key.step(tensor(1.0), "a")  # drift 0: m = 1, w = 0.9
     key.step(tensor(2.0), "a")  # drift −0.1: g = 2 − 0.4 = 1.6, m = 0.5 + 1.6 = 2.1, w = 0.69
     assert key.value.item() == pytest.approx(0.69, abs=1e-6)
@@ -66,7 +66,7 @@ def test_dcasgd_without_compensation_is_sgd_bit_for_bit(extra: dict[str, Any], a
         plain.step(gradient)
         compensated.step(gradient, f"party{number % 3}")
         if number % 4 == 0:
-            compensated.pull(f"party{number % 3}")
+            compensated.pulled(f"party{number % 3}", compensated.value.clone())
     assert same_bits([plain.value], [compensated.value])
 
 
@@ -82,7 +82,7 @@ def test_dcasgd_without_staleness_is_sgd() -> None:
     plain = KeyOptimizer("sgd", {"momentum": 0.9}, gradients(1)[0])
     compensated = KeyOptimizer("dcasgd", {"momentum": 0.9, "compensation": 5.0}, gradients(1)[0])
     for gradient in gradients(20, seed=1):
-        compensated.pull("only")
+        compensated.pulled("only", compensated.value.clone())
         plain.step(gradient)
         compensated.step(gradient, "only")
     assert torch.equal(plain.value, compensated.value)
@@ -90,9 +90,9 @@ def test_dcasgd_without_staleness_is_sgd() -> None:
 
 def test_dcasgd_keeps_one_backup_per_party() -> None:
     key = KeyOptimizer("dcasgd", {"learning_rate": 1.0, "compensation": 1.0}, tensor(0.0))
-    key.pull("slow")
+    key.pulled("slow", key.value.clone())
     key.value.fill_(2.0)
-    key.pull("fast")
+    key.pulled("fast", key.value.clone())
     key.value.fill_(3.0)
     key.step(tensor(1.0), "slow")  # drift 3: 1 + 3
     assert key.value.item() == -1.0
@@ -106,7 +106,8 @@ def test_dcasgd_keeps_one_backup_per_party() -> None:
 
 def test_a_pulled_value_does_not_change_afterwards() -> None:
     key = KeyOptimizer("dcasgd", {}, tensor(1.0))
-    pulled = key.pull("a")
+    pulled = key.value.clone()
+    key.pulled("a", pulled)
     key.step(tensor(1.0), "a")
     assert pulled.item() == 1.0
 
@@ -206,7 +207,7 @@ def test_nesterov_needs_momentum() -> None:
 def test_shapes_without_numbers_count_their_updates(kind: str) -> None:
     key = KeyOptimizer(kind, {}, torch.empty(5, device="meta"))
     key.step(torch.empty(5, device="meta"), "a")
-    assert key.pull("a").is_meta
+    key.pulled("a", key.value)
     assert key.updates == 1
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from testbed.errors import ScenarioError
-from testbed.training.learner import State
+from testbed.training.learner import State, values_sha256
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
-from testbed.training.trainer import Trainer, values_sha256
+from testbed.training.trainer import Trainer
 from tests.training.jobs import JOBS, same_bits, trainer_for
 from tests.training.test_optimizers import gradients
 
@@ -43,7 +43,7 @@ def advance(key: KeyOptimizer, first: int, last: int) -> None:
         member = f"party{number % 3}"
         key.step(gradient, member)
         if number % 2:
-            key.pull(member)
+            key.pulled(member, key.value.clone())
 
 
 @pytest.mark.parametrize(("kind", "options"), CASES)

@@ -1,7 +1,6 @@
-"""Graph files of others to annotated graphs: GraphML and GML (the Internet Topology Zoo), SNDlib's XML.
+"""Read graph files as annotated graphs: GraphML and GML (the Internet Topology Zoo), SNDlib's XML.
 
-A file that cannot be taken as it is is refused with its line and a cure; what is only odd is mended, and said in the
-graph's ``notes``.
+Errors name the line and the cure. Harmless defects are repaired, with a note in the graph's ``notes``.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ READERS: dict[str, Callable[[TextFile], RawGraph]] = {
 
 
 def read_graph(path: Path, reading: GraphReading | None = None) -> Graph[str]:
-    """The graph of a file. Raises ``ScenarioError`` that names file, line and cure."""
+    """Read a graph file. Raise ``ScenarioError`` that names file, line and cure."""
     return parse_graph(TextFile.read(path, MAX_FILE_BYTES), reading or GraphReading())
 
 
 def parse_graph(file: TextFile, reading: GraphReading) -> Graph[str]:
-    """As ``read_graph``, from a file that was read."""
+    """Parse a file in memory; see ``read_graph``."""
     ending = Path(file.name).suffix.lower()
     if ending not in READERS:
         known = ", ".join((*READERS, ".yaml"))
-        file.refuse(None, f"'{ending}' is no ending of a topology file that is known here", f"one of {known}")
+        file.refuse(None, f"'{ending}' is not the ending of a known topology format", f"one of {known}")
     return annotate(file, READERS[ending](file), reading)
 
 

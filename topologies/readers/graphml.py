@@ -1,58 +1,58 @@
-"""GraphML as the Internet Topology Zoo writes it (and yEd, networkx, Gephi): keys by id, data by key."""
+"""GraphML as the Internet Topology Zoo, yEd, networkx and Gephi write it.
+
+``networkx.read_graphml`` is not used: its errors name no line, and it expands entities.
+"""
 
 from __future__ import annotations
 
+from xml.etree.ElementTree import Element
+
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.readers.xml import Element, parse_xml
+from topologies.readers.xml import attribute, line_of, parse_xml, text_of
 from topologies.traces.model import TextFile
 
 
 def parse(file: TextFile) -> RawGraph:
-    """The first graph of the file."""
+    """Return the first graph of the file."""
     root = parse_xml(file)
-    graph = root.first("graph")
+    graph = root.find("graph")
     if root.tag != "graphml" or graph is None:
         what = f"the root is <{root.tag}>" if root.tag != "graphml" else "there is no <graph>"
-        file.refuse(root.line, f"not GraphML: {what}", "expected <graphml> with a <graph> in it")
-    keys = {key.attributes.get("id", ""): key.attributes.get("attr.name", "") for key in root.all("key")}
-    defaults = {key.attributes.get("id", ""): key for key in root.all("key") if key.first("default")}
-    vertices = [
-        RawVertex(_attribute(file, node, "id"), node.line, _data(file, node, keys)) for node in graph.all("node")
-    ]
-    edges = [_edge(file, edge, keys) for edge in graph.all("edge")]
-    raw = RawGraph(vertices, edges, graph.attributes.get("edgedefault") == "directed", data=_data(file, graph, keys))
-    _fill(raw, keys, defaults)
-    if next(graph.all("hyperedge"), None) is not None:
+        file.refuse(line_of(root), f"not GraphML: {what}", "expected <graphml> with a <graph> in it")
+    keys = {key.get("id", ""): key for key in root.findall("key")}
+    raw = RawGraph(
+        vertices=[
+            RawVertex(attribute(file, node, "id"), line_of(node), _data(file, node, keys))
+            for node in graph.findall("node")
+        ],
+        edges=[_edge(file, edge, keys) for edge in graph.findall("edge")],
+        directed=graph.get("edgedefault") == "directed",
+    )
+    if graph.find("hyperedge") is not None:
         raw.notes.append("hyperedges were left out")
     return raw
 
 
-def _edge(file: TextFile, edge: Element, keys: dict[str, str]) -> RawEdge:
-    ends = (_attribute(file, edge, "source"), _attribute(file, edge, "target"))
-    return RawEdge(*ends, edge.line, _data(file, edge, keys))
+def _edge(file: TextFile, edge: Element, keys: dict[str, Element]) -> RawEdge:
+    ends = (attribute(file, edge, "source"), attribute(file, edge, "target"))
+    return RawEdge(*ends, line_of(edge), _data(file, edge, keys))
 
 
-def _data(file: TextFile, element: Element, keys: dict[str, str]) -> dict[str, str]:
-    found = {}
-    for data in element.all("data"):
-        key = _attribute(file, data, "key")
+def _data(file: TextFile, element: Element, keys: dict[str, Element]) -> dict[str, str]:
+    """Return the element's values by name; a key's default holds where the element has no value."""
+    holder = "edge" if element.tag == "edge" else "node"
+    found = {
+        _name(key): text_of(key.find("default"))
+        for key in keys.values()
+        if key.find("default") is not None and key.get("for", "node") in (holder, "all")
+    }
+    for data in element.findall("data"):
+        key = attribute(file, data, "key")
         if key not in keys:
-            file.refuse(data.line, f"no <key> has the id '{key}'", "declare it: <key id=… attr.name=… for=…>")
-        found[keys[key] or key] = data.text.strip()
+            file.refuse(line_of(data), f"no <key> has the id '{key}'", "declare it: <key id=… attr.name=… for=…>")
+        found[_name(keys[key])] = text_of(data)
     return found
 
 
-def _fill(raw: RawGraph, keys: dict[str, str], defaults: dict[str, Element]) -> None:
-    """Defaults of keys, where nothing was said."""
-    for key, element in defaults.items():
-        default = element.first("default")
-        holders = raw.edges if element.attributes.get("for") == "edge" else raw.vertices
-        for holder in holders:
-            holder.data.setdefault(keys[key] or key, default.text.strip() if default else "")
-
-
-def _attribute(file: TextFile, element: Element, name: str) -> str:
-    value = element.attributes.get(name)
-    if value is None:
-        file.refuse(element.line, f"<{element.tag}> has no {name}", f'write <{element.tag} {name}="…">')
-    return value
+def _name(key: Element) -> str:
+    return key.get("attr.name") or key.get("id") or ""

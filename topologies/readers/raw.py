@@ -1,4 +1,4 @@
-"""A graph as a file holds it: texts by key, and the line of everything. What they mean is ``zoo.py``'s business."""
+"""A graph as a file holds it: texts by key, and the line of every vertex and edge. ``zoo.py`` interprets them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class RawVertex:
-    """A vertex; ``key`` is what edges call it."""
+    """A vertex; ``key`` is its id in edges."""
 
     key: str
     line: int
@@ -26,11 +26,10 @@ class RawEdge:
 
 @dataclass(slots=True)
 class RawGraph:
-    """All of a file. ``directed``: an edge is one direction only. ``default_unit``: of its rates."""
+    """A whole file. ``directed``: an edge is one direction only. ``default_unit``: of its rates."""
 
     vertices: list[RawVertex]
     edges: list[RawEdge]
     directed: bool = False
     default_unit: str = "bit/s"
-    data: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -1,30 +1,31 @@
 """SNDlib's XML (Orlowski et al., Networks 55(3), 2010): nodes with coordinates, links with capacity modules.
 
-Capacities have no unit in the file. A link's rate is its preinstalled module's; without one, the largest of its
-additional modules, which is said. Demands are left out.
+Capacities have no unit in the file. A link's rate is that of its preinstalled module; without one, of its largest
+additional module, with a note. Demands are ignored.
 """
 
 from __future__ import annotations
 
+from xml.etree.ElementTree import Element
+
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.readers.xml import Element, parse_xml
-from topologies.traces.model import TextFile
+from topologies.readers.xml import attribute, line_of, parse_xml, text_of
+from topologies.traces.model import TextFile, parse_float
 
 
 def parse(file: TextFile) -> RawGraph:
-    """The network structure of the file."""
+    """Return the network structure of the file."""
     root = parse_xml(file)
-    structure = root.first("networkStructure")
-    nodes, links = (structure.first(part) if structure else None for part in ("nodes", "links"))
-    if structure is None or nodes is None or links is None:
+    nodes, links = root.find("networkStructure/nodes"), root.find("networkStructure/links")
+    if nodes is None or links is None:
         cure = "expected <network><networkStructure> with <nodes> and <links>; GraphML ends in .graphml"
-        file.refuse(root.line, f"not SNDlib's XML (the root is <{root.tag}>)", cure)
-    pixels = nodes.attributes.get("coordinatesType") == "pixel"
-    raw = RawGraph([_vertex(file, node, pixels) for node in nodes.all("node")], [], default_unit="Mbit/s")
+        file.refuse(line_of(root), f"not SNDlib's XML (the root is <{root.tag}>)", cure)
+    pixels = nodes.get("coordinatesType") == "pixel"
+    raw = RawGraph([_vertex(file, node, pixels) for node in nodes.findall("node")], [], default_unit="Mbit/s")
     if pixels:
         raw.notes.append("coordinates are pixels of a picture: distances and delays do not follow from them")
     additional = 0
-    for link in links.all("link"):
+    for link in links.findall("link"):
         edge, is_additional = _edge(file, link)
         raw.edges.append(edge)
         additional += is_additional
@@ -34,35 +35,30 @@ def parse(file: TextFile) -> RawGraph:
 
 
 def _vertex(file: TextFile, node: Element, pixels: bool) -> RawVertex:
-    key = node.attributes.get("id")
-    if not key:
-        file.refuse(node.line, "<node> has no id", 'write <node id="…">')
-    x, y = node.first("coordinates", "x"), node.first("coordinates", "y")
+    key = attribute(file, node, "id")
+    x, y = node.find("coordinates/x"), node.find("coordinates/y")
     names = ("x", "y") if pixels else ("Longitude", "Latitude")
-    place = {names[0]: x.text.strip(), names[1]: y.text.strip()} if x and y else {}
-    return RawVertex(key, node.line, {"label": key, **place})
+    place = {} if x is None or y is None else {names[0]: text_of(x), names[1]: text_of(y)}
+    return RawVertex(key, line_of(node), {"label": key, **place})
 
 
 def _edge(file: TextFile, link: Element) -> tuple[RawEdge, bool]:
-    ends = []
+    """Return the edge, and whether its rate is that of an additional module."""
     for end in ("source", "target"):
-        element = link.first(end)
-        if element is None:
-            file.refuse(link.line, f"<link> has no <{end}>", f"write <{end}>…</{end}>")
-        ends.append(element.text.strip())
-    installed = _capacity(file, link.first("preInstalledModule"))
-    modules = link.first("additionalModules")
-    more = [_capacity(file, module) for module in modules.all("addModule")] if modules else []
+        if link.find(end) is None:
+            file.refuse(line_of(link), f"<link> has no <{end}>", f"write <{end}>…</{end}>")
+    installed = _capacity(file, link.find("preInstalledModule/capacity"))
+    more = [_capacity(file, capacity) for capacity in link.findall("additionalModules/addModule/capacity")]
     rate = installed or max(more, default=0.0)
     data = {"LinkSpeedRaw": repr(rate)} if rate else {}
-    return RawEdge(ends[0], ends[1], link.line, data), bool(rate and not installed)
+    ends = (text_of(link.find("source")), text_of(link.find("target")))
+    return RawEdge(*ends, line_of(link), data), bool(rate and not installed)
 
 
-def _capacity(file: TextFile, module: Element | None) -> float:
-    capacity = module.first("capacity") if module else None
+def _capacity(file: TextFile, capacity: Element | None) -> float:
     if capacity is None:
         return 0.0
     try:
-        return float(capacity.text)
+        return parse_float(text_of(capacity))
     except ValueError:
-        file.refuse(capacity.line, f"capacity '{capacity.text.strip()[:30]}' is no number", "write e.g. 9920.0")
+        file.refuse(line_of(capacity), f"capacity '{text_of(capacity)[:30]}' is no number", "write e.g. 9920.0")

@@ -1,4 +1,4 @@
-"""The rate of a link in a file of the Topology Zoo: LinkSpeedRaw, else LinkSpeed with units, else its label."""
+"""Find the rate of a link in a file of the Topology Zoo: LinkSpeedRaw, else LinkSpeed with units, else its label."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import re
 
 from topologies.readers.options import RATE_UNITS
 from topologies.readers.raw import RawEdge
-from topologies.traces.model import TextFile
+from topologies.traces.model import TextFile, parse_float
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _LABEL = re.compile(
     r"([0-9]+(?:\.[0-9]+)?)(?:\s*-\s*[0-9.]+)?\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b", re.IGNORECASE
 )
 _SDH = re.compile(r"\b(OC|STM)-?\s?(\d{1,4})(?!\d)", re.IGNORECASE)
-_SDH_MBIT = {"oc": 51.84, "stm": 155.52}
-SLOWEST_BPS = 9600.0  # nothing slower is in the Zoo: such a number is in another unit
-FASTEST_BPS = 1e14
+_SDH_MBIT = {"oc": 51.84, "stm": 155.52}  # rates of OC-1 (SONET) and STM-1 (SDH, ITU-T G.707)
+SLOWEST_BPS = 9600.0  # the Zoo has no slower link: a smaller number is in another unit
+FASTEST_BPS = 1e14  # 100 Tbit/s, above any single fibre pair of the Zoo
 
 
 def rate_of(file: TextFile, edge: RawEdge, default_unit: str, unit: str | None) -> float | None:
-    """Bits per second, or None when the file does not say."""
+    """Return bits per second, or ``None`` if the file states no rate. Raise ``ScenarioError`` with the line."""
     raw = _raw(file, edge)
-    said = _from_speed(edge) or _from_label(edge.data.get("LinkLabel", ""))
+    stated = _from_speed(edge) or _from_label(edge.data.get("LinkLabel", ""))
     if raw is None:
-        return said
+        return stated
     rate = raw * RATE_UNITS[unit or default_unit]
-    if unit is None and said and not 0.5 < rate / said < 2:
-        problem = f"LinkSpeedRaw is {raw:g} bit/s, but the link is labelled {said:g} bit/s"
-        file.refuse(edge.line, problem, f"mend it, or give 'rate_unit' ({', '.join(RATE_UNITS)})")
+    if unit is None and stated and not 0.5 < rate / stated < 2:
+        problem = f"LinkSpeedRaw is {raw:g} bit/s, but the link is labelled {stated:g} bit/s"
+        file.refuse(edge.line, problem, f"correct it, or give 'rate_unit' ({', '.join(RATE_UNITS)})")
     if unit is None and rate < SLOWEST_BPS:
         problem = f"LinkSpeedRaw is {raw:g}, which would be {rate:g} bit/s: another unit?"
         file.refuse(
-            edge.line, problem, "give 'rate_unit: Mbit/s' or 'rate_unit: kbit/s', or 'rate_unit: bit/s' if it is so"
+            edge.line,
+            problem,
+            "give 'rate_unit: Mbit/s' or 'rate_unit: kbit/s', or 'rate_unit: bit/s' if that is right",
         )
     if rate > FASTEST_BPS:
         problem = f"a rate of {rate:g} bit/s is faster than any link"
@@ -45,7 +47,7 @@ def _raw(file: TextFile, edge: RawEdge) -> float | None:
     if text in ("", "None", "?"):
         return None
     try:
-        value = float(text)
+        value = parse_float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
@@ -54,7 +56,7 @@ def _raw(file: TextFile, edge: RawEdge) -> float | None:
 
 
 def _from_speed(edge: RawEdge) -> float | None:
-    """LinkSpeed ``2.5`` with LinkSpeedUnits ``G``."""
+    """Parse LinkSpeed ``2.5`` with LinkSpeedUnits ``G``."""
     speed, units = edge.data.get("LinkSpeed", ""), edge.data.get("LinkSpeedUnits", "").lower()
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", speed) or units[:1] not in _PREFIXES or not units:
         return None
@@ -62,7 +64,7 @@ def _from_speed(edge: RawEdge) -> float | None:
 
 
 def _from_label(label: str) -> float | None:
-    """``10 Gbps``, ``155M``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``."""
+    """Parse ``10 Gbps``, ``155M``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``."""
     sdh = _SDH.search(label)
     if sdh:
         return float(sdh[2]) * _SDH_MBIT[sdh[1].lower()] * 1e6 or None

@@ -1,71 +1,57 @@
-"""XML to a small tree that remembers its lines (the standard library's does not). No entities, no document types."""
+"""Parse XML into ``xml.etree`` elements that know their line, and refuse document types (and so entities)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from topologies.traces.model import TextFile
 
 MAX_FILE_BYTES = 16 << 20
 MAX_ELEMENTS = 500_000
-
-
-@dataclass(slots=True)
-class Element:
-    """One element, without its namespace."""
-
-    tag: str
-    attributes: dict[str, str]
-    line: int
-    text: str = ""
-    children: list[Element] = field(default_factory=list)
-
-    def all(self, tag: str) -> Iterator[Element]:
-        """The direct children of that tag."""
-        return (child for child in self.children if child.tag == tag)
-
-    def first(self, *path: str) -> Element | None:
-        """The first element below, along a path of tags."""
-        found: Element | None = self
-        for tag in path:
-            found = next(found.all(tag), None) if found else None
-        return found
-
-
-class _Builder:
-    def __init__(self, file: TextFile) -> None:
-        self._file, self._stack, self._count = file, [Element("", {}, 0)], 0
-        self._parser = expat.ParserCreate("utf-8")  # whatever is declared: the text has been decoded already
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = lambda _: self._stack.pop()
-        self._parser.CharacterDataHandler = self._characters
-        self._parser.StartDoctypeDeclHandler = self._doctype
-
-    def build(self) -> Element:
-        try:
-            self._parser.Parse(self._file.text.encode("utf-8"), True)
-        except expat.ExpatError as error:
-            problem = expat.errors.messages[error.code]
-            self._file.refuse(error.lineno, f"not valid XML: {problem}", "is the file complete, and not a web page?")
-        return self._stack[0].children[0]
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._count += 1
-        if self._count > MAX_ELEMENTS:
-            self._file.refuse(self._parser.CurrentLineNumber, f"more than {MAX_ELEMENTS} elements", "cut it")
-        element = Element(tag.rpartition(":")[2], attributes, self._parser.CurrentLineNumber)
-        self._stack[-1].children.append(element)
-        self._stack.append(element)
-
-    def _characters(self, text: str) -> None:
-        self._stack[-1].text += text
-
-    def _doctype(self, *_: object) -> None:
-        self._file.refuse(self._parser.CurrentLineNumber, "has a document type", "remove the line <!DOCTYPE …>")
+_LINE = " line"  # no attribute of a file has a blank in its name
 
 
 def parse_xml(file: TextFile) -> Element:
-    """The root element. Raises ``ScenarioError`` with the line."""
-    return _Builder(file).build()
+    """Return the root element; tags have no namespace. Raise ``ScenarioError`` with the line."""
+    parser = expat.ParserCreate("utf-8")  # whatever encoding is declared: the text is decoded already
+    builder, count = TreeBuilder(), 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > MAX_ELEMENTS:
+            file.refuse(parser.CurrentLineNumber, f"more than {MAX_ELEMENTS} elements", "shorten the file")
+        builder.start(tag.rpartition(":")[2], {**attributes, _LINE: str(parser.CurrentLineNumber)})
+
+    def doctype(*_: object) -> None:
+        file.refuse(parser.CurrentLineNumber, "has a document type", "remove the line <!DOCTYPE …>")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda tag: builder.end(tag.rpartition(":")[2])
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(file.text.encode("utf-8"), True)
+    except expat.ExpatError as error:
+        problem = expat.errors.messages[error.code]
+        file.refuse(error.lineno, f"not valid XML: {problem}", "is the file complete, and not a web page?")
+    return builder.close()
+
+
+def line_of(element: Element) -> int:
+    """Return the line on which an element begins."""
+    return int(element.attrib[_LINE])
+
+
+def attribute(file: TextFile, element: Element, name: str) -> str:
+    """Return an attribute's value. Raise ``ScenarioError`` if the element has none."""
+    value = element.get(name)
+    if not value:
+        file.refuse(line_of(element), f"<{element.tag}> has no {name}", f'write <{element.tag} {name}="…">')
+    return value
+
+
+def text_of(element: Element | None) -> str:
+    """Return an element's own text without surrounding blanks; empty without an element."""
+    return "" if element is None else (element.text or "").strip()

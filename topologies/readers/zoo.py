@@ -1,9 +1,9 @@
-"""From what a graph file holds to an annotated graph, with the known defects of the Internet Topology Zoo in mind.
+"""Turn the content of a graph file into an annotated graph, and handle the known defects of the Internet Topology Zoo.
 
-(Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011.) Rates come from LinkSpeedRaw, else from LinkSpeed
-and its units, else from LinkLabel. Delays come from distance. Refused, with line and cure: rates in another unit,
-coordinates that are none, links without rate or delay. Mended and said: repeated labels, parallel links, loops,
-vertices of other networks, vertices without a link, separate parts.
+Source of the files: Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011. Rates come from LinkSpeedRaw,
+else from LinkSpeed and its units, else from LinkLabel. Delays come from distance. Refused, with line and cure: rates in
+another unit, invalid coordinates, links without rate or delay. Repaired, with a note: repeated labels, parallel links,
+self-loops, vertices of other networks, vertices without a link, separate parts.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import networkx as nx
 
 from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
 from topologies.readers.options import RATE_UNITS, GraphReading
-from topologies.readers.raw import RawEdge, RawGraph, RawVertex
+from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of
-from topologies.traces.model import TextFile
+from topologies.traces.model import TextFile, parse_float
 
 MAX_VERTICES = 10_000
 
 
 def annotate(file: TextFile, raw: RawGraph, reading: GraphReading) -> Graph[str]:
-    """The annotated graph. Raises ``ScenarioError``."""
+    """Return the annotated graph; ``graph.graph["notes"]`` lists the repairs. Raise ``ScenarioError``."""
     if reading.rate_unit is not None and reading.rate_unit not in RATE_UNITS:
         file.refuse(None, f"rate_unit '{reading.rate_unit}' is not known", f"one of {', '.join(RATE_UNITS)}")
     notes = list(raw.notes)
@@ -32,12 +32,11 @@ def annotate(file: TextFile, raw: RawGraph, reading: GraphReading) -> Graph[str]
     for vertex in raw.vertices:
         if vertex.key in names:
             graph.add_node(names[vertex.key], workers=None, line=vertex.line, **_place(file, vertex))
-    for edge in raw.edges:
-        _add(file, graph, edge, names, raw, reading)
-    _merge_notes(graph, notes)
+    _add_edges(file, graph, raw, names, reading)
+    notes += graph.graph.pop("repairs")
     if raw.directed:
         _mirror(graph, notes)
-    graph = _largest_part(file, graph, notes)
+    _keep_largest_part(file, graph, notes)
     _complete(file, graph, reading, notes)
     _choose(file, graph, reading)
     graph.graph["notes"] = tuple(notes)
@@ -45,11 +44,11 @@ def annotate(file: TextFile, raw: RawGraph, reading: GraphReading) -> Graph[str]
 
 
 def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str]) -> dict[str, str]:
-    """A valid and unique name for every vertex that stays."""
+    """Return a valid and unique name for every vertex that stays, by key."""
     if not raw.vertices:
         file.refuse(None, "has no vertices", "is the file complete?")
     if len(raw.vertices) > MAX_VERTICES:
-        file.refuse(None, f"has {len(raw.vertices)} vertices, allowed {MAX_VERTICES}", "cut it")
+        file.refuse(None, f"has {len(raw.vertices)} vertices, allowed {MAX_VERTICES}", "shorten the file")
     lines: dict[str, int] = {}
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -77,7 +76,7 @@ def _names(file: TextFile, raw: RawGraph, reading: GraphReading, notes: list[str
 
 
 def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
-    """Coordinates, if there are any; pixels go to ``xy``."""
+    """Return the vertex' coordinates, if it has any; pixels become ``xy``."""
     data = vertex.data
     if "x" in data and "y" in data and "Latitude" not in data:
         x, y = (_number(file, vertex.line, name, data[name]) for name in ("x", "y"))
@@ -99,7 +98,7 @@ def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
     if text in ("", "None", "nan", "NaN", "?"):
         return None
     try:
-        value = float(text)
+        value = parse_float(text)
     except ValueError:
         value = math.inf
     if not math.isfinite(value):
@@ -107,70 +106,64 @@ def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
     return value
 
 
-def _add(
-    file: TextFile, graph: Graph[str], edge: RawEdge, names: dict[str, str], raw: RawGraph, reading: GraphReading
-) -> None:
-    keys = {vertex.key for vertex in raw.vertices} if not (edge.source in names and edge.target in names) else ()
-    for end in (edge.source, edge.target):
-        if end not in names and end not in keys:
-            file.refuse(edge.line, f"no node has the id '{end}'", "add the node, or mend the edge")
-    if edge.source not in names or edge.target not in names:
-        return
-    a, b = names[edge.source], names[edge.target]
-    if a == b:
-        graph.graph["loops"] = graph.graph.get("loops", 0) + 1
-        return
-    rate = rate_of(file, edge, raw.default_unit, reading.rate_unit)
-    for source, target in ((a, b),) if raw.directed else ((a, b), (b, a)):
-        _add_direction(graph, source, target, rate, edge.line)
-
-
-def _add_direction(graph: Graph[str], a: str, b: str, rate: float | None, line: int) -> None:
-    """A further link between the same ends adds its rate to the first."""
-    before = graph.get_edge_data(a, b)
-    if before is None:
-        graph.add_edge(a, b, rate_bps=rate, delay_s=None, loss=0.0, queue=None, line=line)
-        return
-    graph.graph["parallel"] = graph.graph.get("parallel", 0) + 1
-    rates = [known for known in (before["rate_bps"], rate) if known is not None]
-    before["rate_bps"] = sum(rates) if rates else None
-
-
-def _merge_notes(graph: Graph[str], notes: list[str]) -> None:
-    loops, parallel = graph.graph.pop("loops", 0), graph.graph.pop("parallel", 0)
-    if loops:
-        notes.append(f"{loops} links from a vertex to itself were left out")
+def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str, str], reading: GraphReading) -> None:
+    """Add all links between vertices that stay; ``graph.graph["repairs"]`` lists what was repaired."""
+    keys = {vertex.key for vertex in raw.vertices}
+    loops = parallel = 0
+    for edge in raw.edges:
+        for end in (edge.source, edge.target):
+            if end not in keys:
+                file.refuse(edge.line, f"no node has the id '{end}'", "add the node, or correct the edge")
+        if edge.source not in names or edge.target not in names:
+            continue
+        if edge.source == edge.target:
+            loops += 1
+            continue
+        a, b = names[edge.source], names[edge.target]
+        rate_bps = rate_of(file, edge, raw.default_unit, reading.rate_unit)
+        for source, target in ((a, b),) if raw.directed else ((a, b), (b, a)):
+            parallel += graph.has_edge(source, target)
+            _add_direction(graph, source, target, rate_bps, edge.line)
+    graph.graph["repairs"] = [f"{loops} links from a vertex to itself were left out"] if loops else []
     if parallel:
-        notes.append(f"{parallel} parallel links were joined into the first between their ends, rates added")
+        graph.graph["repairs"].append(
+            f"{parallel} parallel links were joined into the first between their ends, rates added"
+        )
+
+
+def _add_direction(graph: Graph[str], a: str, b: str, rate_bps: float | None, line: int) -> None:
+    """Add a link; a parallel one adds its rate to the first."""
+    if not graph.has_edge(a, b):
+        graph.add_edge(a, b, rate_bps=rate_bps, delay_s=None, loss=0.0, queue=None, line=line)
+    elif rate_bps is not None:
+        graph.edges[a, b]["rate_bps"] = (graph.edges[a, b]["rate_bps"] or 0.0) + rate_bps
 
 
 def _mirror(graph: Graph[str], notes: list[str]) -> None:
-    """A directed file whose links have no way back (the Zoo marks some files so by mistake) gets one."""
+    """Give links without a reverse direction an equal one: the Zoo marks some undirected files as directed."""
     missing = [(a, b, data) for a, b, data in graph.edges(data=True) if not graph.has_edge(b, a)]
     for a, b, data in missing:
         graph.add_edge(b, a, **data)
     if missing:
-        notes.append(f"the file is marked 'directed', but {len(missing)} links have no way back; they got an equal one")
+        notes.append(
+            f"the file is marked 'directed', but {len(missing)} links have no reverse direction; they got an equal one"
+        )
 
 
-def _largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> Graph[str]:
+def _keep_largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> None:
     if graph.number_of_edges() == 0 and len(graph) > 1:
         file.refuse(None, f"its {len(graph)} vertices have no links", "is the file complete?")
     parts = sorted(nx.weakly_connected_components(graph), key=lambda part: (-len(part), min(part)))
-    if len(parts) > 1:
-        lost = sorted(name for part in parts[1:] for name in part)
+    lost = sorted(name for part in parts[1:] for name in part)
+    graph.remove_nodes_from(lost)
+    if lost:
         shown = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
         notes.append(f"{len(lost)} vertices are not connected with the largest part and were left out: {shown}")
-    kept: Graph[str] = graph.subgraph(parts[0]).copy()
-    ordered: Graph[str] = nx.DiGraph(**kept.graph)
-    ordered.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name in kept)
-    ordered.add_edges_from((a, b, data) for a, b, data in graph.edges(data=True) if a in kept and b in kept)
-    return ordered
 
 
 def _complete(file: TextFile, graph: Graph[str], reading: GraphReading, notes: list[str]) -> None:
-    """Delays by distance, and defaults where the file says nothing."""
-    unknown = {"rate_bps": [], "delay_s": []}  # type: dict[str, list[tuple[str, str, int]]]
+    """Set delays by distance, and the user's defaults where the file has no value."""
+    unknown: dict[str, list[tuple[str, str, int]]] = {"rate_bps": [], "delay_s": []}
     filled = {"rate_bps": 0, "delay_s": 0}
     for a, b, data in graph.edges(data=True):
         data["delay_s"] = _distance_delay(graph, a, b, reading.stretch)
@@ -204,7 +197,7 @@ def _distance_delay(graph: Graph[str], a: str, b: str, stretch: float) -> float 
 
 
 def _choose(file: TextFile, graph: Graph[str], reading: GraphReading) -> None:
-    """Which vertices are data centres, and which of them is central."""
+    """Mark the vertices that are data centres, and the central one."""
     sites = reading.sites if reading.sites is not None else tuple(graph)
     for name in sites:
         if name not in graph:
@@ -212,12 +205,14 @@ def _choose(file: TextFile, graph: Graph[str], reading: GraphReading) -> None:
             file.refuse(None, f"no vertex is named '{name}'", f"names are {near}{', …' if len(graph) > 8 else ''}")
         graph.nodes[name]["workers"] = reading.workers
     if reading.central is not None and reading.central not in sites:
-        file.refuse(None, f"central '{reading.central}' is no data centre of it", f"one of {', '.join(sites[:8])}")
+        file.refuse(
+            None, f"central '{reading.central}' is not one of its data centres", f"one of {', '.join(sites[:8])}"
+        )
     graph.graph["central"] = reading.central or _middle(graph, sites)
 
 
 def _middle(graph: Graph[str], sites: tuple[str, ...]) -> str:
-    """The data centre with the least sum of delays to the others."""
+    """Return the data centre with the least sum of delays to the others."""
 
     def total(site: str) -> float:
         lengths = nx.single_source_dijkstra_path_length(graph, site, weight="delay_s")

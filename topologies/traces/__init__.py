@@ -1,6 +1,6 @@
-"""Rates, delays and losses of a link over time: read from ten kinds of files, made by seeded models, and converted.
+"""Rates, delays and losses of a link over time: read from files, made by seeded models, and converted.
 
-``read_trace`` says which format it took a file for, and ``Reading.format`` overrules it. Whatever the file's units, a
+``read_trace`` notes which format it detected, and ``Reading.format`` overrules it. Whatever the file's units, a
 ``Trace`` holds bits per second, seconds one way, or a share.
 """
 

@@ -1,4 +1,4 @@
-"""Traces made from traces: shifted, scaled, sped up, looped, resampled; and what a trace amounts to."""
+"""Transform traces (shift, scale, speed up, loop, resample) and summarise them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from testbed.errors import ScenarioError
-from topologies.traces.model import LIMITS, MAX_POINTS, Trace
+from topologies.traces.model import LIMITS, MAX_LENGTH_S, MAX_POINTS, Trace
 
 
 def looped(trace: Trace, loop: bool) -> Trace:
-    """Whether it starts again at its end."""
+    """Repeat the trace from its end, or hold its last value."""
     return replace(trace, period_s=trace.length_s if loop else math.inf)
 
 
 def shifted(trace: Trace, offset_s: float) -> Trace:
-    """What it is from ``offset_s`` on; a looped trace goes round, another loses its beginning."""
+    """Begin at ``offset_s``. A looped trace is rotated, another loses its beginning.
+
+    Raise ``ScenarioError`` for an offset beyond the end.
+    """
     if not offset_s:
         return trace
     loops = math.isfinite(trace.period_s)
@@ -37,31 +40,37 @@ def shifted(trace: Trace, offset_s: float) -> Trace:
 
 
 def scaled(trace: Trace, factor: float) -> Trace:
-    """All values times ``factor``, kept within what a link can be."""
+    """Multiply all values by ``factor``, within the limits of a link."""
     low, high, _ = LIMITS[trace.what]
     return replace(trace, values=tuple(min(high, max(low, value * factor)) for value in trace.values))
 
 
 def sped_up(trace: Trace, speed: float) -> Trace:
-    """Time compressed: ``speed`` 10 makes ten minutes one."""
+    """Divide all times by ``speed``: 10 makes ten minutes one. Raise ``ScenarioError`` above ``MAX_LENGTH_S``."""
+    if trace.length_s / speed > MAX_LENGTH_S:
+        raise ScenarioError(
+            f"speed {speed:g} makes {trace.length_s / speed:g} s, allowed {MAX_LENGTH_S:g} s (choose a larger one)"
+        )
     times = tuple(time / speed for time in trace.times_s)
     return replace(trace, times_s=times, period_s=trace.period_s / speed, length_s=trace.length_s / speed)
 
 
 def steps_of(trace: Trace) -> Iterator[tuple[float, float]]:
-    """(duration, value) of every step once."""
+    """Yield (duration in s, value) of every step of one period."""
     ends = (*trace.times_s[1:], trace.length_s)
     for start, end, value in zip(trace.times_s, ends, trace.values, strict=True):
         yield end - start, value
 
 
 def resampled(trace: Trace, step_s: float) -> Trace:
-    """Means over steps of equal length; the last one may be shorter. What passes through the link stays the same."""
-    count = math.ceil(round(trace.length_s / step_s, 9))
-    if not 1 <= count <= MAX_POINTS:
-        raise ScenarioError(
-            f"steps of {step_s:g} s make {count} of them, allowed 1 to {MAX_POINTS} (choose longer ones)"
-        )
+    """Replace the steps by means over steps of ``step_s``; the last may be shorter. The integral stays the same.
+
+    Raise ``ScenarioError`` for too many steps.
+    """
+    steps = trace.length_s / step_s
+    if not 0 < steps <= MAX_POINTS:
+        raise ScenarioError(f"{steps:g} steps of {step_s:g} s, allowed {MAX_POINTS} (choose longer steps)")
+    count = math.ceil(round(steps, 9))
     edges = [min(number * step_s, trace.length_s) for number in range(count + 1)]
     sums = [0.0] * count
     number, now = 0, 0.0
@@ -81,13 +90,13 @@ def resampled(trace: Trace, step_s: float) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A trace in numbers; those of values are weighted by time."""
+    """Statistics of a trace; those of values are weighted by time."""
 
     steps: int
     length_s: float
     loops: bool
     step_s: float  # the median
-    longest_s: float  # far above the median: a gap, over which the value before it stays
+    longest_s: float  # far above the median: a gap, over which the previous value holds
     mean: float
     deviation: float
     least: float
@@ -99,7 +108,7 @@ class Summary:
 
 
 def summary(trace: Trace) -> Summary:
-    """See ``Summary``."""
+    """Return the statistics of a trace."""
     steps = list(steps_of(trace))
     total = math.fsum(duration for duration, _ in steps)
     mean = math.fsum(duration * value for duration, value in steps) / total

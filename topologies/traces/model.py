@@ -1,8 +1,10 @@
-"""What a trace is, how its file is to be read, and how a mistake in it is told: file, line, problem, cure."""
+"""A trace, the settings for reading its file, and errors that name file, line, problem and cure."""
 
 from __future__ import annotations
 
 import math
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +17,8 @@ from testbed.errors import ScenarioError
 MAX_POINTS = 50_000  # of a trace that a link follows
 MAX_READ = 1_000_000  # of one that is read to be resampled
 MAX_FILE_BYTES = 64 << 20
-MIN_RATE_BPS = 1000.0  # an outage: a link of rate 0 would hold a packet for ever
+MAX_LENGTH_S = 1e9  # 30 years: longer ones are in another unit, or damaged
+MIN_RATE_BPS = 1000.0  # stands for an outage: a link of rate 0 would hold a packet for ever
 WHAT = ("rate", "delay", "loss")
 UNITS = {
     "rate": {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "bytes/s": 8.0, "KB/s": 8e3, "MB/s": 8e6},
@@ -25,15 +28,28 @@ UNITS = {
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 LIMITS = {"rate": (MIN_RATE_BPS, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
 
+_NUMBER = re.compile(r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
+
+
+def parse_float(text: str) -> float:
+    """Return a decimal number; it may be infinite or not a number.
+
+    Raise ``ValueError`` for anything else, also for what ``float`` accepts beside: ``1_0`` and digits of other scripts,
+    which in a file of numbers are damage.
+    """
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"not a number: {text[:40]}")
+    return float(text)
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``values[i]`` holds from ``times_s[i]`` on; times rise strictly from 0.
 
     what      ``rate`` (bit/s) | ``delay`` (s, one way) | ``loss`` (share)
-    period_s  when it starts again; infinite: the last value stays
-    length_s  how long the numbers last, whether it repeats or not
-    format    how the file was read; ``notes`` what was assumed or mended
+    period_s  time after which it repeats; infinite: the last value stays
+    length_s  duration of the values, whether it repeats or not
+    format    the format of its file; ``notes``: what was assumed or repaired
     """
 
     times_s: tuple[float, ...]
@@ -47,7 +63,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How to read a file. What is None is detected, or is the format's own.
+    """Settings for reading a file. ``None``: auto-detected, or the format's own.
 
     what       ``rate`` | ``delay`` | ``loss``
     unit       of the values, such as ``kbit/s``; time_unit of the times
@@ -66,17 +82,17 @@ class Reading:
     most_steps: int = MAX_POINTS
 
     def scale(self, default: str) -> float:
-        """What one unit of the file's values is in SI; ``default`` is the format's own unit."""
+        """Return the factor from the file's values to SI units; ``default`` is the format's own unit."""
         return UNITS[self.what][self.unit or default]
 
     def time_scale(self, default: str) -> float:
-        """What one unit of the file's times is in seconds."""
+        """Return the factor from the file's times to seconds; ``default`` is the format's own unit."""
         return TIME_UNITS[self.time_unit or default]
 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file's lines that say something, with their numbers, and its name for messages."""
+    """The text of a file, its rows (line number and text, without comments and empty lines), its name for messages."""
 
     name: str
     text: str
@@ -84,16 +100,19 @@ class TextFile:
 
     @classmethod
     def of(cls, name: str, text: str) -> TextFile:
-        """Without empty lines and comments."""
+        """Make a file from a text in memory."""
         numbered = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
         return cls(name, text, tuple((number, line) for number, line in numbered if line and line[0] != "#"))
 
     @classmethod
     def read(cls, path: Path, limit_bytes: int = MAX_FILE_BYTES) -> TextFile:
-        """From a file. Raises ``ScenarioError``."""
+        """Read a regular file of at most ``limit_bytes`` in UTF-8. Raise ``ScenarioError``."""
         try:
-            if path.stat().st_size > limit_bytes:
-                raise ScenarioError(f"{path.name}: more than {limit_bytes} bytes (cut it)")
+            about = path.stat()
+            if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):  # a FIFO would block for ever
+                raise ScenarioError(f"{path.name}: not a regular file (copy its content into one)")
+            if about.st_size > limit_bytes:
+                raise ScenarioError(f"{path.name}: more than {limit_bytes} bytes (shorten it)")
             return cls.of(path.name, path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise ScenarioError(f"{path.name}: not valid UTF-8 at byte {error.start} (is it a text file?)") from error
@@ -101,18 +120,21 @@ class TextFile:
             raise ScenarioError(f"{path.name}: {error.strerror}") from error
 
     def refuse(self, line: int | None, problem: str, cure: str = "") -> NoReturn:
-        """Raise ``ScenarioError`` for a line (None: the whole file)."""
+        """Raise ``ScenarioError`` for a line (``None``: the whole file)."""
         where = f"{self.name}:{line}" if line else self.name
         raise ScenarioError(f"{where}: {problem} ({cure})" if cure else f"{where}: {problem}")
 
     def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
-        """Line number and numbers of every row. Commas separate as well as blanks do."""
+        """Yield line number and finite numbers of every row, separated by commas or blanks.
+
+        ``what`` and ``cure`` describe a row of ``columns`` numbers in the error for any other.
+        """
         if not self.rows:
             self.refuse(None, "no rows")
         for line, text in self.rows:
             cells = text.replace(",", " ").split()
             try:
-                values = [float(cell) for cell in cells]
+                values = [parse_float(cell) for cell in cells]
             except ValueError:
                 self.refuse(line, f"expected {what}, got '{text[:40]}'", cure)
             if len(values) != columns or not all(map(math.isfinite, values)):
@@ -123,7 +145,7 @@ class TextFile:
 def from_durations(
     file: TextFile, steps: list[tuple[int, float, float]], reading: Reading, notes: tuple[str, ...] = ()
 ) -> Trace:
-    """A trace of (line, duration, value) steps one after another; it can start again at its end."""
+    """Make a trace from (line, duration in s, value) of consecutive steps. Raise ``ScenarioError``."""
     if not steps:
         file.refuse(None, "no rows")
     times, now = [], 0.0
@@ -140,10 +162,13 @@ def finish(
     file: TextFile, times_s: list[float], values: list[float], lines: list[int], reading: Reading,
     length_s: float, notes: tuple[str, ...],
 ) -> Trace:  # fmt: skip
-    """Check what every trace must be: not too long, within bounds; rates of 0 become ``MIN_RATE_BPS``, and it is said.
+    """Make a trace, within the bounds that hold for every trace. Raise ``ScenarioError``.
 
-    ``lines`` say where each value stands.
+    Rates below ``MIN_RATE_BPS`` are raised to it, with a note. ``lines`` are the line numbers of the values.
     """
+    if length_s > MAX_LENGTH_S:
+        cure = "are its times in another unit? Correct them, or remove the line"
+        file.refuse(lines[-1], f"the trace lasts {length_s:g} s, allowed {MAX_LENGTH_S:g} s", cure)
     if len(values) > reading.most_steps:
         cure = f"resample it: testbed trace {file.name} --resample '1 s' --out SHORT.csv"
         file.refuse(None, f"has {len(values)} steps, allowed {reading.most_steps}", cure)
@@ -155,11 +180,11 @@ def finish(
             values = [max(low, value) if value >= 0 else value for value in values]
     for line, value in zip(lines, values, strict=True):
         if not low <= value <= high:
-            cure = "mend it, or say its unit: in a csv by the column's name, elsewhere by 'unit'"
+            cure = "correct it, or state its unit: in a csv by the column's name, elsewhere by 'unit'"
             file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", cure)
     return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, "", notes)
 
 
 def typical_step_s(times_s: list[float]) -> float:
-    """The median step: how long the last value is taken to hold."""
+    """Return the median step, which is assumed for the last value."""
     return median(b - a for a, b in pairwise(times_s)) if len(times_s) > 1 else 1.0

@@ -18,7 +18,7 @@ class NetworkTraces:
 
 
 def read_network_traces(path: Path) -> NetworkTraces:
-    """All traces of a file. Raises ``ScenarioError`` that names file, line and cure."""
+    """Read all traces of a file. Raise ``ScenarioError`` that names file, line and cure."""
     file = TextFile.read(path)
     if not file.rows:
         file.refuse(None, "no rows", "the file is empty, or holds comments only")

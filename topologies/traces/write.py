@@ -1,4 +1,4 @@
-"""Traces to files: our CSV for everything, Mahimahi, Pensieve and FCC for rates."""
+"""Write traces: the testbed's CSV for everything, Mahimahi, Pensieve and FCC for rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMNS = {"rate": ("rate_mbit_s", 1e6), "delay": ("delay_ms", 1e-3), "loss": (
 
 
 def to_text(trace: Trace, kind: str, comments: tuple[str, ...] = ()) -> str:
-    """The file's text. Raises ``ScenarioError`` when the format cannot hold it."""
+    """Return the file's text. Raise ``ScenarioError`` if the format cannot hold the trace."""
     if kind not in WRITERS:
         raise ScenarioError(f"'{kind}' cannot be written (one of {', '.join(WRITERS)})")
     if kind != "csv" and trace.what != "rate":
@@ -38,7 +38,7 @@ def _mahimahi(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
 
 
 def _pensieve(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
-    """The first line's rate counts for nothing; each further rate holds until its time."""
+    """Pensieve ignores the first line's rate; each further rate holds until its line's time."""
     yield f"0 {_plain(trace.values[0] / 1e6)}"
     now = 0.0
     for duration_s, rate in steps_of(trace):

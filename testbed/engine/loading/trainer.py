@@ -13,7 +13,7 @@ from testbed.engine.loading.requests import Requests
 from testbed.engine.loading.source import SampleOwner, SampleSource, SampleStore
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, Folder, MemoryLevel, Shelf
+from testbed.training.cache.levels import Disk, FolderDisk, MemoryLevel, RunDisk
 from testbed.training.cache.samples import SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
@@ -58,9 +58,9 @@ class LoadingTrainer(Trainer):
 
     def _disk(self) -> Disk:
         if not self._options.folder:
-            return Shelf(self._options.disk)
+            return RunDisk(self._options.disk)
         data = digest_of(self._dataset.train_inputs, self._dataset.train_labels)
-        return Folder(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
+        return FolderDisk(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
 
     def _source(self, world: World, requests: Requests) -> SampleSource:
         options = self._options

@@ -19,7 +19,10 @@ def beside(file: str, info: ValidationInfo) -> Path:
     folder: Path | None = (info.context or {}).get("folder")
     if folder is None:
         raise refuse(f"file '{file}' is relative to a scenario file, and this scenario is none")
-    path = (folder / file).resolve()
+    try:
+        path = (folder / file).resolve()
+    except (OSError, RuntimeError):  # the second up to Python 3.12
+        raise refuse(f"file '{file}' is a loop of symbolic links", "let it lead to a file") from None
     if not path.is_relative_to(folder.resolve()):
         raise refuse(f"file '{file}' lies outside the scenario's folder")
     return path

@@ -7,7 +7,6 @@ from typing import Any
 from testbed.scenario.topology.links import Link, Queue, joined, one_way
 from testbed.scenario.topology.sites import DataCenter, Lan
 from testbed.scenario.topology.topology import About, Topology
-from topologies.generators import BUILDERS
 from topologies.graph import Graph, new_graph, pairs, routers
 
 
@@ -15,7 +14,7 @@ def generated(topology: Topology) -> Topology:
     """Return the topology written out: what its generator makes, or itself."""
     if topology.generator is None:
         return topology
-    made = topology_of(BUILDERS[topology.generator.kind](topology.generator.options))
+    made = topology_of(topology.generator.options.build())
     return made.model_copy(update={"lan": topology.lan, "scale": topology.scale, "speed": topology.speed})
 
 

@@ -57,9 +57,9 @@ class Topology(Section):
     """The network inside every data centre."""
     routing: Annotated[str, one_of(*ROUTINGS)] = "delay"
     """delay: traffic takes the path of least delay. hops: of fewest links, for measured pairs that stand for paths."""
-    scale: Annotated[float, number(0, 1e6, above=True)] = 1.0
+    scale: Annotated[float, number(1e-6, 1e6)] = 1.0
     """Divides all rates and queues in bytes. A model must be divided as well if its times are to stay."""
-    speed: Annotated[float, number(0, 1e6, above=True)] = 1.0
+    speed: Annotated[float, number(1e-6, 1e6)] = 1.0
     """Divides the times of all traces: 180 makes three minutes a second."""
     traces: Annotated[str | None, TEXT] = None
     """A CSV file for many links: time_s,src,dst and rate_mbit_s, delay_ms, loss."""

@@ -19,7 +19,7 @@ from topologies.library import LIBRARY, library_path
 from topologies.traces import FORMATS, Reading, Trace, read_trace
 from topologies.traces.change import looped, scaled, shifted, sped_up
 
-_FACTOR = number(0, 1e6, above=True)
+_FACTOR = number(1e-6, 1e6)
 
 
 class TraceFile(Section):

@@ -22,7 +22,7 @@ from topologies.library import BUILT_IN, topology_path
 from topologies.readers import READERS
 from topologies.readers.options import RATE_UNITS
 
-_FACTOR = number(0, 1e6, above=True)
+_FACTOR = number(1e-6, 1e6)
 _YAML = (".yaml", ".yml")
 FOR_GRAPHS = ("rate", "delay", "stretch", "rate_unit", "external")
 

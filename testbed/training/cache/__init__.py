@@ -1,1 +1,1 @@
-"""Levels of a data cache: decoded samples in memory, encoded ones on disk. What is not here comes from farther away."""
+"""Levels of a data cache: decoded samples in memory, encoded ones on disk."""

@@ -1,6 +1,6 @@
-"""The two levels that a node has itself. Each keeps what comes first while there is room, and forgets nothing.
+"""The two cache levels of a node. Each keeps the first contents that fit, and evicts none.
 
-An epoch visits every sample once: were old samples to make room for new ones, each would be gone when its turn comes.
+An epoch visits every sample once: with eviction of the oldest, each sample would be gone before its next use.
 """
 
 from __future__ import annotations
@@ -8,28 +8,43 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from testbed.training.cache.samples import Sample
 
 _DIGEST_BYTES = 32
 
 
-class MemoryLevel:
-    """Decoded samples by number."""
+Content = TypeVar("Content")
+
+
+class _Level(Generic[Content]):
+    """Contents by number, within a capacity."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._free_bytes = capacity_bytes
-        self._samples: dict[int, Sample] = {}
+        self._contents: dict[int, Content] = {}
 
-    def get(self, number: int) -> Sample | None:
-        return self._samples.get(number)
+    def get(self, number: int) -> Content | None:
+        """Return the content, or ``None``."""
+        return self._contents.get(number)
 
-    def put(self, number: int, sample: Sample) -> None:
-        """Keep it, if there is room."""
-        if number not in self._samples and sample.size_bytes <= self._free_bytes:
-            self._samples[number] = sample
-            self._free_bytes -= sample.size_bytes
+    def put(self, number: int, content: Content) -> None:
+        """Keep the content if there is room."""
+        size_bytes = self._size_bytes(content)
+        if number not in self._contents and size_bytes <= self._free_bytes:
+            self._contents[number] = content
+            self._free_bytes -= size_bytes
+
+    def _size_bytes(self, content: Content) -> int:
+        raise NotImplementedError
+
+
+class MemoryLevel(_Level[Sample]):
+    """Decoded samples by number."""
+
+    def _size_bytes(self, content: Sample) -> int:
+        return content.size_bytes
 
 
 class Disk(Protocol):
@@ -38,30 +53,21 @@ class Disk(Protocol):
     def get(self, number: int) -> bytes | None: ...
 
     def put(self, number: int, content: bytes) -> None:
-        """Keep it, if there is room."""
+        """Keep the content if there is room."""
 
 
-class Shelf:
-    """A disk that lives as long as the run, and so needs no files."""
+class RunDisk(_Level[bytes]):
+    """A disk that exists as long as the run, in memory."""
 
-    def __init__(self, capacity_bytes: int) -> None:
-        self._free_bytes = capacity_bytes
-        self._contents: dict[int, bytes] = {}
-
-    def get(self, number: int) -> bytes | None:
-        return self._contents.get(number)
-
-    def put(self, number: int, content: bytes) -> None:
-        if number not in self._contents and len(content) <= self._free_bytes:
-            self._contents[number] = content
-            self._free_bytes -= len(content)
+    def _size_bytes(self, content: bytes) -> int:
+        return len(content)
 
 
-class Folder:
-    """A disk for later runs too: a file each in ``folder``, named by what data set and sample it is.
+class FolderDisk:
+    """A disk that persists: a file per sample in ``folder``, named by data set and sample number.
 
-    A file is whole or not there: it is written beside, then renamed, and begins with its content's SHA-256. What is
-    damaged counts as not there. Several nodes may share a folder.
+    A file is written under a temporary name, then renamed, and begins with its content's SHA-256. Damaged files count
+    as missing. Several nodes may share a folder.
     """
 
     def __init__(self, folder: Path, capacity_bytes: int, data_digest: str) -> None:
@@ -81,9 +87,9 @@ class Folder:
         if len(content) + _DIGEST_BYTES > self._free_bytes:
             return
         path = self._path(number)
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_bytes(hashlib.sha256(content).digest() + content)
-        beside.rename(path)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(hashlib.sha256(content).digest() + content)
+        temporary.rename(path)
         self._free_bytes -= len(content) + _DIGEST_BYTES
 
     def _path(self, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""One training sample as bytes, as it lies in a store or on a disk, and back: the very same bits."""
+"""Encode one training sample as bytes for a store or a disk, and decode it to the same bits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Sample:
 
 
 class SampleCoder:
-    """Knows the shapes and types of one data set's samples."""
+    """Codec for the samples of one data set, which have its shapes and types."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._like = (dataset.train_inputs, dataset.train_labels)
 
     def encode(self, sample: Sample) -> bytes:
-        """Compressed without loss."""
+        """Return the sample, compressed without loss (zlib, level 1)."""
         parts = [tensor.contiguous().numpy().tobytes() for tensor in (sample.input, sample.label)]
         return zlib.compress(_SIZES.pack(len(parts[0]), len(parts[1])) + parts[0] + parts[1], 1)
 
     def decode(self, data: bytes) -> Sample:
-        """Inverse of ``encode``."""
+        """Return the sample of ``encode``'s bytes."""
         plain = zlib.decompress(data)
         first, _ = _SIZES.unpack_from(plain)
         begin = _SIZES.size

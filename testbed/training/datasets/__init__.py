@@ -1,4 +1,4 @@
-"""Data sets by name. Each is loaded once per process, from this machine alone."""
+"""Data sets by name, loaded from local files once per process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
 
 
 def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
-    """The data set of that name. ``ScenarioError`` when its files are missing or malformed."""
+    """Return a data set by name. Raise ``ScenarioError`` if its files are missing or malformed."""
     return _load_cached(kind, tuple(sorted(options.items())), seed)
 
 

@@ -1,4 +1,4 @@
-"""What a data set is: tensors of samples and labels, for training and for testing."""
+"""A data set: tensors of samples and labels, for training and for testing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from testbed.training.options.declarations import IMAGES, TEXT, DataDeclarations
+from testbed.training.options.declarations import DataDeclarations
 
 _BYTE = 255
 
@@ -34,23 +34,8 @@ class Dataset:
         """Shape of one sample: (channels, height, width), or (context,)."""
         return tuple(self.train_inputs.shape[1:])
 
-    @property
-    def image_shape(self) -> tuple[int, ...]:
-        """Same as ``input_shape``."""
-        return self.input_shape
-
-    @property
-    def train_images(self) -> Tensor:
-        """Same as ``train_inputs``."""
-        return self.train_inputs
-
-    @property
-    def gives(self) -> str:
-        """``images`` or ``text``."""
-        return TEXT if self.train_inputs.dtype == torch.int64 else IMAGES
-
     def first(self, train_samples: int, test_samples: int) -> Dataset:
-        """Only the first so many samples; 0 means all."""
+        """Return the first samples only; 0 means all."""
         train, test = train_samples or None, test_samples or None
         return Dataset(
             self.train_inputs[:train], self.train_labels[:train], self.test_inputs[:test], self.test_labels[:test],
@@ -73,12 +58,12 @@ class DataSource(DataDeclarations, ABC):
 
 
 def as_model_input(inputs: Tensor) -> Tensor:
-    """Bytes become float32 in [0, 1]; everything else is what a model takes already."""
+    """Convert uint8 to float32 in [0, 1]; other types are model inputs already."""
     return inputs.float().div_(_BYTE) if inputs.dtype == torch.uint8 else inputs
 
 
 def digest_of(inputs: Tensor, labels: Tensor) -> str:
-    """SHA-256 of samples and labels, so that a run can say what it was trained on."""
+    """Return the SHA-256 of samples and labels, their shapes and types."""
     digest = hashlib.sha256()
     for tensor in (inputs, labels):
         digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())

@@ -20,7 +20,7 @@ SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, and unpack it
 
 
 def load_cifar10(options: Cifar10, seed: int) -> Dataset:
-    """Colour images as uint8 [count, 3, 32, 32]. ``ScenarioError`` when files are missing or malformed."""
+    """Return colour images as uint8 [count, 3, 32, 32]. Raise ``ScenarioError`` if files are missing or malformed."""
     paths = find_files(options.folder, (*TRAIN_FILES, TEST_FILE), SOURCE)
     parts = [_records(paths[name]) for name in TRAIN_FILES]
     train_images, train_labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))

@@ -1,6 +1,6 @@
-"""Finding a data set's files in a local folder, and saying what to do when they are not there.
+"""Find a data set's files in a local folder, and explain how to get missing ones.
 
-Nothing is ever downloaded: nodes of a run may have no network but the one under test.
+Nothing is downloaded: nodes of a run may have no network but the emulated one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from testbed.errors import ScenarioError
 
 
 def find_files(folder: str, names: tuple[str, ...], source: str) -> dict[str, Path]:
-    """The path of every name, plain or with ``.gz``. ``ScenarioError`` names the folder and all missing files."""
+    """Return the path of every file, plain or with ``.gz``. Raise ``ScenarioError`` that names all missing files."""
     place = Path(folder).expanduser()
     found = {name: path for name in names for path in _candidates(place, name) if path.is_file()}
     missing = [name for name in names if name not in found]
@@ -37,7 +37,7 @@ def _state(place: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a plain or gzipped file. ``ScenarioError`` when it cannot be read or unpacked."""
+    """Return the content of a plain or gzipped file. Raise ``ScenarioError`` if it cannot be read or unpacked."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return file.read()
@@ -46,5 +46,5 @@ def read_bytes(path: Path) -> bytes:
 
 
 def malformed(path: Path, problem: str) -> ScenarioError:
-    """The error for a file that is there, but is not what it should be."""
+    """Return the error for an invalid file."""
     return ScenarioError(f"training.data: {path}: {problem}; fetch the file again")

@@ -15,7 +15,7 @@ _UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """The uint8 tensor in an IDX file. ``ScenarioError`` when it is not one with so many dimensions."""
+    """Return the uint8 tensor of an IDX file. Raise ``ScenarioError`` unless it is one with so many dimensions."""
     content = read_bytes(path)
     header = 4 + 4 * dimensions
     if content[:4] != bytes((0, 0, _UNSIGNED_BYTE, dimensions)) or len(content) < header:

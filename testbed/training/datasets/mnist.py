@@ -17,8 +17,8 @@ MNIST_SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/FILE.gz"
 FASHION_SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/FILE.gz"
 
 
-def load_mnist(options: Mnist | FashionMnist, seed: int) -> Dataset:
-    """Grey images as uint8 [count, 1, 28, 28]. ``ScenarioError`` when files are missing or malformed."""
+def load_mnist(options: Mnist, seed: int) -> Dataset:
+    """Return grey images as uint8 [count, 1, 28, 28]. Raise ``ScenarioError`` if files are missing or malformed."""
     source = FASHION_SOURCE if isinstance(options, FashionMnist) else MNIST_SOURCE
     paths = find_files(options.folder, FILES, source)
     train_images, train_labels = _part(paths[FILES[0]], paths[FILES[1]])

@@ -13,9 +13,9 @@ from testbed.training.options.datasets import Text
 
 
 def load_text(options: Text, seed: int) -> Dataset:
-    """Windows of ``context`` characters that do not overlap; a class is a character of the file, in sorted order.
+    """Return non-overlapping windows of ``context`` characters; classes are the file's characters in sorted order.
 
-    ``ScenarioError`` when the file is missing, not UTF-8, or too short for one window in each part.
+    Raise ``ScenarioError`` if the file is missing, not UTF-8, or too short for one window in each part.
     """
     text = _read(Path(options.file).expanduser(), options.file)
     alphabet = sorted(set(text))
@@ -35,7 +35,7 @@ def load_text(options: Text, seed: int) -> Dataset:
 
 
 def _windows(stream: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Views, not copies: characters, and for each its successor."""
+    """Return characters and their successors, int64 [count, context], as views."""
     return stream[:-1].unfold(0, context, context), stream[1:].unfold(0, context, context)
 
 

@@ -1,4 +1,4 @@
-"""Large models by their tables of layers, for predictions at a scale where the mathematics would not fit.
+"""Large models as tables of layers, for predictions at a scale where real training does not fit.
 
 Sizes follow the architectures' papers and are checked against published totals (tests/training/test_declared.py).
 Work is that of convolutions and matrix products, 2 operations per multiply-add; backward is twice forward, except

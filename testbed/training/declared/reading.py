@@ -17,15 +17,15 @@ COLUMNS = ("segment", "key", "elements", "forward_flops")
 
 
 def declared_shape(options: Declared) -> ModelShape:
-    """The shape of a declared model. ``ScenarioError`` for an unusable file or length."""
+    """Return the shape of a declared model. Raise ``ScenarioError`` for an invalid file or length."""
     shape = _by_tensors(options)
     return packed(shape, options.buckets) if options.buckets else shape
 
 
 def packed(shape: ModelShape, buckets: int) -> ModelShape:
-    """All tensors in ``buckets`` keys whose sizes differ by one element at most, as one segment with all the work.
+    """Return the model with all tensors packed into ``buckets`` keys whose sizes differ by at most one element.
 
-    Which tensor is in which bucket no longer matters: a step's gradients are there together.
+    It is one segment: all gradients of a step are complete at the same time.
     """
     elements = sum(shape.sizes)
     if buckets > elements:
@@ -52,7 +52,7 @@ def _by_tensors(options: Declared) -> ModelShape:
 
 
 def read_layers(path: Path) -> ModelShape:
-    """A table with a header and one key per line; rows of a segment stand together, in forward order.
+    """Read a table with a header and one key per line; rows of a segment are consecutive, in forward order.
 
     ``forward_flops`` is the key's share of its segment's work for one sample, and may be empty.
     """

@@ -1,4 +1,4 @@
-"""A table of layers under construction, and the shape that it becomes."""
+"""A table of layers under construction, and the model shape made of it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Layers:
         self.add(segment, [width, width])
 
     def shape(self, name: str) -> ModelShape:
-        """The finished table."""
+        """Return the model's shape. Backward work is twice the forward work, except in the first segment."""
         segments: list[SegmentShape] = []
         for segment, sizes in self._sizes.items():
             forward = self._flops[segment]
-            backward = 2 * forward if segments else forward  # nobody asks for the gradient of the samples
+            backward = 2 * forward if segments else forward  # the gradient with respect to the samples is not needed
             segments.append(SegmentShape(segment, tuple(sizes), forward, backward))
         return ModelShape(name, tuple(segments))

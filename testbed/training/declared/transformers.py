@@ -8,7 +8,7 @@ from __future__ import annotations
 from testbed.training.declared.table import Layers
 
 BERT_VOCABULARY, BERT_TOKENS = 30_522, 512
-XLM_VOCABULARY, XLM_POSITIONS = 250_002, 514  # two positions are never used
+XLM_VOCABULARY, XLM_POSITIONS = 250_002, 514  # two positions are unused
 GPT2_VOCABULARY, GPT2_TOKENS = 50_257, 1_024
 
 
@@ -41,7 +41,7 @@ def _encoder(embeddings: list[int], depth: int, width: int, tokens: int) -> Laye
 
 
 def gpt2(depth: int, width: int, tokens: int) -> Layers:
-    """The decoder; its output matrix is the token embedding again, so it is work but no key of its own."""
+    """The decoder; its output matrix is the token embedding again, so it adds work, but no key."""
     layers = Layers()
     layers.add("embeddings", [GPT2_VOCABULARY * width, GPT2_TOKENS * width])
     for number in range(depth):

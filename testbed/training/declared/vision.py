@@ -1,8 +1,8 @@
-"""AlexNet, VGG, ResNet and ConvNeXt at 224×224 and 1 000 classes, as torchvision has them.
+"""AlexNet, VGG, ResNet and ConvNeXt at 224×224 and 1 000 classes, as in torchvision.
 
 Krizhevsky, One weird trick, 2014 · Simonyan and Zisserman, 2015, table 1 · He et al., 2016, table 1 (stride in the
-3×3 convolution, as in torchvision) · Liu et al., 2022 (ConvNeXt), table 9. Running means and variances are no
-parameters and are left out.
+3×3 convolution, as in torchvision) · Liu et al., 2022 (ConvNeXt), table 9. Running means and variances are not
+parameters and are omitted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Models by name, each a row of named blocks. Every tensor of a model is a key, numbered in the model's own order.
+"""Models by name, each a sequence of named blocks. Every tensor of a model is a key, numbered in the model's order.
 
-No model has buffers (running means and variances of batch normalisation): they are no gradients, so they would have
-to be averaged beside the training, and across data centres whose data differ their mean belongs to nobody's data
-(Hsieh et al., The Non-IID Data Quagmire of Decentralized Machine Learning, 2020). Group normalisation has none.
+No model has buffers (running means and variances of batch normalisation): they are not trained by gradients and would
+have to be averaged separately, and a mean over data centres with different data fits none of them (Hsieh et al., The
+Non-IID Data Quagmire of Decentralized Machine Learning, 2020). Models use group normalisation, which has no buffers.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _DIMENSIONS = {"images": 3, "text": 1}
 def build_model(
     kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int, seed: int
 ) -> nn.Sequential:
-    """A model with parameters drawn from ``seed`` alone (Xavier weights, zero biases, as GeoMX's demo).
+    """Return a model whose parameters depend on ``seed`` only (Xavier weights, zero biases, as GeoMX's demo).
 
-    ``input_shape`` is that of one sample, ``classes`` the number of labels. ``ScenarioError`` when the model is not
+    ``input_shape`` is that of one sample, ``classes`` the number of labels. Raise ``ScenarioError`` if the model is not
     for such data.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed_for(seed, "layers"))  # layers are drawn on the host, whatever comes
+        torch.default_generator.manual_seed(seed_for(seed, "layers"))  # torch initialises layers on the host
         model = assemble(kind, options, input_shape, classes)
         initialise(model)
     return model
 
 
 def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """The blocks of a model, with parameters as torch makes them, on torch's current default device."""
+    """Return a model with torch's initial parameters, on torch's current default device."""
     entry, chosen = MODELS[kind], MODELS.options(kind, options)
     build = _BUILDERS.get(kind) or getattr(entry, "build", None)  # a model from outside builds itself
     if build is None:
@@ -65,7 +65,7 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
 
 
 def initialise(model: nn.Module) -> None:
-    """Xavier for matrices and kernels, zero for biases, one for the scales of normalisations."""
+    """Initialise matrices and kernels by Xavier, biases with zeros, scales of normalisations with ones."""
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)

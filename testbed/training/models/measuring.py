@@ -1,4 +1,4 @@
-"""The shape of any model that a scenario may name, without its numbers: sizes, and work counted by torch."""
+"""Measure the shape of a model without its values: sizes, and work counted by torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from testbed.training.shapes import ModelShape, SegmentShape
 
 
 def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> ModelShape:
-    """Segments, sizes and work of a model; ``input_shape`` and ``classes`` do not matter to a declared one.
+    """Return segments, sizes and work of a model; a declared one ignores ``input_shape`` and ``classes``.
 
-    Nothing is computed: the layers run on torch's meta device. Errors are ``build_model``'s and ``declared_shape``'s.
+    Nothing is computed: the layers run on torch's meta device. Raise as ``build_model`` and ``declared_shape``.
     """
     chosen = MODELS.options(kind, options)
     if isinstance(chosen, Declared):
@@ -32,7 +32,7 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
 
 def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
-    """The shape of ``model``, given a batch with one sample on the same device."""
+    """Return the shape of ``model``, given a batch with one sample on the same device."""
     shapes, outputs = [], sample
     for segment in segments(model):
         inputs = outputs.detach().requires_grad_(segment.keys.start > 0)

@@ -1,4 +1,4 @@
-"""A model as blocks in forward order, each with its own keys, so that it can run and be sent block by block."""
+"""A model as segments in forward order, each with its own keys, for segmented computation and communication."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.training.shapes import key_ranges
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One block: a module from the output of the block before it to the input of the next, and its keys."""
+    """One segment: a module that maps the previous segment's output to the next one's input, and its keys."""
 
     name: str
     module: nn.Module
@@ -24,7 +24,7 @@ class Segment:
 
 
 def segments(model: nn.Module) -> tuple[Segment, ...]:
-    """The top-level children of a ``Sequential``; any other model is one segment. Blocks share no parameters."""
+    """Return the top-level children of a ``Sequential``; any other model is one segment. They share no parameters."""
     blocks = _children(model) if isinstance(model, nn.Sequential) else [("model", model)]
     counts = tuple(len(list(block.parameters())) for _, block in blocks)
     total = len(list(model.parameters()))
@@ -34,5 +34,5 @@ def segments(model: nn.Module) -> tuple[Segment, ...]:
 
 
 def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
-    """All of them, also one that comes twice, which ``named_children`` would leave out."""
+    """Return all children; ``named_children`` would omit a repeated one."""
     return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name and "." not in name]

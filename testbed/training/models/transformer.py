@@ -1,6 +1,6 @@
 """A small decoder-only transformer over characters, in the form of GPT-2 (Radford et al., 2019): norms come first.
 
-Without dropout, so that a step depends on nothing but values and samples, and with an output matrix of its own, so
+Without dropout, so that a step depends on values and samples only, and with an output matrix of its own, so
 that no two segments share a key.
 """
 
@@ -16,7 +16,7 @@ from testbed.training.options.models import Transformer
 
 
 class Embedding(nn.Module):
-    """int64 [batch, tokens] to float32 [batch, tokens, width]: what a character is, and where it stands."""
+    """int64 [batch, tokens] to float32 [batch, tokens, width]: the character's embedding plus its position's."""
 
     def __init__(self, vocabulary: int, context: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Optimizers by name, one instance per key, so that keys may live on different servers."""
+"""Optimizers by name, one instance per key, since keys may be on different servers."""
 
 from testbed.training.optimizers.key import KeyOptimizer
 from testbed.training.optimizers.lars import Norms

@@ -1,7 +1,8 @@
-"""DC-ASGD: what a gradient would have been at today's values, had its sender not computed it at older ones.
+"""DC-ASGD: estimate a gradient at the current values from one that was computed at older values.
 
 Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, ICML 2017, equation 10: the gradient at
-w is about g + λ·g⊙g⊙(w − w_backup), where w_backup is what the sender last pulled.
+w is approximately g + λ·g⊙g⊙(w − w_backup), where w_backup are the values that the sender last pulled. The adaptive
+variant divides λ by the root of the gradients' mean square.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ class Compensation:
 
     def __init__(self, options: DcAsgd, value: Tensor) -> None:
         self._options = options
-        self._first = value.clone()  # what a member has that never pulled: the master worker's value
+        self._first = value.clone()  # the backup of a member that has not pulled yet: the first value
         self._backups: dict[str, Tensor] = {}
         self._mean_square = torch.zeros_like(value) if options.adaptive else None
 
     def pulled(self, member: str, value: Tensor) -> None:
-        """``member`` now has ``value``, which nobody changes any more."""
+        """Record that ``member`` has ``value``, which is immutable."""
         self._backups[member] = value
 
     def __call__(self, gradient: Tensor, value: Tensor, member: str | None) -> Tensor:
-        """The compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit."""
+        """Return the compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit."""
         factor = self._factor(gradient)
         if member is None or self._options.compensation == 0:
             return gradient
@@ -46,7 +47,7 @@ class Compensation:
         return self._options.compensation / (self._mean_square + EPSILON).sqrt()
 
     def state(self) -> State:
-        """Backups, which never change in place, and a copy of the mean square, by name."""
+        """Return the backups, which are immutable, and a copy of the mean square, by name."""
         state: State = {f"backup/{member}": backup for member, backup in self._backups.items()}
         state["first"] = self._first
         if self._mean_square is not None:
@@ -54,7 +55,7 @@ class Compensation:
         return state
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Inverse of ``state``; other names are not looked at."""
+        """Restore ``state``; ignore other names."""
         tensors = {name: content.clone() for name, content in state.items() if isinstance(content, Tensor)}
         self._first = tensors["first"]
         if self._mean_square is not None:

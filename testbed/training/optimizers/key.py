@@ -75,23 +75,17 @@ class KeyOptimizer:
         if isinstance(self._options, options_of.DcAsgd):
             self._compensation = Compensation(self._options, self.value)
 
-    def pull(self, member: str) -> Tensor:
-        """A copy of the value for ``member``; its next gradient counts as computed there. Do not change the copy."""
-        value = self.value.clone()
-        if self._compensation is not None and not value.is_meta:
-            self._compensation.pulled(member, value)
-        return value
-
     def pulled(self, member: str, value: Tensor) -> None:
-        """``member`` was sent ``value``, a copy that nobody changes; its next gradient counts as computed there."""
+        """Record that ``member`` was sent ``value``, an immutable copy, at which it computes its next gradient."""
         if self._compensation is not None and not value.is_meta:
             self._compensation.pulled(member, value)
 
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
-        """One step along ``gradient`` (flat float32, the size of the value), or an outer gradient: old minus new.
+        """Update the value by one step.
 
-        ``member`` sent it, computed at what it last pulled (DC-ASGD); None means at the current value. ``norms`` are
-        those of the whole tensor when this key is a slice of one (LARS); without them each slice has its own ratio.
+        gradient  flat float32, the size of the value; or an outer gradient, old values minus new ones
+        member    its sender, which computed it at the value last pulled (DC-ASGD); ``None``: at the current value
+        norms     those of the whole tensor if this key is a slice of one (LARS); without them each slice has its ratio
         """
         rate = rate_at(self._options, self.updates)
         self.updates += 1
@@ -103,15 +97,15 @@ class KeyOptimizer:
         self.value.grad = None
 
     def norms(self, gradient: Tensor, start: int = 0) -> Norms:
-        """L2 norms of the value and of the gradient as ``step`` would take it; those of slices add up by squares.
+        """Return the L2 norms of the value and of the gradient as ``step`` applies it; squares of slices' norms add up.
 
-        ``gradient`` may be of the elements from ``start`` on alone; then the value's norm is of these, too.
+        ``gradient`` may be of a part of the elements, from ``start`` on; then the value's norm is of that part.
         """
         value = self.value[start : start + gradient.numel()]
         return norms_of(value, self._clipped(gradient.to(self.value.device)))
 
     def state(self) -> State:
-        """A copy of all that the next step depends on, by name."""
+        """Return a copy of everything that the next step depends on, by name."""
         state: State = {"value": self.value.clone(), "updates": self.updates}
         for name, content in self._optimizer.state[self.value].items():
             if content is not None:
@@ -122,7 +116,7 @@ class KeyOptimizer:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Inverse of ``state``, into a key of the same kind and size."""
+        """Restore ``state`` into a key of the same kind and size."""
         value = state["value"]
         assert isinstance(value, Tensor) and value.numel() == self.value.numel(), "the state of another key"
         self.value.copy_(value)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Norms(NamedTuple):
-    """L2 norms of a whole tensor and of its whole gradient, for a key that is a slice of them."""
+    """L2 norms of a whole tensor and of its whole gradient, for a key that is a slice of it."""
 
     value: float
     gradient: float
@@ -18,9 +18,9 @@ class Norms(NamedTuple):
 class Lars(torch.optim.Optimizer):
     """Algorithm 1 of the paper: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
 
-    λ is 1 where a norm is 0 (biases begin at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
-    taken over the tensor given, unless the group's ``norms`` says what they are over the whole of a sliced tensor;
-    who gives them decides about its size, too.
+    λ is 1 where a norm is 0 (biases start at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
+    those of the given tensor, unless the group's ``norms`` gives those of the whole tensor that it is a slice of; then
+    the caller applies ``adapt_from``.
     """
 
     def __init__(self, value: Tensor, momentum: float, weight_decay: float, trust: float, adapt_from: int) -> None:
@@ -44,7 +44,7 @@ class Lars(torch.optim.Optimizer):
 
 
 def norms_of(value: Tensor, gradient: Tensor) -> Norms:
-    """The two norms, over exactly these tensors."""
+    """Return the norms of these tensors."""
     return Norms(torch.linalg.vector_norm(value).item(), torch.linalg.vector_norm(gradient).item())
 
 

@@ -1,4 +1,4 @@
-"""All keys of a model with an optimizer each, for steps that a worker does on its own."""
+"""One optimizer for each key of a model, for local steps of a worker."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class ModelOptimizer:
         self.keys = [KeyOptimizer(kind, options, value) for value in values]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """One step of every key."""
+        """Update every key by one step."""
         for key, gradient in zip(self.keys, gradients, strict=True):
             key.step(gradient)
 
     def values(self) -> list[Tensor]:
-        """The current values; they change with the next step."""
+        """Return the current values; the next step changes them in place."""
         return [key.value for key in self.keys]
 
     def load(self, values: Sequence[Tensor]) -> None:
-        """Set the values, as after a synchronisation; momentum and moments stay."""
+        """Set the values after a synchronisation; keep momentum and moments."""
         for key, value in zip(self.keys, values, strict=True):
             key.value.copy_(value)
 
     def state(self) -> State:
-        """The states of all keys, by ``<key>/<name>``."""
+        """Return the states of all keys, by ``<key>/<name>``."""
         states = [key.state() for key in self.keys]
         return {f"{number}/{name}": content for number, state in enumerate(states) for name, content in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Inverse of ``state``."""
+        """Restore ``state``."""
         for number, key in enumerate(self.keys):
             prefix = f"{number}/"
             key.load_state({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the number of updates done; free of torch."""
+"""The learning rate as a pure function of the number of updates; free of torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testbed.training.options.optimizers import OptimizerOptions
 
 
 def rate_at(options: OptimizerOptions, update: int) -> float:
-    """Step size of update number ``update`` (from 0) of a key.
+    """Return the learning rate of update number ``update`` (from 0) of a key.
 
     Warm-up rises linearly and reaches the full rate at update ``warmup - 1`` (Goyal et al., 2017). After it:
     ``step`` multiplies by ``decay`` every ``period`` updates; ``cosine`` falls to ``decay`` of the rate within

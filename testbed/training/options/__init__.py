@@ -1,7 +1,7 @@
 """The models, data sets, splits and optimizers that a scenario may name, and their options; free of torch.
 
-Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the scenario's errors and the editor's
-completion show; ``path`` marks a text that names a file or folder of this machine.
+Errors of scenarios and the editor's completion use the fields' metadata (``help``, ``min``, ``max``, ``above``,
+``choices``); ``path`` marks a text that names a file or folder of this machine.
 """
 
 from __future__ import annotations

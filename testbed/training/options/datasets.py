@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from testbed.training.options.declarations import NOTHING, SCRIPT, TEXT, DataDeclarations
 
 _ALL = {"min": 0, "max": 10_000_000}
-_TRAIN_SAMPLES = {"help": "use the first so many training samples; 0: all", **_ALL}
-_TEST_SAMPLES = {"help": "use the first so many test samples; 0: all", **_ALL}
+_TRAIN_SAMPLES = {"help": "number of training samples, from the first on; 0: all", **_ALL}
+_TEST_SAMPLES = {"help": "number of test samples, from the first on; 0: all", **_ALL}
+
+
+def _folder(default: str, about: str) -> Any:
+    return field(default=default, metadata={"help": about, "path": "folder"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,34 +27,23 @@ class Digits(DataDeclarations):
 class Mnist(DataDeclarations):
     """MNIST (LeCun et al., 1998): 60 000 + 10 000 grey 28×28 images, from its four IDX files in a local folder."""
 
-    folder: str = field(
-        default="data/mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
-    )
+    folder: str = _folder("data/mnist", "folder of the IDX files, plain or .gz")
     train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
     test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
 
 
 @dataclass(frozen=True, slots=True)
-class FashionMnist(DataDeclarations):
+class FashionMnist(Mnist):
     """Fashion-MNIST (Xiao et al., 2017): as MNIST, ten kinds of clothes."""
 
-    folder: str = field(
-        default="data/fashion-mnist", metadata={"help": "where the IDX files lie, plain or .gz", "path": "folder"}
-    )
-    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
-    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+    folder: str = _folder("data/fashion-mnist", "folder of the IDX files, plain or .gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Cifar10(DataDeclarations):
+class Cifar10(Mnist):
     """CIFAR-10 (Krizhevsky, 2009): 50 000 + 10 000 colour 32×32 images, from the binary version's files."""
 
-    folder: str = field(
-        default="data/cifar-10-batches-bin",
-        metadata={"help": "where the .bin files lie", "path": "folder"},
-    )
-    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
-    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+    folder: str = _folder("data/cifar-10-batches-bin", "folder of the .bin files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class Text(DataDeclarations):
     gives: ClassVar[str] = TEXT
     file: str = field(default="data/text.txt", metadata={"help": "the text file", "path": "file"})
     context: int = field(default=64, metadata={"help": "characters of a window", "min": 1, "max": 4096})
-    test_share: float = field(default=0.1, metadata={"help": "share at the end held out", "min": 0.01, "max": 0.9})
+    test_share: float = field(default=0.1, metadata={"help": "share at its end for testing", "min": 0.01, "max": 0.9})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +65,7 @@ class Teacher(DataDeclarations):
     side: int = field(default=8, metadata={"help": "height and width of an image", "min": 1, "max": 256})
     channels: int = field(default=1, metadata={"help": "channels of an image", "min": 1, "max": 64})
     classes: int = field(default=10, metadata={"help": "number of classes", "min": 2, "max": 10_000})
-    hidden: int = field(default=16, metadata={"help": "width of the teacher: more is harder", "min": 1, "max": 4096})
+    hidden: int = field(default=16, metadata={"help": "width of the teacher: larger is harder", "min": 1, "max": 4096})
     noise: float = field(default=0.0, metadata={"help": "share of training labels drawn at random", "min": 0, "max": 1})
 
 
@@ -85,6 +78,6 @@ class NoData(DataDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class ScriptData(DataDeclarations):
-    """What a user's script brings itself."""
+    """The data of a user's script."""
 
     gives: ClassVar[str] = SCRIPT

@@ -1,4 +1,4 @@
-"""Where training samples come from: memory, or levels that are slower and larger the farther away they are."""
+"""Options of the source of training samples: memory, or a hierarchy of caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.axes import Axis
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """All samples are decoded and in memory when training begins: loading costs nothing."""
+    """All samples are decoded and in memory when training begins: loading takes no time."""
 
     loads: ClassVar[bool] = False
 
@@ -19,15 +19,15 @@ class InMemory:
 class Cached:
     """Three levels (the DataCache of Shi et al., MLSys 2021): remote source, local disk, decoded samples in memory.
 
-    Batches are the same bits as without it. Samples of the next batches are loaded while a step computes.
+    Batches have the same bits as without it. Samples of the next batches are loaded while a step computes.
     """
 
     loads: ClassVar[bool] = True
 
     source: str = field(
         default="",
-        metadata={"help": "data centre that has the samples and sends them over its links; unless said, a store "
-                          "beside every worker that gives 'rate' after 'latency'"},
+        metadata={"help": "data centre that has the samples and sends them over its links; default: a store "
+                          "beside every worker, with 'rate' and 'latency'"},
     )  # fmt: skip
     rate: float = field(default=100e6, metadata={"help": "of the store, for each worker", "unit": "bit/s"})
     latency: float = field(default=0.02, metadata={"help": "of the store, for each request", "unit": "s"})
@@ -36,12 +36,12 @@ class Cached:
     memory: int = field(default=1 << 30, metadata={"help": "space for decoded samples on each node", "unit": "bytes"})
     folder: str = field(
         default="",
-        metadata={"help": "of the disk level, for later runs too; unless said, it lasts as long as the run"},
+        metadata={"help": "of the disk level, which then persists; default: it lasts as long as the run"},
     )
     prefetch: int = field(default=2, metadata={"help": "batches loaded ahead", "min": 0, "max": 1000})
     spread: bool = field(
         default=False,
-        metadata={"help": "each worker of a data centre keeps its share of all samples, and the others ask it"},
+        metadata={"help": "each worker of a data centre caches its share of the samples for the others"},
     )
 
 

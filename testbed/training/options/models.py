@@ -1,4 +1,4 @@
-"""Options of the models. ``takes`` says which kind of data a model is for."""
+"""Options of the models. ``takes`` is the kind of data that a model is for."""
 
 from __future__ import annotations
 
@@ -91,7 +91,11 @@ class Declared(ModelDeclarations):
     )
     buckets: int = field(
         default=0,
-        metadata={"help": "pack all tensors into so many keys of like size; 0: a key each", "min": 0, "max": 10**5},
+        metadata={
+            "help": "number of keys of equal size to pack all tensors into; 0: a key each",
+            "min": 0,
+            "max": 10**5,
+        },
     )
 
     @classmethod

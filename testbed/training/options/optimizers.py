@@ -1,7 +1,7 @@
 """Options of the optimizers, and of the learning-rate schedule that any of them may follow.
 
-Every optimizer descends: what arrives is a gradient, or an outer gradient (old values minus new ones). With FSA it is
-the sum over all workers of mean gradients, as in GeoMX.
+Every optimizer descends along a gradient, or an outer gradient (old values minus new ones). With FSA the gradient is
+the sum over all workers of their batches' mean gradients, as in GeoMX.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _at(*places: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerOptions(OptimizerDeclarations):
-    """What all optimizers have. An *update* is one step of one key; schedules count updates, from 0."""
+    """Options of all optimizers. An *update* is one step of one key; schedules count updates, from 0."""
 
     learning_rate: float = _learning_rate(0.01)
     schedule: str = field(
@@ -44,13 +44,17 @@ class OptimizerOptions(OptimizerDeclarations):
     )
     clip: float = field(
         default=0.0,
-        metadata={"help": "gradients are cut to [-clip, clip], element by element; 0: not", "min": 0, "max": 1e9},
+        metadata={
+            "help": "gradients are clipped to [-clip, clip], element by element; 0: not clipped",
+            "min": 0,
+            "max": 1e9,
+        },
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Sgd(OptimizerOptions):
-    """Stochastic gradient descent. The gradient that arrives is the sum over all workers of mean gradients."""
+    """Stochastic gradient descent. The gradient is the sum over all workers of mean gradients."""
 
     momentum: float = field(default=0.0, metadata=_MOMENTUM)
     nesterov: bool = field(default=False, metadata={"help": "look ahead along the momentum (Sutskever et al., 2013)"})

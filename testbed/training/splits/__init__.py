@@ -13,9 +13,9 @@ from testbed.training.splits.rules import RULES
 
 
 def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank: int, workers: int) -> Tensor:
-    """Indices int64 of the samples of worker ``rank`` of ``workers``.
+    """Return the int64 indices of the samples of worker ``rank`` of ``workers``.
 
-    ``ScenarioError`` when there is no such worker, or when the split leaves a worker without a sample.
+    Raise ``ScenarioError`` if there is no such worker, or if the split leaves a worker without a sample.
     """
     if not 0 <= rank < workers:
         raise ScenarioError(f"data slice {rank} does not exist: {workers} workers have slices 0 to {workers - 1}")
@@ -23,7 +23,7 @@ def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank
 
 
 def shares_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, workers: int) -> tuple[Tensor, ...]:
-    """The shares of all workers, by rank. Cut once per process, as many workers may live in one."""
+    """Return the shares of all workers, by rank; cached, since a process may have many workers."""
     return _cut(labels, kind, tuple(sorted(options.items())), seed, workers)
 
 

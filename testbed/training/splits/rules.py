@@ -1,4 +1,4 @@
-"""How each split cuts: from labels, a seed and the number of workers to indices per worker."""
+"""The rule of each split: from labels, a seed and the number of workers to indices per worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _by_class(options: ByClass, labels: Tensor, seed: int, workers: int) -> list
 
 
 def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
-    """Drawn anew, as in the published benchmarks, until every worker has a sample."""
+    """Draw, as in the published benchmarks, until every worker has a sample."""
     classes = _one_class_each(labels, "dirichlet").numpy()
     for attempt in range(DIRICHLET_ATTEMPTS):
         owner = _dirichlet_owners(options.alpha, classes, numpy_stream(seed, "dirichlet", attempt), workers)
@@ -45,7 +45,7 @@ def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> l
 def _dirichlet_owners(
     alpha: float, classes: NDArray[np.int64], stream: np.random.Generator, workers: int
 ) -> NDArray[np.int64]:
-    """The worker of every sample."""
+    """Return the worker of every sample."""
     owner = np.empty(len(classes), dtype=np.int64)
     for label in np.unique(classes):
         members = stream.permutation(np.flatnonzero(classes == label))
@@ -65,7 +65,7 @@ def _by_count(options: ByCount, labels: Tensor, seed: int, workers: int) -> list
 
 
 def parse_shares(text: str, workers: int) -> list[float]:
-    """``"4, 2 1"`` as numbers, empty for an empty text. ``ScenarioError`` unless positive, one per worker."""
+    """Parse ``"4, 2 1"``; an empty text gives no numbers. Raise ``ScenarioError`` unless positive, one per worker."""
     try:
         shares = [float(word) for word in text.replace(",", " ").split()]
     except ValueError as error:
@@ -78,7 +78,7 @@ def parse_shares(text: str, workers: int) -> list[float]:
 
 
 def _largest_remainder(weights: NDArray[np.float64], total: int) -> list[int]:
-    """Whole numbers in the proportions of ``weights`` whose sum is ``total`` exactly (Hamilton's method)."""
+    """Return integers in the proportions of ``weights`` that sum to ``total`` (Hamilton's method)."""
     exact = weights * total
     sizes = np.floor(exact).astype(np.int64)
     left = total - int(sizes.sum())
@@ -91,7 +91,7 @@ def _shuffled(labels: Tensor, seed: int) -> Tensor:
 
 
 def _equal_cuts(order: Tensor, workers: int) -> list[Tensor]:
-    """Consecutive cuts of ⌊n / workers⌋; the rest of the division stays unused, so that epochs are equally long."""
+    """Return consecutive cuts of ⌊n / workers⌋; the remainder is unused, so that epochs are equally long."""
     size = len(order) // workers
     return [order[rank * size : (rank + 1) * size] for rank in range(workers)]
 

@@ -1,4 +1,4 @@
-"""The table of trace formats, how a file's format is found out, and the reading itself."""
+"""The table of trace formats, their auto-detection, and the reading of a file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one format is read. ``loops``: the tools that it comes from start it again at its end.
+    """How to read one format.
 
-    ``takes``: which settings of a ``Reading`` mean something to it, by their names in a scenario.
+    about  one line for tables and messages
+    takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
+    loops  whether the tools that it comes from repeat it from its end
     """
 
     about: str
@@ -46,12 +48,12 @@ FORMATS: dict[str, Format] = {
 
 
 def read_trace(path: Path, reading: Reading | None = None) -> Trace:
-    """The trace of a file. Raises ``ScenarioError`` that names file, line and cure."""
+    """Read the trace of a file. Raise ``ScenarioError`` that names file, line and cure."""
     return _parse(TextFile.read(path), reading or Reading())
 
 
 def parse_trace(text: str, name: str, reading: Reading | None = None) -> Trace:
-    """As ``read_trace``, from the text of a file called ``name``."""
+    """Parse the text of a file called ``name``; see ``read_trace``."""
     return _parse(TextFile.of(name, text), reading or Reading())
 
 
@@ -81,17 +83,17 @@ def _check_units(file: TextFile, reading: Reading) -> None:
 
 
 def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
-    """What is said, and means nothing in this format, was meant for something: it is refused, not swallowed."""
+    """Refuse settings that have no effect on the format, for the user expects one."""
     given = {"unit": reading.unit, "time_unit": reading.time_unit, "step": reading.step_s, "from": reading.source,
              "to": reading.target}  # fmt: skip
     for key, value in given.items():
         if value is not None and key not in FORMATS[kind].takes:
-            cure = "its header says it: rename the column" if kind == "csv" and "unit" in key else "remove it"
+            cure = "the header states it: rename the column" if kind == "csv" and "unit" in key else "remove it"
             file.refuse(None, f"'{key}' has no effect on the format {kind}", cure)
 
 
 def detect(file: TextFile) -> str:
-    """The format of a file, by its first lines. Raises ``ScenarioError`` when it is none that we know."""
+    """Return the format of a file, by its first lines. Raise ``ScenarioError`` if it is not a known one."""
     line, first = file.rows[0]
     if first[0] in "{[":
         return "iperf3"
@@ -102,15 +104,18 @@ def detect(file: TextFile) -> str:
         return "fcc-raw"
     if "," in first and re.search(r"[a-z]", lower.replace("e", "")):
         return "csv"
-    cells = first.replace(",", " ").split()
+    if "," in first:
+        cure = "write 'time_s,rate_mbit_s' above it, with the units of the file, or give 'format'"
+        file.refuse(line, f"columns without a header: '{first[:40]}'", cure)
+    cells = first.split()
     if not all(re.fullmatch(_NUMBER, cell) for cell in cells) or len(cells) not in (1, 2, 6):
         known = "; ".join(f"{name}: {entry.about}" for name, entry in FORMATS.items())
-        file.refuse(line, f"not a trace format that is known here: '{first[:40]}'", f"give 'format'. {known}")
+        file.refuse(line, f"not a known trace format: '{first[:40]}'", f"give 'format'. {known}")
     return {1: _of_one_column(file), 2: "pensieve", 6: "hsdpa"}[len(cells)]
 
 
 def _of_one_column(file: TextFile) -> str:
-    """Mahimahi's times never fall and are whole; bytes per second do fall."""
+    """Tell Mahimahi from FCC: its times are whole numbers that never fall, and rates do fall."""
     values = [text for _, text in file.rows[:2000]]
     whole = all(re.fullmatch(r"[0-9]+", text) for text in values)
     rising = whole and all(int(a) <= int(b) for a, b in pairwise(values))

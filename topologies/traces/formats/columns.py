@@ -1,4 +1,4 @@
-"""Formats of bare numbers in columns: Pensieve's, FCC's and Norway's. They carry no units, so these are guarded.
+"""Formats of bare numbers in columns: Pensieve's, FCC's and Norway's. They state no units, so values are checked.
 
 Sources: traces/ of github hongzimao/pensieve; Riiser et al., "Commute path bandwidth traces from 3G networks", MMSys
 2013; FCC, Measuring Broadband America.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.traces.model import Reading, TextFile, Trace, from_durations, parse_float
 
 FCC_STEP_S = 5.0
 MOST_MBIT = 1000.0  # Pensieve's traces are of phones and homes
@@ -18,7 +18,7 @@ _RATE_ONLY = "give another 'format'"
 
 
 def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
-    """Seconds and Mbit/s. As in Pensieve's simulator, a line's rate holds from the line before until its own time."""
+    """Parse seconds and Mbit/s. As in Pensieve's simulator, a rate holds from the previous line's time to its own."""
     rows = list(file.numbers(2, "two numbers, seconds and Mbit/s", "one pair a line, separated by a blank"))
     if len(rows) < 2:
         file.refuse(rows[0][0], "has one line", "at least two are needed: a rate holds from one line to the next")
@@ -31,7 +31,9 @@ def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
     steps_s = [(now[0] - before[0]) * time_scale for (_, before), (_, now) in pairwise(rows)]
     if reading.time_unit is None and median(steps_s) > LONGEST_STEP_S:
         problem = f"the time rises by {median(steps_s):g} a line: milliseconds?"
-        file.refuse(rows[1][0], problem, "Pensieve's are seconds; give 'time_unit: ms', or 'time_unit: s' if it is so")
+        file.refuse(
+            rows[1][0], problem, "Pensieve's are seconds; give 'time_unit: ms', or 'time_unit: s' if that is right"
+        )
     if reading.what == "rate" and reading.unit is None:
         _check_mbit(file, rows)
     scale = reading.scale("Mbit/s" if reading.what == "rate" else "ms" if reading.what == "delay" else "share")
@@ -40,7 +42,7 @@ def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
 
 
 def _check_mbit(file: TextFile, rows: list[tuple[int, list[float]]]) -> None:
-    """kbit/s, bytes/s or bit/s taken for Mbit/s make a phone faster than a data centre."""
+    """Refuse rates that are implausible as Mbit/s: they are kbit/s, bytes/s or bit/s."""
     middle = median(row[1] for _, row in rows)
     if middle <= MOST_MBIT:
         return
@@ -49,22 +51,22 @@ def _check_mbit(file: TextFile, rows: list[tuple[int, list[float]]]) -> None:
     file.refuse(
         line,
         f"{row[1]:g} Mbit/s, and half of the lines are above {middle:g}: another unit?",
-        f"Pensieve's are Mbit/s; give 'unit: {likely}', or 'unit: Mbit/s' if it is so",
+        f"Pensieve's are Mbit/s; give 'unit: {likely}', or 'unit: Mbit/s' if that is right",
     )
 
 
 def parse_fcc(file: TextFile, reading: Reading) -> Trace:
-    """One number a line: bytes per second, for 5 seconds each."""
+    """Parse one number a line: bytes per second, for 5 seconds each."""
     _only_rate(file, reading)
     rows = list(file.numbers(1, "one number, bytes/s", "one throughput a line"))
     if reading.unit is None and median(row[0] for _, row in rows) < 1000:
         problem = f"half of the lines are below {median(row[0] for _, row in rows):g} bytes/s: Mbit/s?"
-        file.refuse(rows[0][0], problem, "FCC's are bytes/s; give 'unit: Mbit/s', or 'unit: bytes/s' if it is so")
+        file.refuse(rows[0][0], problem, "FCC's are bytes/s; give 'unit: Mbit/s', or 'unit: bytes/s' if that is right")
     return _steps_of_5_s(file, [(line, row[0] * reading.scale("bytes/s")) for line, row in rows], reading)
 
 
 def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
-    """The seventh column of one unit (and target) of curr_webget.csv, 5 seconds each as Pensieve takes it."""
+    """Parse the seventh column of one unit (and target) of curr_webget.csv, as 5 seconds each (Pensieve's reading)."""
     _only_rate(file, reading)
     found: list[tuple[int, float]] = []
     pairs: dict[tuple[str, str], int] = {}
@@ -87,7 +89,7 @@ def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
 
 
 def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
-    """Norway's (and Belgium's) logs: the last two columns are bytes and the milliseconds that they took."""
+    """Parse Norway's (and Belgium's) logs: the last two columns are bytes and the milliseconds that they took."""
     _only_rate(file, reading)
     what = "six numbers: unix s, ms since the start, latitude, longitude, bytes, ms"
     rows = list(file.numbers(6, what, "or give another 'format'"))
@@ -122,6 +124,6 @@ def _only_rate(file: TextFile, reading: Reading) -> None:
 
 def _number(file: TextFile, line: int, cell: str) -> float:
     try:
-        return float(cell)
+        return parse_float(cell)
     except ValueError:
         file.refuse(line, f"expected a number, got '{cell[:40]}'", "the seventh column is bytes_sec")

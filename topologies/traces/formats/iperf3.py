@@ -1,4 +1,4 @@
-"""The JSON of ``iperf3 -J``: what was measured becomes what the link does."""
+"""The JSON of ``iperf3 -J``: the measured rate, delay or loss becomes the link's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _CURE = "run it again with: iperf3 -c HOST -J -i 1"
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Rate: ``intervals[].sum``. Delay: half of the streams' mean round trip. Loss: UDP's share of lost datagrams."""
+    """Parse a report.
+
+    Rate: ``intervals[].sum``. Delay: half of the streams' mean round trip. Loss: share of lost UDP datagrams.
+    """
     report = _load(file)
     steps = []
     for number, interval in enumerate(_intervals(file, report)):

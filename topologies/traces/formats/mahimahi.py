@@ -16,7 +16,7 @@ MAX_DIGITS = 12  # 30 years of milliseconds
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """Packets counted in bins of ``step_s``; the last bin takes the remainder."""
+    """Count packets in bins of ``step_s``; the last bin takes the remainder."""
     if reading.what != "rate":
         file.refuse(None, f"Mahimahi's format has no {reading.what}", "give another 'format'")
     times_ms = list(_times(file))
@@ -53,14 +53,14 @@ def _times(file: TextFile) -> Iterator[int]:
 
 
 def write(rates_bps: Iterator[tuple[float, float]]) -> Iterator[str]:
-    """Lines for steps of (duration in s, bit/s). Fractions of a packet are carried over, so that none is lost."""
-    owed, now_ms, sent_at = 0.0, 0.0, 0
+    """Yield the lines for steps of (duration in s, bit/s). Fractions of a packet are carried over to the next step."""
+    packets, now_ms, sent_at = 0.0, 0.0, 0
     for duration_s, rate_bps in rates_bps:
         end_ms = now_ms + duration_s * 1000
         while sent_at < round(end_ms):
             sent_at += 1
-            owed += rate_bps / PACKET_BITS / 1000
-            for _ in range(int(owed + 1e-9)):
-                yield str(sent_at)
-            owed -= int(owed + 1e-9)
+            packets += rate_bps / PACKET_BITS / 1000
+            whole = int(packets + 1e-9)  # 0.1 + 0.2 + … may stay just below a whole packet
+            yield from [str(sent_at)] * whole
+            packets -= whole
         now_ms = end_ms

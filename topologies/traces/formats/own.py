@@ -1,4 +1,4 @@
-"""Our own CSV: a header that carries the units, one row per step. Lines that start with # say source and licence.
+"""The testbed's CSV: a header that states the units, one row per step, comment lines that start with #.
 
 Columns: ``time_s`` (or t_s, time_ms); one or more of rate_bit_s, rate_kbit_s, rate_mbit_s, rate_gbit_s, delay_s,
 delay_ms, rtt_ms, loss (share), loss_percent; and, for a file of many links, ``src`` and ``dst``. A row's value holds
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from topologies.traces.model import Reading, TextFile, Trace, finish, typical_step_s
+from topologies.traces.model import Reading, TextFile, Trace, finish, parse_float, typical_step_s
 
 TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
 COLUMNS = {
@@ -28,14 +28,14 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class TraceColumns:
-    """The columns of a file, found in its header."""
+    """The columns of a file, from its header: names, number and unit (in s) of the time column."""
 
     names: tuple[str, ...]
     time: int
     time_scale: float
 
     def values(self, what: str) -> list[tuple[int, float]]:
-        """Column number and scale of what is asked for."""
+        """Return number and scale of every column of ``what``."""
         known = ((number, COLUMNS[name]) for number, name in enumerate(self.names) if name in COLUMNS)
         return [(number, scale) for number, (kind, scale) in known if kind == what]
 
@@ -49,12 +49,12 @@ class TraceRow:
     time_s: float
 
     def number(self, file: TextFile, column: int) -> float:
-        """A cell as a finite number."""
+        """Return a cell as a finite number. Raise ``ScenarioError``."""
         return _number(file, self.line, self.cells[column], len(self.cells))
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """The one column of what is asked for, of the one pair that is asked for."""
+    """Parse the one column of ``reading.what``, of the one pair ``reading.source`` to ``reading.target``."""
     table = header(file)
     columns = table.values(reading.what)
     if len(columns) != 1:
@@ -67,7 +67,7 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 
 
 def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, reading: Reading) -> Trace:
-    """The values of one column of some rows."""
+    """Make a trace of one column of some rows. Raise ``ScenarioError``."""
     if not chosen:
         file.refuse(None, "has 0 rows below the header", "add one per step: time, value")
     _check_times(file, chosen)
@@ -83,7 +83,7 @@ def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, 
 
 
 def header(file: TextFile) -> TraceColumns:
-    """The columns. Raises ``ScenarioError`` for what is not known."""
+    """Return the columns. Raise ``ScenarioError`` for unknown ones."""
     line, text = file.rows[0]
     names = tuple(name.strip().lower() for name in text.split(","))
     times = [number for number, name in enumerate(names) if name in TIME_COLUMNS]
@@ -92,14 +92,14 @@ def header(file: TextFile) -> TraceColumns:
     ]
     if unknown:
         cure = f"write '{_HINTS[unknown[0]]}'" if unknown[0] in _HINTS else f"time_s, src, dst, {', '.join(COLUMNS)}"
-        file.refuse(line, f"'{unknown[0][:40]}' is no column of a trace", cure)
+        file.refuse(line, f"unknown column '{unknown[0][:40]}'", cure)
     if len(times) != 1 or len(set(names)) != len(names):
         file.refuse(line, "expected the header 'time_s,rate_mbit_s'", "one column of times, none twice")
     return TraceColumns(names, times[0], TIME_COLUMNS[names[times[0]]])
 
 
 def rows(file: TextFile, table: TraceColumns) -> list[TraceRow]:
-    """All rows, with as many cells as the header has."""
+    """Return all rows. Raise ``ScenarioError`` for one without as many cells as the header has."""
     found = []
     for line, text in file.rows[1:]:
         cells = tuple(cell.strip() for cell in text.split(","))
@@ -129,9 +129,9 @@ def _of_pair(file: TextFile, table: TraceColumns, found: list[TraceRow], reading
 
 def _number(file: TextFile, line: int, cell: str, cells: int) -> float:
     try:
-        value = float(cell)
+        value = parse_float(cell)
     except ValueError:
-        file.refuse(line, _expected(cells), f"'{cell[:40]}' is none")
+        file.refuse(line, _expected(cells), f"'{cell[:40]}' is not a number")
     if not math.isfinite(value):
         file.refuse(line, "time must be finite and rate above 0", f"'{cell}' is not finite")
     return value

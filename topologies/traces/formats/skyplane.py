@@ -6,13 +6,13 @@ import csv
 import io
 from statistics import median
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.traces.model import Reading, TextFile, Trace, from_durations, parse_float
 
 _COLUMNS = {"rate": ("throughput_sent", "throughput_received"), "delay": ("avg_rtt", "min_rtt")}
 
 
 def parse(file: TextFile, reading: Reading) -> Trace:
-    """A constant: the median of what was measured from ``source`` to ``target``."""
+    """Return a constant: the median of the measurements from ``source`` to ``target``."""
     header = next(csv.reader([file.rows[0][1]]))
     column = next((name for name in _COLUMNS.get(reading.what, ()) if name in header), None)
     if column is None:
@@ -37,14 +37,14 @@ def _measured(file: TextFile, header: list[str], column: str, reading: Reading) 
     for line, text in file.rows[1:]:
         cells = next(csv.reader(io.StringIO(text)))
         if len(cells) != len(header):
-            file.refuse(line, f"has {len(cells)} columns, the header {len(header)}", "mend or remove the line")
+            file.refuse(line, f"has {len(cells)} columns, the header {len(header)}", "correct or remove the line")
         row = dict(zip(header, cells, strict=True))
         if (row["src_region"], row.get("dst_region")) != (reading.source, reading.target):
             continue
         if row.get("success", "True").lower() == "false" or not row[column]:
             continue
         try:
-            found.append((line, float(row[column])))
+            found.append((line, parse_float(row[column])))
         except ValueError:
-            file.refuse(line, f"expected a number in {column}, got '{row[column][:40]}'", "mend or remove the line")
+            file.refuse(line, f"expected a number in {column}, got '{row[column][:40]}'", "correct or remove the line")
     return found

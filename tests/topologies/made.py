@@ -1,18 +1,26 @@
-"""The shipped traces: all synthetic, each from a seeded model. ``data/traces`` holds what ``shipped`` makes.
+"""Make the shipped traces again: all are synthetic, from seeded models. ``topologies/data`` holds what this makes.
 
-They have the levels, steps and swings of what they are called after, and are no measurements. (Public traces of phones
-and homes are not shipped, for their licences; ``testbed trace FILE`` reads them.)
+They have the levels, steps and swings of what they are called after, and are no measurements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import Any
 
 from topologies.traces.model import Trace
 from topologies.traces.synthetic import SYNTHETIC, make
 from topologies.traces.write import to_text
+
+LOW_MBIT, HIGH_MBIT = 20, 155
+STEP_S, DRAWS, SEED = 180, 40, 1
+NETSTORM_HEADER = """\
+# Rates of netstorm9: U{20..155} Mbit/s for each directed link every 180 s (the rule of NetStorm's scripts).
+# Drawn by tests/topologies/made.py with seed 1; the numbers are our own. Licence: CC0.
+time_s,src,dst,rate_mbit_s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +69,27 @@ RECIPES: Mapping[str, Recipe] = {
 }  # fmt: skip
 
 
-def shipped(name: str) -> str:
-    """The text of ``data/traces/<name>.csv``."""
+def library_trace(name: str) -> str:
+    """Return the text of ``data/traces/<name>.csv``."""
     recipe = RECIPES[name]
     options = SYNTHETIC[recipe.model](**recipe.options)
     steps, period_s = make(recipe.model, options, "")
     digits = 1 if recipe.what == "rate" else 9
     values = tuple(round(factor * recipe.base, digits) for _, factor in steps)
     trace = Trace(tuple(time for time, _ in steps), values, recipe.what, period_s, period_s)
-    told = ", ".join(f"{key} {value}" for key, value in asdict(options).items())
+    options_text = ", ".join(f"{key} {value}" for key, value in asdict(options).items())
     return to_text(
         trace, "csv",
-        (f"SYNTHETIC: {recipe.about}.", f"Model: {recipe.model}, {told}; times {recipe.base:g}.",
-         "Made by topologies.shipped; no measurement. Licence: CC0."),
+        (f"SYNTHETIC: {recipe.about}.", f"Model: {recipe.model}, {options_text}; times {recipe.base:g}.",
+         "Made by tests/topologies/made.py; no measurement. Licence: CC0."),
     )  # fmt: skip
+
+
+def netstorm_rates(links: Iterable[tuple[str, str]], seed: int = SEED) -> str:
+    """Return the text of ``data/netstorm9.csv`` for these directed links, in their order."""
+    links, lines = list(links), []
+    random = Random(f"netstorm9/{seed}")
+    for draw in range(DRAWS):
+        for source, target in links:
+            lines.append(f"{draw * STEP_S},{source},{target},{random.randint(LOW_MBIT, HIGH_MBIT)}\n")
+    return NETSTORM_HEADER + "".join(lines)
