@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.flood import Flood, flood
 from emulation.layout import SwitchPort
 from emulation.ping import Pair, ping
@@ -119,7 +118,7 @@ def _measure_rtts(net: Emulation, chosen: set[str] | None) -> list[Measurement]:
     ]
     lossy = any(link.lost for link in net.plan.network.links)
     slowest_s = max((planned[pair.name] for pair in pairs), default=0.0)
-    with realtime(MEASURE_PRIORITY if net.capabilities.realtime else None):
+    with net.measuring():
         ping(pairs, PINGS * (3 if lossy else 1), PING_INTERVAL_S, slowest_s * 1.5 + 0.1)
     return [_rtt(pair, planned[pair.name]) for pair in pairs]
 
@@ -236,7 +235,7 @@ def _measure_rates(net: Emulation, names: set[str]) -> list[Measurement]:
     plans = {link.name: link for link in net.plan.network.links}
     duration_s = max(each.duration_s(FLOOD_S) for each in floods)
     drain_s = 0.02 + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
-    with realtime(MEASURE_PRIORITY if net.capabilities.realtime else None):  # or it would measure the processor
+    with net.measuring():  # or it would measure the processor
         flood(floods, duration_s, drain_s)
     return [_rate(each, plans[each.name]) for each in floods]
 

@@ -8,15 +8,15 @@ is read back and compared before anybody uses it.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
 from emulation import namespaces
-from emulation.children import Child
+from emulation.children import MEASURE_PRIORITY, Child, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
 from emulation.layout import Layout, SwitchPort, lay_out
 from emulation.measure import Measurement, first_contact, measure
@@ -185,11 +185,6 @@ class Emulation:
         with inside(self.namespace_path(node_name)):
             return subprocess.Popen(list(argv), **popen)
 
-    def socket_on(self, node_name: str, *kind: int) -> socket.socket:
-        """A socket that lives on a node, in the calling process."""
-        with inside(self.namespace_path(node_name)):
-            return socket.socket(*kind)
-
     def address(self, node_name: str) -> str:
         """A node's address."""
         return self.layout.hosts[node_name].ip
@@ -203,13 +198,9 @@ class Emulation:
         """
         return measure(self, self._record, budget_s)
 
-    def start(self, epoch_s: float, training_start_s: float | None = None) -> None:
-        """Start monitor and trace replay. Both are times of ``time.monotonic()``.
-
-        ``epoch_s`` is the run's start, from which events count; ``training_start_s`` (default: now) is t = 0 of traces.
-        """
-        self.start_monitor(epoch_s)
-        self.start_replay(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
+    def measuring(self) -> AbstractContextManager[None]:
+        """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""
+        return realtime(MEASURE_PRIORITY if self.capabilities.realtime else None)
 
     def start_monitor(self, epoch_s: float) -> None:
         """Sample links and machine into ``network-monitor.jsonl`` until ``stop``."""

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from emulation.children import prepare_child
-from emulation.namespaces import inside
+from emulation.namespaces import enlarge_receive_buffer, inside
 from emulation.netlink import NETLINK_NETFILTER, NetlinkSocket, attribute
 from emulation.shaping.line import Line
 from emulation.shaping.table import DelayField, DelayTable
@@ -34,7 +34,7 @@ PRIORITY = 50
 _SUBSYSTEM = 3 << 8
 _VERDICT, _CONFIG, _VERDICT_BATCH = 1, 2, 3
 _DROP, _ACCEPT = 0, 1
-_SO_RCVBUFFORCE, _SOL_NETLINK, _NO_ENOBUFS = 33, 270, 5
+_SOL_NETLINK, _NO_ENOBUFS = 270, 5
 _RECEIVE_BYTES = 64 << 20
 _BATCH = 256
 _verdict = struct.Struct("=IHHIIBBHHH")
@@ -58,10 +58,7 @@ class PacketQueue:
         with inside(namespace):
             self._link = NetlinkSocket(NETLINK_NETFILTER)
         self.socket = self._link.socket
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-        except PermissionError:  # in a user namespace
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        enlarge_receive_buffer(self.socket, _RECEIVE_BYTES)
         self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
         self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
         self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
