@@ -68,7 +68,7 @@ class FloodedLink:
 
 @dataclass(frozen=True, slots=True)
 class TrackingScore:
-    """Pearson's ``correlation`` of planned and delivered bits; ``error`` is mean |delivered - planned| / mean planned."""
+    """``correlation``: Pearson's, of planned and delivered bits; ``error``: mean |delivered - planned| / mean planned."""
 
     correlation: float
     error: float
