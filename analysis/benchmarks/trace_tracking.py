@@ -68,7 +68,7 @@ class FloodedLink:
 
 @dataclass(frozen=True, slots=True)
 class TrackingScore:
-    """``correlation``: Pearson's, of planned and delivered bits; ``error``: mean |delivered - planned| / mean planned."""
+    """Pearson's correlation of planned and delivered bits, and mean |delivered - planned| over mean planned."""
 
     correlation: float
     error: float

@@ -79,5 +79,7 @@ class LibrarySum:
         done = self._group.start(total)  # before anything is awaited, so that buckets start in the same order
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")
         for peer, size_bytes in sorted(self._group.received_bytes().items()):
-            self._world.record_foreign(self._library, peer, size_bytes, began_s, self._bucket, round_)
+            self._world.record_library_transfer(
+                peer, size_bytes, began_s, message=self._library, key=self._bucket, round=round_
+            )
         return total[:-1], bool(total[-1] > 0)
