@@ -125,10 +125,10 @@ class Fleet:
         self._check_progress(now_s)
         if now_s >= self._stop_at_s:
             self._ending = True
-            self._processes.signal_all(signal.SIGTERM)
+            self._processes.send_signal_to_all(signal.SIGTERM)
             self._stop_at_s, self._kill_at_s = float("inf"), now_s + _KILL_AFTER_S
         if now_s >= self._kill_at_s:
-            self._processes.signal_all(signal.SIGKILL)
+            self._processes.send_signal_to_all(signal.SIGKILL)
             self._kill_at_s = float("inf")
 
     def _on_line(self, line: Line) -> None:
@@ -182,7 +182,7 @@ class Fleet:
         self._stop_at_s = min(self._stop_at_s, time.monotonic() + after_s)
 
     def _signal(self, node: str, number: signal.Signals) -> bool:
-        return self._processes.signal(node, number)
+        return self._processes.send_signal(node, number)
 
     def _start_again(self, name: str) -> None:
         """Start a lost node again, and those that ended because of it, in a run that has continued without them."""

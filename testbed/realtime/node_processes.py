@@ -102,7 +102,7 @@ class NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.signal_all(signal.SIGKILL)
+        self.send_signal_to_all(signal.SIGKILL)
         for process in self._running.values():
             os.waitpid(process.pid, 0)
             os.close(process.pidfd)
@@ -181,17 +181,17 @@ class NodeProcesses:
             elif process.node in self._running:
                 yield from self._reap(process)
 
-    def signal(self, node: str, number: signal.Signals) -> bool:
+    def send_signal(self, node: str, number: signal.Signals) -> bool:
         """Send a signal; returns whether the node was running."""
         process = self._running.get(node)
         if process is not None:
             signal.pidfd_send_signal(process.pidfd, number)
         return process is not None
 
-    def signal_all(self, number: signal.Signals) -> None:
+    def send_signal_to_all(self, number: signal.Signals) -> None:
         """Send a signal to all children."""
         for node in self._running:
-            self.signal(node, number)
+            self.send_signal(node, number)
 
     def _read(self, process: _Process) -> Iterator[Line]:
         data = os.read(process.progress, 1 << 16)
