@@ -1,8 +1,8 @@
 """A rank's process manager: the part of PMI-1 that MPICH needs to start, which ``mpiexec`` would otherwise serve.
 
 MPICH sends requests on a socket, one per line (``cmd=get kvsname=… key=…``), and waits for each answer. Values that
-ranks have put before a barrier can be got by all after it. Each worker serves its own MPICH, and a barrier is an exchange
-between the workers over the run's own connections: so a start works across namespaces, and a lost peer is noticed.
+ranks have put before a barrier can be read by all after it. Each worker serves its own MPICH, and a barrier is an
+exchange between the workers over the run's own connections, so it works across namespaces and notices a lost peer.
 """
 
 from __future__ import annotations
