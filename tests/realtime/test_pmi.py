@@ -79,9 +79,9 @@ def test_what_one_puts_all_can_get_after_the_barrier_and_not_before() -> None:
         ("cmd=spawn nprocs=3", "unknown request .*: 'cmd=spawn"),
         ("mcmd=spawn", "unknown"),
         ("", "unknown"),
-        ("cmd=put kvsname=run-1 value=1", "no key"),
-        ("cmd=put kvsname=run-1 key=a", "no value"),
-        ("cmd=get kvsname=run-1", "no key"),
+        ("cmd=put kvsname=run-1 value=1", "lacks key"),
+        ("cmd=put kvsname=run-1 key=a", "lacks value"),
+        ("cmd=get kvsname=run-1", "lacks key"),
         ("cmd=abort exitcode=15", "aborted .*exitcode=15"),
     ],
 )

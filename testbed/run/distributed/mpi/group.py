@@ -66,7 +66,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
 
 
 def _connect(mpi: Any, progress: MpiProgress) -> asyncio.Future[None]:
-    """Make all connections before bytes are counted: MPICH connects at a first message, so each rank sends one to all."""
+    """Make all connections before bytes are counted. MPICH connects at a first message, so each sends one to all."""
     size = mpi.COMM_WORLD.Get_size()
     out, back = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
     progress.start(lambda: mpi.COMM_WORLD.Ialltoall(out, back))
