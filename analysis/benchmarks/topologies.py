@@ -10,7 +10,8 @@ import argparse
 from collections.abc import Iterator
 
 from analysis.benchmarks.harness import Benchmark, Row
-from emulation.measure import describe, measure
+from emulation.measure import measure
+from emulation.measurement import describe
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from emulation.netlink import attribute
+
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
 
 
@@ -67,9 +69,5 @@ def netem_options(path: Path, limit_packets: int, ticks_per_us: float) -> list[t
     if path.bursty:
         enter, leave = gilbert(path.loss, path.burst)
         model = struct.pack("=IIII", share32(enter), share32(leave), 0, 0)  # in the bad state everything is lost
-        parts.append((5, _attribute(2, model)))
+        parts.append((5, attribute(2, model)))
     return parts
-
-
-def _attribute(kind: int, data: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)

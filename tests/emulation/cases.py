@@ -356,7 +356,7 @@ def broken_delay_line() -> list[str]:
     with emulation(plan({("dc0", "dc1"): {}})) as net:
         if net.method != "nfqueue":
             return ["netem"]
-        for child in net._children:
+        for child in net.helpers._children:
             os.kill(child.pid, signal.SIGKILL)
         time.sleep(0.05)
         answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
