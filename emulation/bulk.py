@@ -8,8 +8,12 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 from emulation.namespaces import inside
+
+if TYPE_CHECKING:
+    from emulation.network import Emulation
 
 _CHUNK_BYTES = 1 << 18
 _CONNECT_DEADLINE_S = 10.0
@@ -28,24 +32,18 @@ class BulkTransfer:
     congestion_control: str | None = None
     received: list[tuple[float, int]] = field(default_factory=list)
 
+    @classmethod
+    def between(cls, network: Emulation, source: str, target: str, congestion_control: str | None = None) -> Self:
+        """From node ``source`` to node ``target`` of a network that is up."""
+        paths = network.namespace_path(source), network.namespace_path(target)
+        return cls(f"{source} to {target}", *paths, network.address(target), congestion_control)
+
     def goodput_bps(self, skip_s: float) -> float:
         """Mean payload rate after the first ``skip_s``; 0 if nothing came."""
-        kept = (
-            [sample for sample in self.received if sample[0] >= self.received[0][0] + skip_s] if self.received else []
-        )
+        kept = [sample for sample in self.received if sample[0] >= self.received[0][0] + skip_s]
         if len(kept) < 2:
             return 0.0
         return (kept[-1][1] - kept[0][1]) * 8 / (kept[-1][0] - kept[0][0])
-
-    def bytes_at(self, at_s: float) -> float:
-        """Bytes received until ``at_s``, interpolated."""
-        before = (self.received[0][0], 0) if self.received else (0.0, 0)
-        for sample in self.received:
-            if sample[0] >= at_s:
-                span = sample[0] - before[0]
-                return before[1] + (sample[1] - before[1]) * ((at_s - before[0]) / span if span else 0.0)
-            before = sample
-        return before[1]
 
 
 def transfer(transfers: Sequence[BulkTransfer], duration_s: float) -> None:

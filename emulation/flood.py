@@ -13,14 +13,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emulation.namespaces import inside
+from emulation.namespaces import enlarge_receive_buffer, enlarge_send_buffer, socket_in
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 PAYLOAD_BYTES = FRAME_BYTES - 14 - 20 - 8
 EXCESS = 1.1
 _SO_TIMESTAMPNS, _PORT = 35, 19_797
 _BUFFER_BYTES = 8 << 20
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _MIN_PACKETS = 8
 
 
@@ -72,29 +71,18 @@ def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
 
 
 def _sender(each: Flood) -> socket.socket:
-    with inside(each.source_namespace):
-        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    _buffer(link, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
-    link.setblocking(False)
+    link = socket_in(each.source_namespace, socket.SOCK_DGRAM)
+    enlarge_send_buffer(link, _BUFFER_BYTES)
     link.connect((each.target, _PORT))
     return link
 
 
 def _receiver(each: Flood) -> socket.socket:
-    with inside(each.target_namespace):
-        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    _buffer(link, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
+    link = socket_in(each.target_namespace, socket.SOCK_DGRAM)
+    enlarge_receive_buffer(link, _BUFFER_BYTES)
     link.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     link.bind((each.target, _PORT))
-    link.setblocking(False)
     return link
-
-
-def _buffer(link: socket.socket, force: int, plain: int) -> None:
-    try:
-        link.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
-    except PermissionError:
-        link.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
 
 
 def _send(each: Flood, link: socket.socket, elapsed_s: float) -> None:

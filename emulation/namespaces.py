@@ -19,6 +19,7 @@ SIOCETHTOOL = 0x8946
 # ethtool's (set, get) commands: TCP segmentation, generic segmentation, generic receive offload
 OFFLOADS = {"tso": (0x1F, 0x1E), "gso": (0x24, 0x23), "gro": (0x2C, 0x2B)}
 COMMAND_DEADLINE_S = 20.0
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,6 +42,31 @@ def inside(path: str) -> Iterator[None]:
         finally:
             if _libc.setns(home.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "cannot return to the network namespace that we came from")
+
+
+def socket_in(path: str, kind: socket.SocketKind) -> socket.socket:
+    """A non-blocking IPv4 socket of the network namespace at ``path``; it stays there wherever it is used."""
+    with inside(path):
+        made = socket.socket(socket.AF_INET, kind)
+    made.setblocking(False)
+    return made
+
+
+def enlarge_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
+    """Beyond the kernel's limit for ordinary sockets where that is allowed; in a user namespace, up to that limit."""
+    _enlarge(sock, _SO_RCVBUFFORCE, socket.SO_RCVBUF, size_bytes)
+
+
+def enlarge_send_buffer(sock: socket.socket, size_bytes: int) -> None:
+    """As ``enlarge_receive_buffer``."""
+    _enlarge(sock, _SO_SNDBUFFORCE, socket.SO_SNDBUF, size_bytes)
+
+
+def _enlarge(sock: socket.socket, force: int, plain: int, size_bytes: int) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, force, size_bytes)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
 
 
 def run(argv: Sequence[str], text: str = "") -> str:

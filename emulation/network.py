@@ -1,29 +1,32 @@
 """The emulated network of one run: ``with Emulation(plan, capabilities, record) as network: …``.
 
-Runs inside the sandbox (``emulation.sandbox``), in a process without threads. Mininet keeps the nodes; interfaces,
-addresses, routes and queues come from the layout, in a few batches whose every error is an error here. What was set
-is read back and compared before anybody uses it.
+Runs inside the sandbox (``emulation.sandbox``), in a process without threads (entering a network namespace moves one
+thread only). Mininet keeps the nodes; interfaces, addresses, routes and queues come from the layout, in a few batches
+of ``ip`` and ``tc``, in which every error counts. Rates and queue limits are read back and compared with the plan.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
 from emulation import namespaces
-from emulation.children import Child
+from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
+from emulation.helpers import REPLAY, TRAFFIC, Helpers
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measure import Measurement, first_contact, measure
+from emulation.measure import measure
+from emulation.measurement import Measurement
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
 from emulation.replay import timelines_of
+from emulation.round_trips import first_contact
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
@@ -38,19 +41,18 @@ from emulation.shaping.install import (
 )
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
-from testbed.errors import CapabilityError, RunFailed
+from testbed.errors import CapabilityError
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
-DELAY_LINE = "emulation.shaping.delay_line"
 
 
 def no_record(kind: str, **fields: Any) -> None:
-    """The ``Record`` of those who keep no events."""
+    """A ``Record`` that keeps nothing."""
 
 
 class Emulation:
-    """Brings the Plan's network up on entering and down on leaving.
+    """The plan's network: up on entering the context, down on leaving it.
 
     ``record(kind, **fields)`` writes one event of the host. ``events`` is the directory where the replay and the
     monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``).
@@ -63,8 +65,7 @@ class Emulation:
         refuse_unsupported(plan, self.method)
         self.layout: Layout = lay_out(plan, wires=self.method == "netem")
         self.bring_up_s = 0.0
-        self._children: list[Child] = []
-        self._timed: list[Child] = []  # those that wait for the start of training: replay and background traffic
+        self._helpers: Helpers | None = None
         self._mininet: Any = None
         self._pids: dict[str, int] = {}
         self._table: DelayTable | None = None
@@ -90,9 +91,9 @@ class Emulation:
 
     def stop(self) -> None:
         """End helper processes and nodes; with them go namespaces, interfaces and queues. Twice does no harm."""
-        for child in reversed(self._children):
-            child.stop()
-        self._children.clear()
+        if self._helpers is not None:
+            self._helpers.stop()
+            self._helpers = None
         if self.shaper is not None:
             self.shaper.close()
             self.shaper = None
@@ -106,41 +107,35 @@ class Emulation:
 
     def _bring_up(self) -> None:
         self._mininet = build_network(self.layout)
-        nodes = [*self._mininet.hosts, *self._mininet.switches]
-        self._pids = {node.name: node.pid for node in nodes}
+        self._pids = {node.name: node.pid for node in (*self._mininet.hosts, *self._mininet.switches)}
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
-        self._table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
+        self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
-            self._table.set(row, DelayField.DELAY_NS, round(lan.delay_s * 1e9))
+            table.set(row, DelayField.DELAY_NS, round(lan.delay_s * 1e9))
         batch("ip", cable_lines(self.layout, self._pids))
-        self._start_helpers()
+        self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime)
+        self._start_helpers(helpers, table)
         for vertex in self.layout.vertices:
             with inside(self.namespace_path(vertex)):
                 self._configure(vertex)
-        self.shaper = Shaper(self.links, self._table)
+        self.shaper = Shaper(self.links, table)
         if self.plan.background:
-            flows = flow_settings(self.plan, self.layout, self.namespace_path)
-            self._timed.append(self._start_child("emulation.traffic", {"flows": flows}))
-        for child in self._children:
-            child.wait_ready()
+            helpers.start_timed(TRAFFIC, {"flows": flow_settings(self.plan, self.layout, self.namespace_path)})
+        helpers.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify()
         first_contact(self)
 
-    def _start_helpers(self) -> None:
-        """Delay lines and replay start while the namespaces are configured."""
-        assert self._table is not None
+    def _start_helpers(self, helpers: Helpers, table: DelayTable) -> None:
+        """Processes that can start while the namespaces are configured."""
         if self.method == "nfqueue":
+            lines = [*delay_lines(self.links), *lan_delay_lines(self.layout, self.namespace_path, len(self.links))]
             cores = os.cpu_count() or 1
-            lines = [
-                *delay_lines(self.links),
-                *lan_delay_lines(self.layout, self.namespace_path, len(self.links)),
-            ]
-            for setting in delay_line_settings(lines, self._table, self.capabilities.realtime, cores):
-                self._children.append(Child(DELAY_LINE, setting, [self._table.descriptor]))
+            for setting in delay_line_settings(lines, table, self.capabilities.realtime, cores):
+                helpers.start_delay_line(setting)
         timelines = timelines_of(self.plan)
         if timelines:
-            self._timed.append(self._start_child("emulation.replay", {"timelines": timelines}))
+            helpers.start_timed(REPLAY, {"timelines": timelines})
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
@@ -159,7 +154,7 @@ class Emulation:
                 namespaces.run([self.capabilities.iptables_restore(), "--noflush"], rules)
 
     def _keeps_offloads(self, port: SwitchPort) -> bool:
-        """Hosts and their switch ports keep large packets on a fast LAN; the gateway's cable cuts them up."""
+        """Hosts and their switch ports keep segmentation offload on a fast LAN; the gateway's cable splits packets."""
         site = port.vertex.split("/")[0]
         if "/" not in port.vertex or port.interface == "p0":
             return False
@@ -185,11 +180,6 @@ class Emulation:
         with inside(self.namespace_path(node_name)):
             return subprocess.Popen(list(argv), **popen)
 
-    def socket_on(self, node_name: str, *kind: int) -> socket.socket:
-        """A socket that lives on a node, in the calling process."""
-        with inside(self.namespace_path(node_name)):
-            return socket.socket(*kind)
-
     def address(self, node_name: str) -> str:
         """A node's address."""
         return self.layout.hosts[node_name].ip
@@ -197,51 +187,36 @@ class Emulation:
     # -- measuring and running ------------------------------------------------------------------------------------
 
     def measure(self, budget_s: float = 3.0) -> list[Measurement]:
-        """Measure every WAN link and path against the Plan; one ``measured`` event each.
-
-        A value outside its tolerance is also a ``warning``. ``NetworkMismatch`` if one is far outside.
-        """
+        """Measure every WAN link and path against the plan (see ``emulation.measure``)."""
         return measure(self, self._record, budget_s)
 
-    def start(self, epoch_s: float, training_start_s: float | None = None) -> None:
-        """Start monitor and trace replay. Both are times of ``time.monotonic()``.
+    def measuring(self) -> AbstractContextManager[None]:
+        """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""
+        return realtime(MEASURE_PRIORITY if self.capabilities.realtime else None)
 
-        ``epoch_s`` is the run's start, from which events count; ``training_start_s`` (default: now) is t = 0 of traces.
-        """
-        self.start_monitor(epoch_s)
-        self.start_replay(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
+    @property
+    def helpers(self) -> Helpers:
+        """Its helper processes."""
+        assert self._helpers is not None, "the network is not up"
+        return self._helpers
 
     def start_monitor(self, epoch_s: float) -> None:
-        """Sample links and machine into ``network-monitor.jsonl`` until ``stop``."""
-        self._start_child("emulation.monitor", {"epoch_s": epoch_s}).wait_ready()
+        """Sample links and machine into ``network-monitor.jsonl`` until ``finish``.
+
+        ``epoch_s``: the run's start on CLOCK_MONOTONIC, from which events count.
+        """
+        self.helpers.start_monitor(epoch_s)
 
     def start_replay(self, epoch_s: float, training_start_s: float) -> None:
-        """Follow the Plan's traces, jitter and background traffic, whose t = 0 is ``training_start_s``."""
-        for child in self._timed:
-            child.tell({"epoch_s": epoch_s, "start_s": training_start_s})
-
-    def _start_child(self, module: str, settings: dict[str, Any]) -> Child:
-        assert self._table is not None
-        common = {
-            "links": [link.to_dict() for link in self.links],
-            "table": self._table.descriptor,
-            "rows": self._table.rows,
-            "events": str(self.events.resolve()),
-            "realtime": self.capabilities.realtime,
-        }
-        child = Child(module, common | settings, [self._table.descriptor])
-        self._children.append(child)
-        return child
+        """Follow the plan's traces, jitter and background traffic, whose t = 0 is ``training_start_s``."""
+        self.helpers.begin(epoch_s, training_start_s)
 
     def check_helpers(self) -> None:
-        """``RunFailed`` if a helper process (delay line, replay, monitor) has ended: the network is not the Plan's."""
-        for child in self._children:
-            code = child.exit_code()
-            if code is not None and not (child.module == "emulation.replay" and code == 0):
-                raise RunFailed(f"{child.module} ended with {code} in mid-run; the emulated links no longer hold")
+        """Raise ``RunFailed`` if a helper process has ended during the run."""
+        self.helpers.check()
 
     def follows_trace(self, link: str) -> bool:
-        """Whether a trace, jitter or outages of the Plan change a link."""
+        """Whether a trace, jitter or outage of the plan changes a link."""
         return any(timeline["link"] == link for timeline in timelines_of(self.plan))
 
     def counters(self) -> dict[str, LinkCounters]:
@@ -251,7 +226,4 @@ class Emulation:
 
     def finish(self) -> None:
         """End replay, background traffic and monitor, which write their last samples; the network stays."""
-        for child in [child for child in self._children if child.module != DELAY_LINE]:
-            child.stop()
-            self._children.remove(child)
-        self._timed.clear()
+        self.helpers.finish()

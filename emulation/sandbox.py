@@ -9,12 +9,11 @@ clash, and two runs stand side by side. Three things end a sandbox when its laun
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 MARKER = Path("/run/testbed/sandbox")
 _INIT = Path(__file__).with_name("sandbox_init.py")
@@ -55,14 +54,6 @@ class Sandbox:
             self.process = subprocess.Popen(command, pass_fds=inherited, **popen)
         finally:
             os.close(read_end)
-
-    @property
-    def stdout(self) -> IO[Any] | None:
-        return self.process.stdout
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send SIGINT or SIGTERM to the command inside. (``unshare`` itself lets neither through.)"""
-        os.write(self._lifeline, bytes([number]))
 
     def poll(self) -> int | None:
         """Exit status of the command, None while it runs."""

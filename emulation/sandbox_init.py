@@ -68,10 +68,7 @@ def _supervise(child: int, wakeup: int, lifeline: int | None) -> int:
     while True:
         ready, _, _ = select.select(watched, [], [])
         if lifeline in ready:
-            told = os.read(lifeline or 0, 1)
-            if not told:
-                return 128 + signal.SIGKILL  # the launcher is gone; the kernel ends everything that we leave
-            os.kill(child, told[0])
+            return 128 + signal.SIGKILL  # end of file: the launcher is gone; the kernel ends everything that is left
         if wakeup in ready:
             for number in os.read(wakeup, 256):
                 if number in (signal.SIGINT, signal.SIGTERM):

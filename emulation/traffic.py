@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from emulation.children import prepare_child
+from emulation.flood import PAYLOAD_BYTES
 from emulation.layout import Layout
-from emulation.namespaces import inside
+from emulation.namespaces import socket_in
 from testbed.plan.model import BackgroundPlan, Plan
+from testbed.plan.shaping import FRAME_BYTES
 from testbed.results.events import EventLog
 from testbed.traffic import bursts
 
 FIRST_PORT = 19_900
-FRAME_BYTES, PAYLOAD_BYTES = 1514, 1472
 _TICK_S = 0.002
 _SAMPLE_S = 1.0
 _CHUNK = bytes(1 << 17)
@@ -53,9 +54,9 @@ class DatagramTraffic:
         self._bursts = bursts(traffic)
         self._burst = next(self._bursts, (math.inf, math.inf))
         self._burst_sent = self.sent_bytes = self.received_bytes = 0
-        self.receiver = _socket(ends.target_namespace, socket.SOCK_DGRAM)
+        self.receiver = socket_in(ends.target_namespace, socket.SOCK_DGRAM)
         self.receiver.bind((ends.target, ends.port))
-        self._sender = _socket(ends.source_namespace, socket.SOCK_DGRAM)
+        self._sender = socket_in(ends.source_namespace, socket.SOCK_DGRAM)
         self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
@@ -88,7 +89,7 @@ class Streams:
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
         self._traffic, self._ends = traffic, ends
         self.sent_bytes = self.received_bytes = 0
-        self._listener = _socket(ends.target_namespace, socket.SOCK_STREAM)
+        self._listener = socket_in(ends.target_namespace, socket.SOCK_STREAM)
         self._listener.bind((ends.target, ends.port))
         self._listener.listen(traffic.streams)
         self._senders: list[socket.socket] = []
@@ -103,7 +104,7 @@ class Streams:
             self._senders.clear()
         elif now_s >= self._traffic.start_s and not self._senders:
             for _ in range(self._traffic.streams):
-                self._senders.append(_socket(self._ends.source_namespace, socket.SOCK_STREAM))
+                self._senders.append(socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
                 self._senders[-1].connect_ex((self._ends.target, self._ends.port))
         for link in self._senders:
             with suppress(BlockingIOError):
@@ -123,13 +124,6 @@ class Streams:
                 self.received_bytes += count
             self._accepted.remove(link)
             link.close()
-
-
-def _socket(namespace: str, kind: socket.SocketKind) -> socket.socket:
-    with inside(namespace):
-        made = socket.socket(socket.AF_INET, kind)
-    made.setblocking(False)
-    return made
 
 
 def flow_settings(plan: Plan, layout: Layout, namespace_path: Any) -> list[dict[str, Any]]:

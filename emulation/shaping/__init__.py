@@ -1,1 +1,1 @@
-"""Link shaping: rate by HTB, delay and loss by netem or by the delay line, all changed live."""
+"""Link shaping: rates by HTB, delays and losses by netem or by a delay line, all of which change live."""

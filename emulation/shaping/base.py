@@ -1,6 +1,6 @@
-"""One interface to every shaped link, wherever its rate and its delay are made: apply, change live, read back.
+"""One interface to all shaped links, whichever way their rates and delays are made: apply, change live, read back.
 
-Nothing here recreates a queue: a change touches the numbers only, and packets that wait stay.
+A change never recreates a queue: it modifies parameters in place, so waiting packets stay.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
 
 DelayMethod = Literal["netem", "nfqueue"]
+# netem holds packets while they are delayed. Its default of 1000 packets would drop all beyond 120 ms at 100 Mbit/s.
 NETEM_LIMIT_PACKETS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """A directed WAN link as the helpers need it: where it is shaped, and what the Plan says before training.
+    """A directed WAN link as the helper processes need it: where it is shaped, and the plan's values before training.
 
-    ``row`` is its row of the shared table; ``queue`` its NFQUEUE number in the namespace where packets arrive.
+    ``row``: its row of the shared table. ``queue``: its NFQUEUE number in the namespace where packets arrive.
     """
 
     name: str
@@ -49,7 +50,7 @@ class LinkSpec:
 
     @property
     def path(self) -> Path:
-        """What happens to packets after the rate, as planned."""
+        """Delay and impairments, as planned."""
         return Path(self.delay_s, self.loss, self.loss_burst, self.corruption, self.duplication, self.reordering)
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """What a link has done so far: bytes and packets into the wire, packets lost in the queue and on the way."""
+    """Counters of a link: bytes sent, packets dropped by its full queue, packets lost on the way, bytes queued now."""
 
     configured_bps: float
     sent_bytes: int
@@ -77,7 +78,7 @@ class _Namespace:
 
 
 class Shaper:
-    """Changes and reads the links of ``specs``. Opens one netlink socket a namespace; safe to make in any process."""
+    """Changes and reads the links of ``specs``, through one netlink socket per namespace. Usable in any process."""
 
     def __init__(self, specs: Sequence[LinkSpec], table: DelayTable) -> None:
         self.specs = {spec.name: spec for spec in specs}
@@ -89,12 +90,13 @@ class Shaper:
         self._down: set[str] = set()
 
     def set_rate(self, link: str, rate_bps: float) -> None:
-        """At least ``LOWEST_RATE_BPS``: see there."""
+        """Set a link's rate, at least ``traffic_control.LOWEST_RATE_BPS``."""
         spec = self.specs[link]
         place = self._places[spec.rate_namespace]
         tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
 
     def set_delay(self, link: str, delay_s: float) -> None:
+        """Set a link's one-way delay."""
         self._set_path(link, replace(self._current[link], delay_s=max(0.0, delay_s)))
 
     def set_loss(self, link: str, loss: float) -> None:
@@ -102,16 +104,16 @@ class Shaper:
         self._set_path(link, replace(self._current[link], loss=loss))
 
     def set_impairment(self, link: str, what: str, value: float) -> None:
-        """``what``: a field of ``Path`` other than its delay."""
+        """Set another field of a link's ``Path``, named by ``what``."""
         self._set_path(link, replace(self._current[link], **{what: value}))
 
     def set_up(self, link: str, up: bool) -> None:
-        """A link that is down loses every packet that reaches its far end; what has passed already still arrives."""
+        """Take a link up or down. One that is down loses all packets at its far end; delayed ones still arrive."""
         (self._down.discard if up else self._down.add)(link)
         self._set_path(link, self._current[link])
 
     def path_of(self, link: str) -> Path:
-        """Delay, loss and the like now; with netem, as this shaper last set them."""
+        """Delay and impairments now; with netem, as this shaper last set them."""
         spec = self.specs[link]
         if spec.method == "netem":
             return self._current[link]
@@ -120,6 +122,7 @@ class Shaper:
         return replace(self._current[link], delay_s=cells[DelayField.DELAY_NS] / 1e9, loss=loss)
 
     def is_up(self, link: str) -> bool:
+        """Whether the link is up, as far as this shaper has set it."""
         return link not in self._down
 
     def _set_path(self, link: str, path: Path) -> None:
@@ -138,18 +141,18 @@ class Shaper:
         tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS)
 
     def apply_plan(self) -> None:
-        """Delay, loss and the like as planned (rates stand since the queues were made)."""
+        """Set delays and impairments as planned. Rates are in place since the queues were made."""
         for spec in self.specs.values():
             self._set_path(spec.name, spec.path)
 
     def rate_bps(self, link: str) -> float:
-        """The rate that the kernel has now."""
+        """The rate that the kernel reports now."""
         spec = self.specs[link]
         place = self._places[spec.rate_namespace]
         return tc.read_rate_bps(place.link, place.index[spec.rate_interface])
 
     def verify(self) -> None:
-        """Read rates and queue limits back. ``NetworkMismatch`` if the kernel has something else than the Plan."""
+        """Read rates and queue limits back. Raise ``NetworkMismatch`` if they differ from the plan."""
         for spec in self.specs.values():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
@@ -158,11 +161,11 @@ class Shaper:
             if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limit != max(spec.queue_bytes, FRAME_BYTES):
                 raise NetworkMismatch(
                     f"{spec.name}: the kernel has {rate:g} bit/s and a queue of {limit} bytes,"
-                    f" the Plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"
+                    f" the plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"
                 )
 
     def counters(self) -> dict[str, LinkCounters]:
-        """Counters of all links; one dump a namespace."""
+        """Counters of all links since they were made, by one netlink dump per namespace."""
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
         netem = {spec.delay_namespace for spec in self.specs.values() if spec.method == "netem"}
         drops = {namespace: tc.read_netem_drops(self._places[namespace].link) for namespace in netem}
@@ -179,5 +182,6 @@ class Shaper:
         return found
 
     def close(self) -> None:
+        """Close the sockets; links stay as they are."""
         for place in self._places.values():
             place.link.close()

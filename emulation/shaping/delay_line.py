@@ -1,9 +1,10 @@
 """The delay line: delay, loss and reordering for kernels without netem, by NFQUEUE, in a process of its own.
 
-A rule in the namespace where packets arrive hands them to a queue; only their identities come here (copy mode META).
-Each is released, in order, when its delay has passed, with one batch verdict for all that are due. Rate stays with HTB
-on the sending router's port, so the order is queue, then propagation, as on a real link. Without this process the link
-breaks (no ``--queue-bypass``): it never turns into a link without delay.
+A packet filter rule in the namespace where packets arrive puts them into a queue of the kernel; only their identifiers
+come here (copy mode META). A packet that arrives at t with delay d is due at t + d, and is accepted then; one batch
+verdict ("accept all up to this identifier") releases all that are due, in order. The rate is made by HTB on the sending
+router's port, so a packet first queues and then propagates, as on a real link. Without this process no packet passes
+(the rule has no ``--queue-bypass``): a failure breaks the link and never silently removes its delay.
 
 Run as ``python -m emulation.shaping.delay_line`` with JSON on its standard input; prints ``ready``.
 Protocol: linux/netfilter/nfnetlink_queue.h.
@@ -24,25 +25,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from emulation.children import prepare_child
-from emulation.namespaces import inside
+from emulation.namespaces import enlarge_receive_buffer, inside
 from emulation.netlink import NETLINK_NETFILTER, NetlinkSocket, attribute
 from emulation.shaping.line import Line
 from emulation.shaping.table import DelayField, DelayTable
 
 QUEUE_PACKETS = 200_000  # the kernel's default of 1024 is below a WAN's bandwidth-delay product
-PRIORITY = 50
+PRIORITY = 50  # SCHED_FIFO, above trace replay (40) and measuring (20): a late release is a longer delay
 _SUBSYSTEM = 3 << 8
 _VERDICT, _CONFIG, _VERDICT_BATCH = 1, 2, 3
 _DROP, _ACCEPT = 0, 1
-_SO_RCVBUFFORCE, _SOL_NETLINK, _NO_ENOBUFS = 33, 270, 5
-_RECEIVE_BYTES = 64 << 20
-_BATCH = 256
+_SOL_NETLINK, _NO_ENOBUFS = 270, 5
+_RECEIVE_BYTES = 64 << 20  # of the netlink socket: bursts must not overflow it while this process is busy
+_BATCH = 256  # packets taken before due ones are released again
 _verdict = struct.Struct("=IHHIIBBHHH")
 
 
 @dataclass(frozen=True, slots=True)
 class LineSpec:
-    """One line: where packets arrive, which queue they are put in, and its row of the table."""
+    """One link: where its packets arrive, the number of their queue there, and its row of the table."""
 
     namespace: str
     queue: int
@@ -51,18 +52,15 @@ class LineSpec:
 
 
 class PacketQueue:
-    """One NFQUEUE, bound in the namespace where it lies."""
+    """One NFQUEUE, bound in its namespace."""
 
     def __init__(self, namespace: str, queue: int) -> None:
         self._queue = socket.htons(queue)
         with inside(namespace):
             self._link = NetlinkSocket(NETLINK_NETFILTER)
         self.socket = self._link.socket
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-        except PermissionError:  # in a user namespace
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
+        enlarge_receive_buffer(self.socket, _RECEIVE_BYTES)
+        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)  # after an overflow go on: it is counted, not fatal
         self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
         self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
         self._configure(attribute(3, struct.pack(">I", QUEUE_PACKETS)))
@@ -75,12 +73,15 @@ class PacketQueue:
         self._link.request(_SUBSYSTEM | _CONFIG, struct.pack("=BBH", 0, 0, self._queue) + data)
 
     def accept_up_to(self, identity: int) -> None:
+        """Let all packets up to ``identity`` pass, in the order of their arrival."""
         self._send(_VERDICT_BATCH, _ACCEPT, identity)
 
     def accept(self, identity: int) -> None:
+        """Let one packet pass, before those that arrived earlier."""
         self._send(_VERDICT, _ACCEPT, identity)
 
     def drop(self, identity: int) -> None:
+        """Drop one packet."""
         self._send(_VERDICT, _DROP, identity)
 
     def _send(self, kind: int, verdict: int, identity: int) -> None:
@@ -89,7 +90,7 @@ class PacketQueue:
 
 
 class Timer:
-    """A timerfd with absolute times of the monotonic clock."""
+    """A timerfd with absolute times of CLOCK_MONOTONIC, as ``epoll_wait`` itself has milliseconds only."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -98,12 +99,14 @@ class Timer:
         self._armed_ns = 0
 
     def arm(self, at_ns: int) -> None:
+        """Make the descriptor readable at ``at_ns``."""
         if at_ns != self._armed_ns:
             struct.pack_into("=qqqq", self._setting, 0, 0, 0, *divmod(at_ns, 1_000_000_000))
             self._libc.timerfd_settime(self.descriptor, 1, self._setting, None)
             self._armed_ns = at_ns
 
     def expired(self) -> None:
+        """Take the expiry; to be called when the descriptor was readable."""
         self._armed_ns = 0
         with suppress(BlockingIOError):
             os.read(self.descriptor, 8)
@@ -123,7 +126,7 @@ class DelayLine:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def run(self) -> None:
-        """For ever; a signal ends the process, and the kernel drops what waited."""
+        """Never return: a signal ends the process, and the kernel drops what waits."""
         while True:
             next_due = self._release(time.monotonic_ns())
             if next_due is not None:
@@ -151,7 +154,7 @@ _identity = struct.Struct(">I").unpack_from
 
 
 def _take(queue: PacketQueue, line: Line) -> None:
-    """Take what has arrived. The packet's identity is at byte 24: its header is the first attribute."""
+    """Take what has arrived. The packet's identifier is at byte 24: its header is the first attribute."""
     receive, now_ns = queue.socket.recv_into, time.monotonic_ns()
     identities: list[int] = []
     try:
@@ -160,7 +163,7 @@ def _take(queue: PacketQueue, line: Line) -> None:
             identities.append(_identity(_buffer, 24)[0])
     except BlockingIOError:
         pass
-    except OSError:  # ENOBUFS: packets were lost between kernel and us, which the fidelity report must say
+    except OSError:  # ENOBUFS: the kernel could not hand packets over; the monitor warns, the fidelity report has it
         line.cells[DelayField.OVERFLOWS] += 1
     if identities:
         for lost in line.arrive(identities, now_ns):
@@ -170,12 +173,12 @@ def _take(queue: PacketQueue, line: Line) -> None:
 
 
 def main() -> None:
-    """Serve the lines given on standard input until a signal ends it."""
+    """Serve the links given on standard input until a signal ends the process."""
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
     table = DelayTable(given["table"], given["rows"])
     line = DelayLine(table, [LineSpec(**spec) for spec in given["lines"]])
-    gc.disable()  # nothing here makes cycles, and a collection would make packets late
+    gc.disable()  # nothing here makes reference cycles, and a collection would delay packets
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
     line.run()
 

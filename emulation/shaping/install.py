@@ -1,4 +1,4 @@
-"""What it takes to shape a layout's links: specifications, ``tc`` lines, and how the delay lines share the work."""
+"""The shaping of a layout's links: specifications, ``tc`` lines, and the distribution of links over delay lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAN_QUEUE, FIRST_QUEUE = 0, 1
 def link_specs(
     layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod
 ) -> tuple[LinkSpec, ...]:
-    """A specification for every directed WAN link, in layout order."""
+    """The specification of every directed WAN link, in layout order."""
     return tuple(
         LinkSpec(
             name=link.plan.name,
@@ -45,12 +45,12 @@ def link_specs(
 
 
 def queue_number(interface: str) -> int:
-    """The NFQUEUE of an arriving interface, ``wan<n>`` or the one on the LAN; numbers are a namespace's own."""
+    """The NFQUEUE of an interface on which packets arrive, ``wan<n>`` or the LAN's. Namespaces number on their own."""
     return FIRST_QUEUE + int(interface.removeprefix("wan")) if interface.startswith("wan") else LAN_QUEUE
 
 
 def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
-    """``tc -batch`` lines for every port of ``vertex`` that has a rate. ``channels``: best-effort ones, on the WAN."""
+    """``tc -batch`` lines for every port of ``vertex`` with a rate. ``channels``: best-effort channels, on the WAN."""
     lines = []
     for link in layout.wan:
         if link.egress.vertex == vertex:
@@ -62,7 +62,7 @@ def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
 
 
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
-    """``tc -batch`` lines for the delays that sit in ``vertex``; none with the delay line."""
+    """``tc -batch`` lines for the netem delays in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
     lines = [netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
     for lan in layout.lan_delays:
@@ -82,7 +82,7 @@ def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]
 def lan_delay_lines(
     layout: Layout, namespace_path: Callable[[str], str], first_row: int
 ) -> list[tuple[float, dict[str, Any]]]:
-    """The same for the delays of LANs, whose rows follow those of the links."""
+    """As ``delay_lines``, for the delays of LANs, whose rows follow those of the links."""
     return [
         (0.0, {"namespace": namespace_path(lan.port.vertex), "queue": LAN_QUEUE, "row": first_row + number, "seed": ""})
         for number, lan in enumerate(layout.lan_delays)
@@ -92,7 +92,7 @@ def lan_delay_lines(
 def delay_line_settings(
     lines: Sequence[tuple[float, dict[str, Any]]], table: DelayTable, realtime: bool, processes: int
 ) -> list[dict[str, Any]]:
-    """Settings of each delay-line process: lines dealt out so that their rates, then their numbers, are about even."""
+    """Settings of each delay-line process. Links are distributed greedily by rate, then by number."""
     shares: list[list[tuple[float, dict[str, Any]]]] = [[] for _ in range(max(1, min(processes, len(lines))))]
     for line in sorted(lines, key=lambda line: (-line[0], line[1]["row"])):
         min(shares, key=lambda share: (sum(rate for rate, _ in share), len(share))).append(line)
@@ -101,16 +101,16 @@ def delay_line_settings(
 
 
 def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
-    """``CapabilityError`` that names each link whose packets would arrive twice, which only netem can do."""
+    """Raise ``CapabilityError`` that names each link with duplication, which only netem can make."""
     shares = {link.name: _most_duplicated(link) for link in plan.network.links if method == "nfqueue"}
     found = [f"{name}: duplication of {share:.3g}" for name, share in shares.items() if share]
     if found:
         raise CapabilityError(
-            f"only netem can do this, and this kernel has none: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
-            " a kernel that has it (Vagrantfile), or leave it out"
+            f"only netem can do this, and this kernel lacks it: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
+            " a kernel that has it (Vagrantfile), or a scenario without duplication"
         )
 
 
 def _most_duplicated(link: LinkPlan) -> float:
-    """At any time."""
+    """The largest share of duplicated packets at any time."""
     return max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))

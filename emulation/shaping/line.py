@@ -1,4 +1,4 @@
-"""One direction of a delayed link, without kernel or clock: packets in, packets due out, in order."""
+"""The delay of one link direction, without kernel or clock: packets in, packets that are due out, in order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from emulation.shaping.loss import LossModel
 from emulation.shaping.table import PARTS_PER_BILLION, DelayField
 
-LATE_NS = 1_000_000
+LATE_NS = 1_000_000  # a packet released later than this counts as late
 
 
 class Line:
-    """A first-in-first-out delay line over packet identities. ``cells`` is the line's row of the shared table.
+    """A first-in-first-out delay line over packet identifiers. ``cells`` is the link's row of the shared table.
 
-    Packets that arrive together are due together, so an entry of ``waiting`` is (when due, last identity, how many).
-    A delay that shrinks lets later packets wait for earlier ones: the line drains, it never reorders.
+    Packets that arrive together are due together, so an entry of ``waiting`` is (when due, last identifier, count).
+    When the delay shrinks, later packets wait for earlier ones: packet i is released at max over j <= i of t_j + d_j,
+    so the line never reorders.
     """
 
     def __init__(self, cells: memoryview, seed: int | str) -> None:
@@ -23,21 +24,21 @@ class Line:
         self.waiting: deque[tuple[int, int, int]] = deque()
         self._loss = LossModel(seed)
         self._overtaking = LossModel(f"{seed}/reordering")
-        self._spoiling = LossModel(f"{seed}/corruption")
-        self.early: list[int] = []  # of the packets that arrived last, those that skip the delay
+        self._corruption = LossModel(f"{seed}/corruption")
+        self.early: list[int] = []  # of the packets of the last ``arrive``, those that skip the delay
         self._loss_setting = (0, 0)
 
     def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
-        """Take packets that arrived together, in order; return those that are lost. ``early`` then holds others.
+        """Take packets that arrived together, in order; return those that are lost. Sets ``early``.
 
-        A packet with a wrong bit is lost: it would go on to its receiver, whose checksum finds every single one.
+        A corrupted packet counts as lost here: one flipped bit fails the receiver's checksum in any case.
         """
         cells = self.cells
         cells[DelayField.PACKETS] += len(identities)
         lost = self._lost(identities) if cells[DelayField.LOSS_PPB] else []
         if cells[DelayField.CORRUPT_PPB]:
             lost += self._drawn(
-                self._spoiling, DelayField.CORRUPT_PPB, [each for each in identities if each not in lost]
+                self._corruption, DelayField.CORRUPT_PPB, [each for each in identities if each not in lost]
             )
         kept = [identity for identity in identities if identity not in lost] if lost else identities
         cells[DelayField.LOST] += len(lost)
@@ -52,7 +53,7 @@ class Line:
         return lost
 
     def release(self, now_ns: int) -> int | None:
-        """Identity of the last packet due, with which all before it are due too; None if none is."""
+        """Identifier of the last packet that is due, as are all before it; None if none is."""
         waiting, last, cells = self.waiting, None, self.cells
         while waiting and waiting[0][0] <= now_ns:
             due, last, count = waiting.popleft()
@@ -64,6 +65,7 @@ class Line:
         return last
 
     def next_due_ns(self) -> int | None:
+        """When the next packet is due; None if none waits."""
         return self.waiting[0][0] if self.waiting else None
 
     def _lost(self, identities: Sequence[int]) -> list[int]:
@@ -74,7 +76,7 @@ class Line:
         return [identity for identity in identities if self._loss.lost()]
 
     def _drawn(self, model: LossModel, column: DelayField, identities: Sequence[int]) -> list[int]:
-        """The share of them that the column says."""
+        """A random selection, with the share that ``column`` holds."""
         share = self.cells[column] / PARTS_PER_BILLION
         if share != model.loss:
             model.set(share)

@@ -1,7 +1,9 @@
-"""Loss models: seeded, so that the same run loses the same packets.
+"""Random losses, seeded: the same sequence of packets loses the same ones.
 
-Gilbert's two-state model (E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 1960): in the bad state every
-packet is lost. Given by the mean share lost and the mean length of a burst of losses.
+Gilbert's two-state model (E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 1960) with all packets lost in the
+bad state. With p the probability of entering the bad state and r that of leaving it, a burst has 1/r packets on
+average, and the share of lost packets is p / (p + r). Given loss and burst length, r = 1/burst and
+p = loss r / (1 - loss).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from random import Random
 
 
 class LossModel:
-    """Decides packet by packet. ``loss`` and ``burst`` may change at any time; the random stream goes on."""
+    """Decides packet by packet. ``loss`` and ``burst`` may change at any time; the random stream continues."""
 
     def __init__(self, seed: int | str, loss: float = 0.0, burst: float = 1.0) -> None:
         self._random = Random(seed)
@@ -18,7 +20,10 @@ class LossModel:
         self.set(loss, burst)
 
     def set(self, loss: float, burst: float = 1.0) -> None:
-        """Mean share of packets lost, in [0, 1); mean burst length in packets, 1 or less means independent losses."""
+        """Set the mean share of packets lost, in [0, 1], and the mean burst length in packets.
+
+        A burst of 1 or less means independent losses. Raise ``ValueError`` for a share outside [0, 1].
+        """
         if not 0 <= loss <= 1:
             raise ValueError(f"a loss of {loss} is not a share between 0 and 1")
         self.loss, self.burst = loss, burst

@@ -1,16 +1,21 @@
-"""What happens to a link's packets after its rate: delay, loss, and the ways in which they arrive wrongly. Pure."""
+"""Delay and impairments of a link, and how netem is told of them. Pure."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
 
+from emulation.netlink import attribute
+
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Shares are in [0, 1]. ``burst``: mean length of a burst of losses in packets, 1 for independent losses."""
+    """What happens to packets after a link's rate. All but ``burst`` and the delay are shares in [0, 1].
+
+    ``burst``: mean length of a burst of losses in packets; 1 means independent losses.
+    """
 
     delay_s: float = 0.0
     loss: float = 0.0
@@ -25,18 +30,18 @@ class Path:
 
 
 def share32(share: float) -> int:
-    """A share as netem counts it."""
+    """A share as netem's 32-bit fraction."""
     return round(min(max(share, 0.0), 1.0) * _WHOLE)
 
 
 def gilbert(loss: float, burst: float) -> tuple[float, float]:
-    """Gilbert's model by netem's ``p`` (good to bad) and ``r`` (bad to good), from mean loss and mean burst length."""
+    """netem's ``p`` (good to bad) and ``r`` (bad to good) for a mean loss and burst length; see ``shaping.loss``."""
     leave = 1.0 / burst
     return min(1.0, loss * leave / (1 - loss)), leave
 
 
 def netem_text(path: Path) -> str:
-    """The words of ``tc qdisc … netem`` for a path. ``reorder p``: that share is sent at once, before the delay."""
+    """The arguments of ``tc qdisc … netem`` for a path. ``reorder p`` sends that share at once, without the delay."""
     words = [f"delay {path.delay_s * 1e6:.0f}us"]
     if path.bursty:
         enter, leave = gilbert(path.loss, path.burst)
@@ -67,9 +72,5 @@ def netem_options(path: Path, limit_packets: int, ticks_per_us: float) -> list[t
     if path.bursty:
         enter, leave = gilbert(path.loss, path.burst)
         model = struct.pack("=IIII", share32(enter), share32(leave), 0, 0)  # in the bad state everything is lost
-        parts.append((5, _attribute(2, model)))
+        parts.append((5, attribute(2, model)))
     return parts
-
-
-def _attribute(kind: int, data: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)

@@ -1,25 +1,25 @@
-"""Priorities at a bottleneck: a byte-limited queue for each channel, served in their order, under one rate.
+"""Priorities at a bottleneck: a byte-limited queue per channel, served in strict order, under one rate.
 
-Traffic is told apart by the precedence bits that senders put into the IP header (``testbed.best_effort``). Each band
-is an HTB class that lives on what its parent, the link's class, lends: to the lowest ``prio`` first. So a band is
-served only when those above it are empty, and the rate of the link still changes in one place. Kernels without
-``prio`` and ``flower`` will do; HTB and ``u32`` are enough. Every band has the link's queue size for itself.
+Channels are recognised by the precedence bits that senders set in the IP header (``testbed.best_effort``). Each band is
+an HTB class with a minimal rate of its own, which otherwise borrows from its parent, the link's class; HTB lends to the
+lowest ``prio`` first. So a band is served only when those above it are empty, and a link's rate still changes in one
+place. Every band has the link's whole queue size. HTB and ``u32`` suffice: ``prio`` and ``flower`` are not needed.
 """
 
 from __future__ import annotations
 
 FIRST_BAND = 0x10  # classes 1:10, 1:11, … and their queues 10:, 11:, …
 BANDS = 8
-_OWN_RATE = "8kbit"  # HTB wants one; a band sends at it without asking for priority, which is little enough
-_CEILING = "10gbit"  # the parent's rate is what limits
+_OWN_RATE = "8kbit"  # HTB demands a rate; a band may send at it regardless of priority, hence a negligible one
+_CEILING = "10gbit"  # above any link: the parent's rate limits
 _BURST_BYTES = 1600
 _QUANTUM_BYTES = 1514
 _MASK = 0xE0
 
 
 def band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
-    """``tc -batch`` lines below class 1:1, which is there. Band b is channel b; unmarked traffic goes into the last."""
-    from testbed.best_effort import type_of_service  # it brings torch, which helper processes must not wait for
+    """``tc -batch`` lines below the existing class 1:1. Band b serves channel b, the last one unmarked traffic too."""
+    from testbed.best_effort import type_of_service  # imports torch, for which helpers would wait
 
     lines = []
     for band in range(channels + 1):
@@ -39,5 +39,5 @@ def band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
 
 
 def default_class(channels: int) -> str:
-    """Where unmarked traffic goes."""
+    """The class of unmarked traffic."""
     return f"{FIRST_BAND + channels:x}"

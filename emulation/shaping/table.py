@@ -1,7 +1,7 @@
-"""Settings and counters of the delay line, in memory that its processes share.
+"""Settings and counters of delay lines, in memory that the processes of an emulation share.
 
-One row a directed link, one 64-bit integer a column. Whoever replays traces writes the settings, the delay line
-writes the counters, the monitor reads them. A single integer is written at once, so no lock is needed.
+One row per link direction, one 64-bit integer per column. The replay writes settings, the delay line writes counters,
+the monitor reads them. Aligned 64-bit stores are atomic, and no invariant spans two columns, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ PARTS_PER_BILLION = 1_000_000_000
 
 
 class DelayField(IntEnum):
+    """Columns of the table."""
+
     DELAY_NS = 0
     LOSS_PPB = 1
     BURST_MILLI = 2
@@ -31,7 +33,7 @@ _COLUMNS = 16
 
 
 class DelayTable:
-    """``DelayTable(fd, rows)`` maps a file; ``DelayTable.create(rows)`` makes an anonymous one for children."""
+    """``DelayTable(fd, rows)`` maps an inherited file; ``DelayTable.create(rows)`` makes an anonymous one."""
 
     def __init__(self, descriptor: int, rows: int) -> None:
         self.descriptor, self.rows = descriptor, rows
@@ -40,21 +42,25 @@ class DelayTable:
 
     @classmethod
     def create(cls, rows: int) -> DelayTable:
+        """A table of zeros."""
         descriptor = os.memfd_create("delay-line")
         os.ftruncate(descriptor, max(rows, 1) * _COLUMNS * 8)
         return cls(descriptor, rows)
 
     def get(self, row: int, column: DelayField) -> int:
+        """One cell."""
         return self._cells[row * _COLUMNS + column]
 
     def set(self, row: int, column: DelayField, value: int) -> None:
+        """Write one cell."""
         self._cells[row * _COLUMNS + column] = value
 
     def row(self, row: int) -> memoryview:
-        """The row's cells, indexed by ``DelayField``: for the hot path."""
+        """The row's cells, indexed by ``DelayField``, for code that reads them per packet."""
         return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
 
     def close(self) -> None:
+        """Unmap the table and close its descriptor."""
         self._cells.release()
         self._memory.close()
         os.close(self.descriptor)

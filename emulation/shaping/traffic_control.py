@@ -1,8 +1,12 @@
-"""Queueing disciplines: the ``tc`` lines that build them once, and netlink messages that change and read them live.
+"""Queueing disciplines: the ``tc`` lines that create them, and netlink messages that change and read them live.
 
-Rate: HTB with one class and a ``bfifo`` of the Plan's queue size below it, on the egress port of a gateway, router or
-switch; never on a sending host's own port, where TCP small queues would keep the queue from filling.
-Delay and loss, where the kernel has it: netem on another port further down the path.
+Rate: HTB with one class, and below it a ``bfifo`` with the plan's queue size in bytes, on the egress port of a gateway,
+router or switch; never on a sending host's own port, where TCP small queues would keep the queue from filling.
+HTB sends a burst at once after an idle time (``testbed.plan.shaping.burst_bytes``): it is large enough that a timer
+which is late by a scheduler tick loses no rate, and small enough to stay within the tolerance of delays. TBF would need
+its own queue in place of the ``bfifo``, and cannot hold classes for priorities.
+Delay and loss, where the kernel has netem: on another port further down the path, so that a packet first queues for the
+link's rate and then propagates. In one qdisc, netem's own queue would count delayed packets as queued.
 Kernel structures: linux/pkt_sched.h, linux/gen_stats.h.
 """
 
@@ -18,13 +22,13 @@ from emulation.shaping.priority import BANDS, FIRST_BAND, band_lines, default_cl
 from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
-QUANTUM_BYTES = 15_000
+QUANTUM_BYTES = 15_000  # what a class may send before another gets its turn; here there is one per priority
 LEAF_HANDLE = 0x100000  # "10:"
 ROOT_HANDLE = 0x10000  # "1:"
 CLASS_HANDLE = 0x10001
 ROOT_PARENT = 0xFFFFFFFF
-# HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s.
-# The Plan's warnings say where a link would be slower.
+# HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s, during
+# which a change of the rate has no effect. The plan warns where a link would be slower.
 LOWEST_RATE_BPS = EMULATED_LOWEST_RATE_BPS
 
 _NEW_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 38, 40, 42
@@ -34,7 +38,7 @@ _tcmsg = struct.Struct("=BBHiIII")
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """Counters of one leaf queue: what left it, what it dropped, what waits."""
+    """Counters of a queue: sent, dropped and waiting."""
 
     sent_bytes: int = 0
     sent_packets: int = 0
@@ -42,11 +46,12 @@ class QueueStatistics:
     backlog_bytes: int = 0
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
+        """The sums."""
         return QueueStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int = 0) -> list[str]:
-    """``tc -batch`` lines that shape ``interface``. The queue holds one frame at least.
+    """``tc -batch`` lines that give ``interface`` a rate and a queue, which holds one frame at least.
 
     ``channels``: best-effort channels beside the reliable one, each with a queue of its own, served by priority.
     """
@@ -64,12 +69,12 @@ def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int =
 
 
 def netem_line(interface: str, path: Path, limit_packets: int) -> str:
-    """``tc`` line that makes ``path`` on ``interface``."""
+    """``tc`` line that adds netem with the values of ``path`` to ``interface``."""
     return f"qdisc add dev {interface} root handle 1: netem limit {limit_packets} {netem_text(path)}"
 
 
 def ticks_per_us() -> float:
-    """The kernel's packet-scheduler clock (/proc/net/psched)."""
+    """Ticks of the kernel's packet-scheduler clock per microsecond, from /proc/net/psched."""
     ticks, per_us = FilePath("/proc/net/psched").read_text().split()[:2]
     return int(ticks, 16) / int(per_us, 16)
 
@@ -91,7 +96,7 @@ def change_rate(link: NetlinkSocket, index: int, rate_bps: float) -> None:
 
 
 def read_rate_bps(link: NetlinkSocket, index: int) -> float:
-    """The rate of the class, as the kernel has it. ``LookupError`` without such a class."""
+    """The rate of an interface's HTB class as the kernel reports it. Raise ``LookupError`` without such a class."""
     for body in link.dump(_GET_CLASS, _tcmsg.pack(0, 0, 0, index, 0, 0, 0)):
         if _tcmsg.unpack_from(body)[4] == CLASS_HANDLE:
             options = attributes(attributes(body[_tcmsg.size :])[_OPTIONS])
@@ -102,7 +107,7 @@ def read_rate_bps(link: NetlinkSocket, index: int) -> float:
 
 
 def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
-    """Statistics of the queues below the rate of every interface of a namespace, summed, by index, in one dump."""
+    """Statistics of the queues below HTB of every interface of a namespace, summed, by interface index."""
     found: dict[int, QueueStatistics] = {}
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
@@ -113,7 +118,7 @@ def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
 
 
 def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
-    """Packets that each interface's netem has lost since it was made, by index, in one dump of a namespace."""
+    """Packets that netem has lost since it was made, by interface index, of a whole namespace."""
     found = {}
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
@@ -124,7 +129,7 @@ def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
 
 
 def read_queue_limit(link: NetlinkSocket, index: int) -> int:
-    """Limit in bytes of the ``bfifo`` on an interface. ``LookupError`` without one."""
+    """Limit in bytes of the ``bfifo`` on an interface. Raise ``LookupError`` without one."""
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, at, handle, _, _ = _tcmsg.unpack_from(body)
         if at == index and handle == LEAF_HANDLE:
@@ -140,7 +145,7 @@ def _statistics(data: bytes) -> QueueStatistics:
 
 
 def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int) -> None:
-    """Change what the netem queue on an interface does to packets; those that wait in it stay."""
+    """Change the netem parameters of an interface; packets that are being delayed keep their times."""
     (_, head), *others = netem_options(path, limit_packets, _TICKS_PER_US)
     options = head + b"".join(attribute(kind, data) for kind, data in others)
     body = _tcmsg.pack(0, 0, 0, index, ROOT_HANDLE, ROOT_PARENT, 0)

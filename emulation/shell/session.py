@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulation.bulk import BulkTransfer, transfer
-from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.measure import measure
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed, ScenarioError
@@ -99,10 +98,10 @@ class ShellSession:
 
     def goodput_bps(self, source: str, target: str, seconds: float) -> float:
         """What TCP carries from a node to another, with the Plan's number of parallel streams."""
-        paths = self.network.namespace_path(self.node(source)), self.network.namespace_path(self.node(target))
+        source, target = self.node(source), self.node(target)
         streams = self.network.plan.transport.parallel_streams
-        flows = [BulkTransfer("", *paths, self.network.address(target)) for _ in range(streams)]
-        with realtime(MEASURE_PRIORITY if self.network.capabilities.realtime else None):
+        flows = [BulkTransfer.between(self.network, source, target) for _ in range(streams)]
+        with self.network.measuring():
             transfer(flows, seconds)
         return sum(flow.goodput_bps(seconds / 4) for flow in flows)
 

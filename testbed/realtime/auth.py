@@ -1,13 +1,14 @@
-"""Who is there: each end of a new connection proves that it knows the run's secret, before anything else is read.
+"""The handshake of a new connection: each end proves that it knows the run's secret, before anything else is read.
 
     initiator → acceptor   magic, protocol, length, hello (run, both names, purpose, nonce)
-    acceptor  → initiator  verdict, protocol, nonce, proof
+    acceptor  → initiator  result, protocol, nonce, proof
     initiator → acceptor   proof
-    acceptor  → initiator  verdict
+    acceptor  → initiator  result
 
-A proof is HMAC-SHA256 by the secret over everything said so far and the role in this exchange, so neither a recorded
-nor a reflected one is of use. The two directions of the connection get a key each, derived the same way. The run's
-identity is part of what is proven, hence a process left over from another run is told apart from an attacker by nobody.
+A proof is HMAC-SHA256, keyed by the secret, over the transcript (all bytes of hello and nonces so far) and the role of
+the prover. Both nonces are fresh and the roles differ, so a recorded or a reflected proof is of no use. The keys of
+the connection's two directions are derived from the final transcript in the same way. The run's identity is part of
+the transcript: a process left over from another run is rejected like any stranger.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import contextlib
 import hmac
 import secrets
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,49 +26,51 @@ from enum import IntEnum
 import msgspec
 
 from testbed.errors import RunFailed
-from testbed.realtime.tls import Stream, Tls, new_tls, receive, send_all
+from testbed.plan.model import Timeouts
+from testbed.realtime.tls import Tls, new_tls, receive, send_all
 
-PROTOCOL = 1
-HANDSHAKE_LIMIT_S = 2.0
+PROTOCOL = 2
 MAX_HELLO_BYTES = 1024
 SECRET_BYTES = 32
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
+_LEAST_LIMIT_S = 2.0
+_ATTEMPTS = 4  # handshakes of full length that fit into a rendezvous
 
 _MAGIC = b"TBH1"
 _START = struct.Struct("!4sHH")  # magic, protocol, length of the hello
-_ANSWER = struct.Struct(f"!BH{_NONCE_BYTES}s{_PROOF_BYTES}s")  # verdict, protocol, nonce, proof
+_ANSWER = struct.Struct(f"!BH{_NONCE_BYTES}s{_PROOF_BYTES}s")  # result, protocol, nonce, proof
 
 
 class HandshakeResult(IntEnum):
-    """What the acceptor says of the initiator."""
+    """The acceptor's answer to the initiator."""
 
-    WELCOME = 0
+    ACCEPTED = 0
     WRONG_SECRET = 1
     WRONG_PROTOCOL = 2
     DUPLICATE = 3
-    STRANGER = 4
+    UNKNOWN_NODE = 4
 
 
 _TEXTS = {
     HandshakeResult.WRONG_SECRET: "wrong secret or wrong run",
     HandshakeResult.WRONG_PROTOCOL: "version skew",
     HandshakeResult.DUPLICATE: "duplicate registration: a node of that name is connected already",
-    HandshakeResult.STRANGER: "no such node, or not the node that was looked for",
+    HandshakeResult.UNKNOWN_NODE: "no such node, or not the node that was to be reached",
 }
 
 
 class HandshakeRefused(RunFailed):
-    """The handshake came to an end that trying again does not cure."""
+    """The handshake failed for a reason that a retry does not cure."""
 
-    def __init__(self, verdict: HandshakeResult, detail: str = "") -> None:
-        self.verdict = verdict
-        super().__init__(_TEXTS[verdict] + (f": {detail}" if detail else ""))
+    def __init__(self, result: HandshakeResult, detail: str = "") -> None:
+        self.result = result
+        super().__init__(_TEXTS[result] + (f": {detail}" if detail else ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the nodes of one run share. The secret shows in no representation, so in no log either."""
+    """What the nodes of one run share. No representation contains the secret, so no log can."""
 
     run_id: str
     secret: bytes = field(repr=False)
@@ -74,20 +78,29 @@ class Credentials:
 
 
 def new_credentials(tls: bool = False) -> Credentials:
-    """Fresh ones, for one run. They reach its nodes by the memory that a fork shares, by nothing else."""
+    """Fresh credentials for one run. Nodes inherit them in memory when they are forked, and in no other way."""
     return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES), new_tls() if tls else None)
+
+
+def handshake_limit_s(timeouts: Timeouts) -> float:
+    """How long one handshake (of TLS, or the one here) may take, on both ends.
+
+    On a busy host a node may get no processor for seconds, so the limit follows the plan's rendezvous deadline: four
+    attempts fit into it. Strangers cannot use that up, see ``testbed.realtime.acceptor``.
+    """
+    return max(_LEAST_LIMIT_S, timeouts.rendezvous_s / _ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of the frame codes, one per direction, as seen from this end."""
+    """Keys of the frames' authentication codes, one per direction, as seen from this end."""
 
     outgoing: bytes = field(repr=False)
     incoming: bytes = field(repr=False)
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """Who calls whom, and what for (``data`` or ``heartbeat``)."""
+    """Who connects to whom, and what for (``data`` or ``heartbeat``)."""
 
     run_id: str
     initiator: str
@@ -96,92 +109,104 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     nonce: bytes
 
 
-async def initiate(sock: Stream, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
-    """Introduce ``me`` on a connected socket. Raise ``HandshakeRefused``, ``TimeoutError``, ``OSError``."""
-    async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+Authorize = Callable[[Hello], HandshakeResult]
+
+
+async def initiate(
+    sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str, *, limit_s: float
+) -> Keys:
+    """Prove on a connected socket that this is node ``me``, and that the peer knows the run's secret too.
+
+    Raises:
+        HandshakeRefused: The peer refused us, or did not prove that it knows the secret.
+        TimeoutError: No result within ``limit_s`` seconds.
+        OSError: The connection failed.
+    """
+    async with asyncio.timeout(limit_s):
         return await _initiate(sock, credentials, me, target, purpose)
 
 
-async def _initiate(sock: Stream, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
+async def _initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
     hello = msgspec.msgpack.encode(Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES)))
-    said = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
-    await send_all(sock, said)
-    verdict, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
-    if verdict != HandshakeResult.WELCOME:
-        raise HandshakeRefused(_verdict(verdict), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
-    said += nonce
-    if not hmac.compare_digest(proof, _mac(credentials, "acceptor", said)):
-        await send_all(sock, bytes(_PROOF_BYTES))  # so that the other end can name the reason too
+    transcript = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
+    await send_all(sock, transcript)
+    result, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
+    if result != HandshakeResult.ACCEPTED:
+        raise HandshakeRefused(_result(result), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
+    transcript += nonce
+    if not hmac.compare_digest(proof, _mac(credentials, "acceptor", transcript)):
+        await send_all(sock, bytes(_PROOF_BYTES))  # a wrong proof, so that the other end can name the reason too
         raise HandshakeRefused(HandshakeResult.WRONG_SECRET)
-    await send_all(sock, _mac(credentials, "initiator", said))
+    await send_all(sock, _mac(credentials, "initiator", transcript))
     (last,) = await _read(sock, 1)
-    if last != HandshakeResult.WELCOME:
-        raise HandshakeRefused(_verdict(last))
-    return Keys(_mac(credentials, "from initiator", said), _mac(credentials, "from acceptor", said))
+    if last != HandshakeResult.ACCEPTED:
+        raise HandshakeRefused(_result(last))
+    return Keys(_mac(credentials, "from initiator", transcript), _mac(credentials, "from acceptor", transcript))
 
 
 async def accept(
-    sock: Stream, credentials: Credentials, judge: Callable[[Hello], HandshakeResult]
+    sock: socket.socket, credentials: Credentials, authorize: Authorize, *, limit_s: float
 ) -> tuple[Hello, Keys]:
-    """Hear out who calls. ``judge`` is asked only about those who know the secret.
+    """Check who connects. ``authorize`` is called only for initiators that know the secret.
 
-    Read at most ``MAX_HELLO_BYTES`` + 40 bytes. Raise ``HandshakeRefused`` (the peer knows), ``TimeoutError``,
-    ``OSError``.
+    Reads at most ``MAX_HELLO_BYTES`` + 40 bytes.
+
+    Raises:
+        HandshakeRefused: The initiator was refused, and has been told why.
+        TimeoutError: No result within ``limit_s`` seconds.
+        OSError: The connection failed, or what came is no handshake of this project.
     """
-    async with asyncio.timeout(HANDSHAKE_LIMIT_S):
-        return await _accept(sock, credentials, judge)
+    async with asyncio.timeout(limit_s):
+        return await _accept(sock, credentials, authorize)
 
 
-async def _accept(
-    sock: Stream, credentials: Credentials, judge: Callable[[Hello], HandshakeResult]
-) -> tuple[Hello, Keys]:
+async def _accept(sock: socket.socket, credentials: Credentials, authorize: Authorize) -> tuple[Hello, Keys]:
     start, hello_bytes, hello = await _read_hello(sock, credentials)
-    said = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
-    proof = _mac(credentials, "acceptor", said)
-    await send_all(sock, _ANSWER.pack(HandshakeResult.WELCOME, PROTOCOL, nonce, proof))
-    known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", said))
-    verdict = judge(hello) if known else HandshakeResult.WRONG_SECRET
-    if verdict != HandshakeResult.WELCOME:
-        with contextlib.suppress(OSError):  # it may have refused us, and be gone
-            await send_all(sock, bytes([verdict]))
-        raise HandshakeRefused(verdict, f"it says that it is {hello.initiator[:40]!r}")
-    await send_all(sock, bytes([verdict]))
-    return hello, Keys(_mac(credentials, "from acceptor", said), _mac(credentials, "from initiator", said))
+    transcript = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
+    proof = _mac(credentials, "acceptor", transcript)
+    await send_all(sock, _ANSWER.pack(HandshakeResult.ACCEPTED, PROTOCOL, nonce, proof))
+    known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", transcript))
+    result = authorize(hello) if known else HandshakeResult.WRONG_SECRET
+    if result != HandshakeResult.ACCEPTED:
+        with contextlib.suppress(OSError):  # the initiator may have refused us and closed the connection
+            await send_all(sock, bytes([result]))
+        raise HandshakeRefused(result, f"the initiator claims to be {hello.initiator[:40]!r}")
+    await send_all(sock, bytes([result]))
+    return hello, Keys(_mac(credentials, "from acceptor", transcript), _mac(credentials, "from initiator", transcript))
 
 
-async def _read_hello(sock: Stream, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
+async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
     start = await _read(sock, _START.size)
     magic, protocol, length = _START.unpack(start)
     if magic != _MAGIC:
-        raise ConnectionError("not one of our handshakes")
+        raise ConnectionError("not a handshake of this project")
     if length > MAX_HELLO_BYTES:
-        raise ConnectionError(f"a hello of {length} bytes")
+        raise ConnectionError(f"a hello of {length} bytes; the limit is {MAX_HELLO_BYTES}")
     data = await _read(sock, length)
     if protocol != PROTOCOL:
-        raise await _refusal(
-            sock, HandshakeResult.WRONG_PROTOCOL, f"peer speaks protocol {protocol}, this is {PROTOCOL}"
-        )
+        detail = f"peer speaks protocol {protocol}, this is {PROTOCOL}"
+        raise await _refusal(sock, HandshakeResult.WRONG_PROTOCOL, detail)
     hello = decode_hello(data)
     if hello.run_id != credentials.run_id:
-        raise await _refusal(sock, HandshakeResult.WRONG_SECRET, f"it says that it is {hello.initiator[:40]!r}")
+        detail = f"the initiator claims to be {hello.initiator[:40]!r}"
+        raise await _refusal(sock, HandshakeResult.WRONG_SECRET, detail)
     return start, data, hello
 
 
 def decode_hello(data: bytes) -> Hello:
-    """Raises ``ConnectionError`` for what is none; it comes from somebody who has not shown yet who he is."""
+    """Decode untrusted bytes. Raise ``ConnectionError`` if they are no hello."""
     try:
         return msgspec.msgpack.decode(data, type=Hello)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
         raise ConnectionError(f"not a hello: {error}") from error
 
 
-async def _refusal(sock: Stream, verdict: HandshakeResult, detail: str) -> HandshakeRefused:
-    answer = _ANSWER.pack(verdict, PROTOCOL, bytes(_NONCE_BYTES), bytes(_PROOF_BYTES))
-    await send_all(sock, answer)
-    return HandshakeRefused(verdict, detail)
+async def _refusal(sock: socket.socket, result: HandshakeResult, detail: str) -> HandshakeRefused:
+    await send_all(sock, _ANSWER.pack(result, PROTOCOL, bytes(_NONCE_BYTES), bytes(_PROOF_BYTES)))
+    return HandshakeRefused(result, detail)
 
 
-async def _read(sock: Stream, size: int) -> bytes:
+async def _read(sock: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         portion = await receive(sock, size - len(data))
@@ -191,12 +216,12 @@ async def _read(sock: Stream, size: int) -> bytes:
     return bytes(data)
 
 
-def _mac(credentials: Credentials, purpose: str, said: bytes) -> bytes:
-    return hmac.digest(credentials.secret, purpose.encode() + b"\0" + said, "sha256")
+def _mac(credentials: Credentials, purpose: str, transcript: bytes) -> bytes:
+    return hmac.digest(credentials.secret, purpose.encode() + b"\0" + transcript, "sha256")
 
 
-def _verdict(code: int) -> HandshakeResult:
+def _result(code: int) -> HandshakeResult:
     try:
         return HandshakeResult(code)
     except ValueError as error:
-        raise ConnectionError(f"verdict {code}") from error
+        raise ConnectionError(f"unknown handshake result {code}") from error

@@ -1,4 +1,4 @@
-"""What happens inside a forked process, from the fork to its exit: one node, and nothing that outlives its parent."""
+"""What happens in a forked process, from the fork to its exit: one node, and nothing that outlives its parent."""
 
 from __future__ import annotations
 
@@ -27,18 +27,24 @@ from testbed.results.events import EventLog
 _PR_SET_PDEATHSIG = 1
 _WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
 _UNEXPECTED = 1
-HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})  # blocked at a fork: else the handlers of the parent hear them
+HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})
+"""Blocked while the parent forks: until the child has handlers of its own, the parent's would run in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """What a child gets by the memory that it inherits.
+    """What a child gets from its parent, in inherited memory.
 
-    make_setup   called after ``enter``, so that what it opens lies in the node's own network namespace
-    enter        the back end's way into that namespace
-    progress     write end of this child's pipe to its parent
-    life         read end of a pipe that only the parent can write to: its end is the parent's end
-    close        the parent's descriptors, which are no business of a child
+    Attributes:
+        node: The node that it is to run.
+        make_setup: Called after ``enter``, so that what it opens lies in the node's own network namespace.
+        make_role: Makes the node's role.
+        enter: Enters that namespace.
+        event_directory: Where its event log goes.
+        progress: Write end of the child's pipe to its parent.
+        lifeline: Read end of a pipe that only the parent can write to; its end of file is the parent's end.
+        parent: Process id of the parent.
+        close: Descriptors of the parent that the child does not need.
     """
 
     node: NodePlan
@@ -47,79 +53,79 @@ class ChildSpec:
     enter: Callable[[NodePlan], None]
     event_directory: Path
     progress: int
-    life: int
+    lifeline: int
     parent: int
     close: tuple[int, ...]
 
 
-def live(birth: ChildSpec) -> NoReturn:
-    """Be that node. Called in the child right after the fork; never returns."""
+def run_child(spec: ChildSpec) -> NoReturn:
+    """Run the node to its end and exit. To be called in the child right after the fork."""
     code = _UNEXPECTED
     try:
-        _prepare(birth)
-        birth.enter(birth.node)
-        _die_with(birth.parent)  # again: entering a namespace may have cleared it
-        asyncio.run(_main(birth))
+        _prepare(spec)
+        spec.enter(spec.node)
+        _die_with(spec.parent)  # again, as entering a namespace may have cleared it
+        asyncio.run(_main(spec))
         code = 0
     except asyncio.CancelledError:
         code = Interrupted.exit_code
     except BaseException as error:
         code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
-        _tell(birth.progress, _last_words(birth.node.name, error))
+        _write_line(spec.progress, _exit_line(spec.node.name, error))
     finally:
-        os._exit(code)  # not sys.exit: what the parent registered with atexit is the parent's
+        os._exit(code)  # not sys.exit: what the parent has registered with atexit is not for its children
 
 
-def _prepare(birth: ChildSpec) -> None:
+def _prepare(spec: ChildSpec) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGWINCH):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    _die_with(birth.parent)
-    for descriptor in birth.close:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    _die_with(spec.parent)
+    for descriptor in spec.close:
         os.close(descriptor)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the run's secret
     torch.set_num_threads(1)
-    if birth.node.role == "worker":
+    if spec.node.role == "worker":
         os.nice(_WORKER_NICENESS)
 
 
 def _die_with(parent: int) -> None:
-    """SIGKILL when the parent's thread that forked ends; the ``life`` pipe covers what this does not."""
+    """Get SIGKILL when the parent's thread that forked ends. The lifeline covers cases in which this is cleared."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it ended between fork and prctl
         os._exit(_UNEXPECTED)
 
 
-async def _main(birth: ChildSpec) -> None:
+async def _main(spec: ChildSpec) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    loop.add_reader(birth.life, lambda: os._exit(_UNEXPECTED))
-    log = EventLog(birth.event_directory, birth.node.name)
+    loop.add_reader(spec.lifeline, lambda: os._exit(_UNEXPECTED))
+    log = EventLog(spec.event_directory, spec.node.name)
     try:
-        role = birth.make_role(birth.node)
-        await run_node(birth.make_setup(), role, log, lambda line: _tell(birth.progress, line), _hear_dismissal)
+        role = spec.make_role(spec.node)
+        await run_node(spec.make_setup(), role, log, lambda line: _write_line(spec.progress, line), _handle_leave)
     finally:
         log.close()
 
 
-def _hear_dismissal(world: RealWorld) -> None:
-    """From now on; a signal that came before is taken now."""
-    asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, world.dismissed)
+def _handle_leave(world: RealWorld) -> None:
+    """Pass requests to leave on to the role, one that came before included."""
+    asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, world.request_leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {LEAVE_SIGNAL})
 
 
-def _tell(descriptor: int, line: dict[str, Any]) -> None:
+def _write_line(descriptor: int, line: dict[str, Any]) -> None:
     data = (json.dumps(line) + "\n").encode()
-    with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so shall we be
+    with contextlib.suppress(BrokenPipeError):  # the parent has ended; this process is about to
         while data:
             data = data[os.write(descriptor, data) :]
 
 
-def _last_words(node: str, error: BaseException) -> dict[str, Any]:
+def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
     line: dict[str, Any] = {"kind": "exit", "node": node, "cause": type(error).__name__, "message": str(error)}
     if isinstance(error, WaitTimeout):
         line["wait"] = [error.node, error.waiting_for, error.since_s, error.deadline_s]

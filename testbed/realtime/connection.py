@@ -1,9 +1,11 @@
 """One authenticated TCP connection on the event loop: frames from a queue out, frames in to a handler.
 
-It reads and writes only when the kernel says that it can, one portion per turn of the loop, so that no connection
-starves another, and so that no more than TCP_NOTSENT_LOWAT bytes stand between the queue's order and the wire.
+A connection reads and writes only when the kernel reports that it can, one portion per turn of the loop, so no
+connection starves another. It hands the kernel bytes only while fewer than TCP_NOTSENT_LOWAT bytes (the plan's
+``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes all that is queued here, and waits for at
+most that many bytes and the rest of the frame under way.
 
-An orderly end takes a GOODBYE from each side. Anything else that ends a connection is a loss.
+An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
 """
 
 from __future__ import annotations
@@ -11,33 +13,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import socket
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
 from testbed.realtime.auth import Keys
-from testbed.realtime.frames import GOODBYE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces, new_mac
+from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces, new_mac
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.tls import Stream, TlsSocket
+from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
-_MAX_PIECES = 256  # below the kernel's IOV_MAX
+_MAX_PIECES = 256  # of one sendmsg; the kernel's limit (IOV_MAX) is 1024
 
 
 class Handler(Protocol):
-    """Whom a connection tells."""
+    """Receives what happens on a connection."""
 
     def on_arrival(self, connection: Connection, arrival: Arrival) -> None:
-        """A message is here."""
+        """A message is complete."""
 
     def on_end(self, connection: Connection, cause: str | None) -> None:
-        """It is closed. ``cause`` is ``None`` after an orderly end, else what happened."""
+        """The connection is closed. ``cause`` is ``None`` after an orderly end, else what happened."""
 
 
 class Connection:
     """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
 
-    def __init__(self, sock: Stream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
+    def __init__(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
         self._sock, self._handler = sock, handler
         self._loop = asyncio.get_running_loop()
@@ -47,7 +50,8 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
-        self._reading = self._writing = self._said_goodbye = self._heard_goodbye = False
+        self._reading = self._writing = False
+        self._close_sent = self._close_received = False
 
     @property
     def sending(self) -> bool:
@@ -55,6 +59,7 @@ class Connection:
         return self._writing
 
     def fileno(self) -> int:
+        """The socket's descriptor."""
         return self._sock.fileno()
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
@@ -67,18 +72,19 @@ class Connection:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def resume_reading(self) -> None:
+        """Read again after ``pause_reading``."""
         if not self.closed.done():
             self._reading = True
             self._loop.add_reader(self._sock, self._on_readable)
-            self._read_what_is_here()
+            self._read_pending()
 
     def pause_reading(self) -> None:
-        """Leave what comes in the kernel, which slows the sender down."""
+        """Leave what arrives in the kernel, whose full buffer then slows the sender down."""
         self._reading = False
         self._loop.remove_reader(self._sock)
 
-    def _read_what_is_here(self) -> None:
-        """TLS may have decrypted more than was taken, of which the kernel knows nothing."""
+    def _read_pending(self) -> None:
+        # TLS decrypts whole records: bytes that were not taken are here already, and no poll of the socket shows them.
         if self._reading and isinstance(self._sock, TlsSocket) and self._sock.pending():
             self._loop.call_soon(self._on_readable)
 
@@ -88,8 +94,8 @@ class Connection:
         try:
             self._read()
             if not self.closed.done():
-                self._read_what_is_here()
-        except BlockingIOError:
+                self._read_pending()
+        except WOULD_BLOCK:
             pass
         except (OSError, BadFrame) as error:
             self._end(str(error))
@@ -99,7 +105,7 @@ class Connection:
         while budget > 0 and not self.closed.done():
             count = self._sock.recv_into(self._reader.buffer())
             if count == 0:
-                return self._end("it closed the connection without a goodbye")
+                return self._end("closed the connection unexpectedly")
             self.heard_at_s = self._loop.time()
             budget -= count
             frame = self._reader.received(count)
@@ -111,30 +117,30 @@ class Connection:
         self.frames_received += 1
         if isinstance(frame, Arrival):
             self._handler.on_arrival(self, frame)
-        elif frame == GOODBYE:
-            self._heard_goodbye = True
+        elif frame == CLOSE:
+            self._close_received = True
             self.finish()
             self._close_if_done()
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something was queued."""
+        """Begin to write, as something was queued."""
         if not self._writing and not self.closed.done():
             self._writing = True
             self._loop.add_writer(self._sock, self._on_writable)
 
     def finish(self) -> None:
-        """Say goodbye after everything that is queued. ``closed`` is set when the peer has answered it."""
-        if not self._said_goodbye and not self.closed.done():
-            self._said_goodbye = True
-            self.queue.post(GOODBYE, priority=-math.inf)
+        """Send CLOSE after everything that is queued. ``closed`` is set when the peer has answered it."""
+        if not self._close_sent and not self.closed.done():
+            self._close_sent = True
+            self.queue.post(CLOSE, priority=-math.inf)
             self.wake()
 
     def _on_writable(self) -> None:
         try:
             self._write()
-        except BlockingIOError:
+        except WOULD_BLOCK:
             pass
         except OSError as error:
             self._end(str(error))
@@ -150,6 +156,7 @@ class Connection:
             self._close_if_done()
 
     def _fill(self) -> None:
+        # One piece at a time: what has been taken from the queue can no longer be overtaken.
         size = 0
         while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
             piece = next(self._pieces, None)
@@ -173,16 +180,16 @@ class Connection:
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def _close_if_done(self) -> None:
-        if self._heard_goodbye and self._said_goodbye and not self._out and not self.queue and not self._writing:
+        if self._close_received and self._close_sent and not self._out and not self.queue and not self._writing:
             self._end(None)
 
     def _end(self, cause: str | None) -> None:
         if not self.closed.done():
             self.close()
-            self._handler.on_end(self, None if self._heard_goodbye else cause)
+            self._handler.on_end(self, None if self._close_received else cause)
 
     def leave(self) -> None:
-        """Close now, with a goodbye unless that would cut a frame: what is queued is dropped, no answer awaited."""
+        """Close now: drop what is queued and wait for no answer. Send CLOSE first, unless that would cut a frame."""
         if not self.closed.done() and not self._out and next(self._pieces, None) is None:
             self.queue.clear()
             self.finish()
@@ -191,7 +198,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Drop everything now, and tell nobody."""
+        """Drop everything now, without a word to the peer or the handler."""
         if not self.closed.done():
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)

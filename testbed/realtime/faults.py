@@ -1,4 +1,4 @@
-"""Faults among real processes: SIGKILL, SIGSTOP and SIGCONT, and SIGUSR1 to ask for leaving, when the Plan says so."""
+"""Faults of the plan among real processes: SIGKILL, SIGSTOP and SIGCONT, and SIGUSR1 as a request to leave."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SIGNALS = {
 
 
 class FaultInjector:
-    """Asks the Plan's fault clock what is due, and sends signals. ``killed``: who has died of it."""
+    """Sends the signals that the plan's fault clock says are due. ``killed``: nodes that have died of them."""
 
     def __init__(
-        self, due: FaultClock, epoch_ns: int, send: Send, revive: Callable[[str], None], on_fault: OnFault
+        self, due: FaultClock, epoch_ns: int, send: Send, start_again: Callable[[str], None], on_fault: OnFault
     ) -> None:
-        """``revive`` starts a node again, if the run has gone on without it."""
+        """``send`` returns whether the node was running; ``start_again`` starts a lost node again."""
         self._due, self._epoch_ns, self._send, self._on_fault = due, epoch_ns, send, on_fault
-        self._revive = revive
+        self._start_again = start_again
         self.killed: set[str] = set()
 
     @property
@@ -39,18 +39,18 @@ class FaultInjector:
         return self._due.training_since_s
 
     def take(self, line: dict[str, Any]) -> None:
-        """A line of progress of some node."""
+        """Follow the run's rounds by the nodes' lines of progress."""
         if line["kind"] == "train":
             self._due.started(line["t"])
         elif line["kind"] == "round":
             self._due.finished(line["round"], line["t"])
 
     def left_s(self) -> float:
-        """How long until ``fire`` is to be called."""
+        """Seconds until ``fire`` is to be called."""
         return max(0.0, self._due.due_s - self._now_s()) if self._due.due_s < math.inf else math.inf
 
     def fire(self) -> None:
-        """Do what is due."""
+        """Inject what is due."""
         for due in self._due.take(self._now_s()):
             self._on_fault(due, self._now_s())
             self._do(due)
@@ -62,7 +62,7 @@ class FaultInjector:
                 self.killed.add(node)
         if due.fault.kind == "join" or (due.fault.kind == "kill" and not due.begins):
             for node in due.fault.targets:
-                self._revive(node)
+                self._start_again(node)
 
     def _now_s(self) -> float:
         return (time.monotonic_ns() - self._epoch_ns) / 1e9

@@ -1,4 +1,4 @@
-"""Keeping an eye on running nodes: how each ended, which end was the cause, and who waits for what."""
+"""The state of running nodes: how each ended, which end was the cause, and who waits for what."""
 
 from __future__ import annotations
 
@@ -28,9 +28,14 @@ _ERRORS: dict[int, type[TestbedError]] = {
 class NodeExit:
     """How a node ended.
 
-    ``code``: its exit status, or minus the signal that killed it; 0 is good. ``stopped``: we had told it to end.
-    ``cause``: class of its error. ``fault``: one of the scenario
-    killed it. ``wait``: node, what it waited for, since when, deadline, if a wait ended it.
+    Attributes:
+        code: Exit status, or minus the signal that killed it; 0 is good.
+        stopped: Whether it was told to end, or the run continues without it.
+        cause: Class of its error.
+        message: Text of its error.
+        traceback: Of an unexpected error.
+        wait: Node, what it waited for, since when and until when in seconds of the run, if a wait ended it.
+        fault: Whether a fault of the scenario killed it.
     """
 
     node: str
@@ -44,11 +49,11 @@ class NodeExit:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended badly, and by itself."""
+        """Whether it ended with an error of its own."""
         return self.code != 0 and not self.stopped
 
     def error(self) -> TestbedError:
-        """What a user shall see of it."""
+        """The error that a user gets for this end."""
         if self.wait is not None:
             return WaitTimeout(*self.wait)
         kind = _ERRORS.get(self.code, RunFailed)
@@ -57,7 +62,7 @@ class NodeExit:
             hint = "" if name != "SIGKILL" else " (out of memory?)" if not self.fault else " (a fault of the scenario)"
             return NodeLost(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
         if not self.cause:
-            return kind(f"{self.node} ended with exit status {self.code} and did not say why")
+            return kind(f"{self.node} ended with exit status {self.code} and without a message")
         if self.cause == PeerLost.__name__:
             return NodeLost(self.message)
         error = kind(f"{self.node}: {self.cause}: {self.message}")
@@ -67,27 +72,27 @@ class NodeExit:
 
 
 def first_cause(exits: list[NodeExit]) -> NodeExit | None:
-    """The exit that explains the others: a node that lost a peer is rarely it. Among equals, the first."""
+    """The exit that explains the others: killed nodes come before other failures, and those before lost peers."""
     failed = [end for end in exits if end.failed]
     return min(failed, key=lambda end: 0 if end.code < 0 else 1 + (end.cause == PeerLost.__name__), default=None)
 
 
 class FleetStatus:
-    """Where each running node stands, from its status lines."""
+    """Progress and waits of each running node, from its status lines."""
 
     def __init__(self, now_s: float) -> None:
         self._last: dict[str, dict[str, Any]] = {}
         self.advanced_at_s = now_s
 
-    def note(self, status: dict[str, Any], now_s: float) -> None:
-        """A status line has come. ``now_s``: on the caller's clock, as is ``advanced_at_s``."""
+    def update(self, status: dict[str, Any], now_s: float) -> None:
+        """Take a status line. ``now_s``: on the caller's clock, as is ``advanced_at_s``."""
         before = self._last.get(status["node"], {"activity": 0})
         if status["activity"] > before["activity"]:
             self.advanced_at_s = now_s
         self._last[status["node"]] = status
 
     def end(self, end: NodeExit) -> None:
-        """That node has ended: forget it if it ended well, else keep what it last waited for."""
+        """Remove a node that has ended well; of one that has not, keep the wait that ended it."""
         if end.code == 0:
             self._last.pop(end.node, None)
         elif end.wait is not None:
@@ -102,7 +107,7 @@ class FleetStatus:
         return "\n".join(lines + [f"{node} waits for nothing: it computes, or does not run" for node in sorted(idle)])
 
     def longest_wait(self) -> tuple[str, str, float] | None:
-        """Node, what for, since when."""
+        """Node, what for, since when in seconds of the run; None if nothing waits."""
         waits = [(since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"]]
         if not waits:
             return None

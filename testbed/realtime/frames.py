@@ -1,9 +1,13 @@
-"""The bytes of a connection: frames out of messages, messages out of frames. No sockets here.
+"""The bytes of a connection: messages encoded as frames, frames decoded to messages. No sockets here.
 
-A frame is a prefix (magic, sequence number, header length, body length), a header (``testbed.messages``), the raw
-bytes of the tensors, and a code over all of it. The code is keyed per connection and direction, and the sequence
-number is part of it; so a frame that is altered, replayed, reordered, cut or taken from another connection is refused.
+    magic 4 | sequence number 8 | header length 4 | body length 8 | header | body | authentication code 32
+
+All integers are big-endian. The header is that of ``testbed.messages``, the body the raw bytes of the tensors. The code
+covers everything before it and is keyed per connection and direction; the sequence number counts the frames of one
+direction from 0. A frame that is altered, replayed, reordered, cut or taken from another connection is thus refused.
 Tensors are never copied: the sender hands out views of their memory, the receiver fills the memory of new ones.
+
+A frame whose header is ``CLOSE`` or ``HEARTBEAT`` is a control frame without a message.
 """
 
 from __future__ import annotations
@@ -28,11 +32,11 @@ from testbed.messages import (
 )
 
 MAGIC = b"TBF1"
-# Large enough that a system call and a hash are cheap per byte, small enough that bytes are hashed while in cache
-# and that one connection cannot hold the event loop for long.
+# Large enough that the costs of a system call and of a hash call are small per byte; small enough that bytes are hashed
+# while they are in the second-level cache, and that one connection holds the event loop for well under a millisecond.
 PIECE_BYTES = 131_072
 
-GOODBYE = b"goodbye"  # the sender has ended in good order and will send nothing more
+CLOSE = b"close"  # an orderly end: the sender will send nothing more
 HEARTBEAT = b"heartbeat"  # the sender is alive
 
 _PREFIX = struct.Struct("!4sQIQ")
@@ -40,11 +44,11 @@ assert _PREFIX.size == FRAME_PREFIX_BYTES
 
 
 class BadFrame(ValueError):
-    """Bytes from a peer that are not the next frame of this connection."""
+    """The bytes from a peer are not the next frame of this connection."""
 
 
 class Mac(Protocol):
-    """What of ``hmac.HMAC`` frames use."""
+    """The part of ``hmac.HMAC`` that frames use."""
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
     def digest(self) -> bytes: ...
@@ -52,7 +56,7 @@ class Mac(Protocol):
 
 
 class Crc32:
-    """Finds accidents, not attackers: for throughput experiments inside one machine only."""
+    """Detects accidents, not attackers: for throughput experiments inside one machine only."""
 
     def __init__(self, value: int = 0) -> None:
         self._value = value
@@ -68,7 +72,7 @@ class Crc32:
 
 
 def new_mac(kind: str, key: bytes) -> Mac:
-    """The code that ``plan.transport.mac`` names. Raises ``ScenarioError`` if there is none of that name."""
+    """The authentication code that ``plan.transport.mac`` names. Raise ``ScenarioError`` for an unknown name."""
     if kind == "hmac-sha256":
         return hmac.new(key, digestmod="sha256")
     if kind == "crc32":
@@ -82,7 +86,7 @@ def memory_of(part: torch.Tensor) -> memoryview:
 
 
 def frame_pieces(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, mac: Mac) -> Iterator[memoryview]:
-    """The bytes of one frame in order, each piece hashed just before it is handed out. ``mac`` is used up."""
+    """The bytes of one frame in order, each piece hashed just before it is yielded. ``mac`` is used up."""
     memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
     start = memoryview(_PREFIX.pack(MAGIC, sequence, len(header), sum(map(len, memories))) + header)
     mac.update(start)
@@ -101,18 +105,17 @@ def _pieces(memories: list[memoryview]) -> Iterator[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that came in whole; ``overhead_bytes``: what it took on the wire beside its payload."""
+    """A complete message; ``overhead_bytes``: what it took on the wire beside its payload."""
 
     message: Message
     overhead_bytes: int
 
 
 class FrameReader:
-    """Takes the bytes of one direction of a connection, in whatever portions they come.
+    """Decodes one direction of a connection, in whatever portions its bytes arrive.
 
-    Write received bytes to ``buffer()``, then tell ``received`` how many; it returns an ``Arrival``, or the bytes of
-    a control frame (``GOODBYE``, ``HEARTBEAT``), when one is complete. Raises ``BadFrame``; the connection must then
-    be closed. Never holds more than one frame.
+    Write received bytes to ``buffer()`` and pass their number to ``received``. Lengths are checked before memory is
+    taken for them, and at most one frame is held.
     """
 
     def __init__(self, mac: Mac, max_body_bytes: int) -> None:
@@ -122,11 +125,15 @@ class FrameReader:
         self._begin()
 
     def buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty, at most ``PIECE_BYTES``."""
+        """The memory for the next bytes; never empty, at most ``PIECE_BYTES``."""
         return self._view
 
     def received(self, count: int) -> Arrival | bytes | None:
-        """``count`` bytes were written to ``buffer()``."""
+        """Account for ``count`` bytes written to ``buffer()``.
+
+        Returns an ``Arrival``, or the header of a control frame, when a frame is complete, else None. Raises
+        ``BadFrame``; the connection must then be closed.
+        """
         self._view = self._view[count:]
         if len(self._view):
             return None
@@ -152,7 +159,7 @@ class FrameReader:
         mac.update(prefix)
         mac.update(header)
         frame: Arrival | bytes = bytes(header)
-        if frame not in (GOODBYE, HEARTBEAT):
+        if frame not in (CLOSE, HEARTBEAT):
             message, parts = _decode(header, body_bytes)
             for piece in _pieces([memory_of(part) for part in parts if part.numel()]):
                 yield piece
@@ -169,7 +176,7 @@ class FrameReader:
         if magic != MAGIC:
             raise BadFrame("not a frame")
         if sequence != self._sequence:
-            raise BadFrame(f"frame {sequence} came where {self._sequence} was due")
+            raise BadFrame(f"frame {sequence} where {self._sequence} was expected")
         if not 0 < header_bytes <= MAX_HEADER_BYTES:
             raise BadFrame(f"a header of {header_bytes} bytes; the limit is {MAX_HEADER_BYTES}")
         if body_bytes > self._max_body_bytes:

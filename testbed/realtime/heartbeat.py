@@ -1,39 +1,35 @@
-"""Who is alive, and what a loss means.
+"""Which peers are alive, and what the loss of one means.
 
-Every node keeps one heartbeat connection, to the run's *monitor* (the scheduler), and both ends beat. So n nodes need
-n connections and not n², and bulk data between two nodes cannot delay a sign of life behind megabytes of its own. A
-crash is seen sooner, by the end of a connection. What neither shows, a path between two others that fails, ends in
-TCP_USER_TIMEOUT or at the deadline of the wait that it holds up.
+Every node keeps one heartbeat connection to the run's *monitor* (the scheduler's node), on which both ends send a frame
+every ``heartbeat_s``. So n nodes need n connections and not n², and bulk data between two nodes cannot delay a sign of
+life behind megabytes of its own. A crash is detected sooner, by the end of a connection. What neither shows, a failing
+path between two other nodes, ends in TCP_USER_TIMEOUT or at the deadline of the wait that it holds up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.errors import NodeLost
+from testbed.plan.model import Timeouts
+from testbed.realtime.connection import Connection
+from testbed.realtime.frames import HEARTBEAT
 
 
 class PeerLost(NodeLost):
-    """``node`` has lost ``peer``: usually a consequence, of which the peer's own end is the cause."""
+    """``node`` has lost ``peer``: usually a consequence, whose cause is the peer's own end."""
 
     def __init__(self, node: str, peer: str, cause: str) -> None:
         self.node, self.peer, self.cause = node, peer, cause
         super().__init__(f"{node} lost {peer}: {cause}")
 
 
-def error_of_loss(node: str, peer: str, cause: str, finishing: bool) -> PeerLost | None:
-    """The one place that decides what the loss of a peer means: the error that ends this node, or nothing.
-
-    A node whose own role has ended in good order needs nobody any more.
-    """
-    return None if finishing else PeerLost(node, peer, cause)
-
-
 @dataclass(slots=True)
 class Liveness:
-    """Tells the silent from the living. Times are seconds on one clock, given by the caller.
+    """Finds silent peers. Times are seconds on one clock, given by the caller.
 
-    ``interval_s``: how often ``silent`` is going to be asked. ``dead_after_s``: silence longer than this is death.
+    ``interval_s``: how often ``silent`` is called. ``dead_after_s``: a longer silence means that a peer is lost.
     """
 
     interval_s: float
@@ -42,12 +38,36 @@ class Liveness:
     _awake_since_s: float = field(default=0.0)
 
     def silent(self, heard_at_s: dict[str, float], now_s: float) -> list[str]:
-        """Who has been silent for too long.
+        """Peers that have been silent for too long.
 
-        If this node itself was stopped or starved, the others' signs of life lie unread: then nobody is blamed until
-        ``dead_after_s`` after it came back.
+        If this node itself was stopped or starved of processor time, the peers' signs of life are still unread: then no
+        peer counts as silent until ``dead_after_s`` after this node came back.
         """
         if self._asked_at_s is not None and now_s - self._asked_at_s > 2 * self.interval_s:
             self._awake_since_s = now_s
         self._asked_at_s = now_s
         return [peer for peer, at_s in heard_at_s.items() if now_s - max(at_s, self._awake_since_s) > self.dead_after_s]
+
+
+class Heartbeats:
+    """The heartbeat connections of one node, by peer, opened by either side."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.connections: dict[str, Connection] = {}
+        self._liveness = Liveness(timeouts.heartbeat_s, timeouts.dead_after_s)
+
+    def send(self) -> None:
+        """Queue a heartbeat on every open connection."""
+        for connection in self.connections.values():
+            if not connection.closed.done():
+                connection.queue.post(HEARTBEAT)
+                connection.wake()
+
+    def silent(self, others: Iterable[Connection], now_s: float) -> list[str]:
+        """Peers from which nothing came for ``dead_after_s``, neither a heartbeat nor anything on ``others``."""
+        open_ones = {peer: each for peer, each in self.connections.items() if not each.closed.done()}
+        heard_at_s = {peer: each.heard_at_s for peer, each in open_ones.items()}
+        for each in others:
+            if each.peer in heard_at_s:
+                heard_at_s[each.peer] = max(heard_at_s[each.peer], each.heard_at_s)
+        return self._liveness.silent(heard_at_s, now_s)

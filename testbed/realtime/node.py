@@ -18,6 +18,7 @@ from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
 
 STATUS_INTERVAL_S = 0.5
+STOPPED = "stopped"  # cause in the ``error`` event of a node that was told to end
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
 OnMade = Callable[[RealWorld], None]
@@ -25,12 +26,18 @@ OnMade = Callable[[RealWorld], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetup:
-    """What a node is given by whoever starts it.
+    """What a node needs to start.
 
-    addresses   of every node of the run, this one included
-    epoch_ns    the run's start on CLOCK_MONOTONIC
-    tokens      shared with all nodes of the machine
-    since_s     when training began, in an attempt before this one
+    Attributes:
+        plan: The run.
+        name: The node.
+        addresses: Of every node of the run, this one included.
+        listener: The node's listening socket.
+        credentials: Of the run.
+        epoch_ns: The run's start on CLOCK_MONOTONIC.
+        tokens: Shared with all nodes of the machine.
+        limits: Bounds on connections.
+        since_s: When training began in seconds of the run, if it did before this node was started.
     """
 
     plan: Plan
@@ -47,10 +54,11 @@ class NodeSetup:
 async def run_node(
     setup: NodeSetup, role: AnyRole, log: EventSink, progress: Progress, on_made: OnMade = lambda world: None
 ) -> Any:
-    """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns what it returned.
+    """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns the role's result.
 
     An error of the role, of a task that it spawned or of the network ends the node at once, is written as an
-    ``error`` event, and raised; its peers see a crash. Cancelling this coroutine stops the node in the same way.
+    ``error`` event, and raised; its peers see a crash. Cancelling this coroutine ends the node with CLOSE frames, so
+    that its peers see that it has left.
     """
     timeouts = setup.plan.timeouts
     processor = Processor(setup.tokens, timeouts.step_deadline_s)
@@ -69,7 +77,7 @@ async def run_node(
         world.status()
         return result
     except asyncio.CancelledError:
-        world.record("error", message="stopped before its end", cause="stopped")
+        world.record("error", message="stopped before its end", cause=STOPPED)
         network.leave()
         raise
     except BaseException as error:

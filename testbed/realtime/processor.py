@@ -1,7 +1,8 @@
-"""Where a node's computation runs: beside the event loop, so that messages keep moving, and in the order of the calls.
+"""A node's computation: in threads beside the event loop, so that messages keep moving, and in the order of the calls.
 
-All nodes of a machine share its cores, so training steps take turns: a step holds one of as many tokens as there are
-cores while it really computes. Without that, each would be slowed by the others, in a way that no model says.
+All nodes of a machine share its cores, so training steps take turns: while it really computes, a step holds one of as
+many tokens as there are cores. Without tokens, steps that run at the same time would slow each other down by amounts
+that depend on the host and that no model of the device contains.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _LOWEST_PRIORITY = 19
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A counting semaphore that processes share by inheriting it. ``holder``: whose view of it this is.
+    """A counting semaphore (an eventfd) that forked processes share. ``holder``: the process that uses this view.
 
-    Each holder has a byte of shared memory that says whether it has a token now: one that is killed takes none along,
-    if whoever sees it die calls ``give_back``.
+    A byte of shared memory per holder says whether it has a token now, so that the parent can ``give_back`` the token
+    of a process that was killed.
     """
 
     descriptor: int
@@ -41,11 +42,11 @@ class Tokens:
         return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC), mmap.mmap(-1, holders))
 
     def of(self, holder: int) -> Tokens:
-        """The same tokens, as ``holder`` is to take them, one at a time."""
+        """The view of ``holder``, which takes one token at a time."""
         return replace(self, holder=holder)
 
     def acquire(self, deadline_s: float) -> None:
-        """Block this thread until a token is free. Raises ``TimeoutError`` after ``deadline_s``."""
+        """Block this thread until a token is free, and take it. Raise ``TimeoutError`` after ``deadline_s``."""
         poll = select.poll()
         poll.register(self.descriptor, select.POLLIN)
         end_s = time.monotonic() + deadline_s
@@ -65,7 +66,7 @@ class Tokens:
         os.eventfd_write(self.descriptor, 1)
 
     def give_back(self, holder: int) -> None:
-        """``holder`` has died: the token that it may have had is free."""
+        """Release the token that ``holder``, which has died, may have had."""
         if self.holding[holder]:
             self.of(holder).release()
 
@@ -75,28 +76,28 @@ class Tokens:
 
 
 class Processor:
-    """Two threads: one for the timed path, one of the lowest priority for what is outside it."""
+    """Two threads: one for the timed path, one of the lowest priority for evaluations and checkpoints."""
 
     def __init__(self, tokens: Tokens, deadline_s: float) -> None:
         self._tokens, self._deadline_s = tokens, deadline_s
-        self._path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
-        self._side = ThreadPoolExecutor(1, "aside", _step_aside)
+        self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
+        self._background = ThreadPoolExecutor(1, "background", _lower_priority)
 
     async def step(self, function: Callable[[], T]) -> tuple[T, float]:
-        """Run with a token held; the value, and the seconds that it really took."""
-        return await asyncio.get_running_loop().run_in_executor(self._path, self._with_token, function)
+        """Run with a token; returns the value and the seconds that it really took."""
+        return await asyncio.get_running_loop().run_in_executor(self._timed_path, self._with_token, function)
 
     async def run(self, function: Callable[[], T]) -> tuple[T, float]:
-        """Run in the thread of the timed path, without a token."""
-        return await asyncio.get_running_loop().run_in_executor(self._path, timed, function)
+        """Run in the thread of the timed path without a token; returns the value and the seconds that it took."""
+        return await asyncio.get_running_loop().run_in_executor(self._timed_path, timed, function)
 
     def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run when nobody else wants the core."""
-        return asyncio.get_running_loop().run_in_executor(self._side, function)
+        """Run in the background thread."""
+        return asyncio.get_running_loop().run_in_executor(self._background, function)
 
     def close(self) -> None:
-        self._path.shutdown(wait=False, cancel_futures=True)
-        self._side.shutdown(wait=False, cancel_futures=True)
+        self._timed_path.shutdown(wait=False, cancel_futures=True)
+        self._background.shutdown(wait=False, cancel_futures=True)
 
     def _with_token(self, function: Callable[[], T]) -> tuple[T, float]:
         self._tokens.acquire(self._deadline_s)
@@ -107,11 +108,11 @@ class Processor:
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:
-    """The value, and the seconds that it took."""
+    """The value of ``function``, and the wall-clock seconds that it took."""
     start_s = time.perf_counter()
     return function(), time.perf_counter() - start_s
 
 
-def _step_aside() -> None:
+def _lower_priority() -> None:
     torch.set_num_threads(1)
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)

@@ -1,4 +1,4 @@
-"""What one node tells the outside: its event log on disk, and lines of progress for whoever watches the run."""
+"""What one node records: events in its log on disk, and lines of progress for the process that watches the run."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from testbed.messages import Message
 
 Progress = Callable[[dict[str, Any]], None]
 
-# What a watcher sees one by one; of the others it sees sums in ``status``.
+# Kinds that the watcher gets one by one; of the others it gets sums in ``status``.
 _WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
 class EventSink(Protocol):
-    """What of ``testbed.results.events.EventLog`` is used."""
+    """The part of ``testbed.results.events.EventLog`` that is used here."""
 
     def write(self, kind: str, t: float, **fields: Any) -> None: ...
     def flush(self) -> None: ...
 
 
 class EventRecorder:
-    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
+    """Writes events to ``log`` and passes those that a watcher needs to ``progress``. Counts payload over the WAN.
 
-    ``activity`` counts transfers, computations and rounds: while it stands still, this node does not advance.
+    ``activity`` counts transfers, computations and rounds: a node whose count does not grow makes no progress.
     """
 
     def __init__(self, node: str, log: EventSink, progress: Progress) -> None:
@@ -35,6 +35,7 @@ class EventRecorder:
         self._wan_bytes = {"up": 0, "down": 0}
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        """One event at ``t`` seconds of the run."""
         if kind == "wait":
             fields.setdefault("round", self._round)  # the last one that was completed
         self._log.write(kind, t, **fields)
@@ -45,17 +46,21 @@ class EventRecorder:
             self._progress({"kind": kind, "t": t, "node": self.node, **fields})
 
     def sent(self, to: str, message: Message) -> None:
+        """Count a message that the role has sent."""
         if self._tier(to) == "wan":
             self._wan_bytes["up"] += message.payload_bytes
 
     def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
-        """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
+        """Count a complete message; if it came on the reliable channel, write its ``transfer`` event.
+
+        The receiver of best-effort messages writes one event for many of them.
+        """
         tier = self._tier(message.sender)
         if tier == "wan":
             self._wan_bytes["down"] += message.payload_bytes
         if message.channel:
             self.activity += 1
-            return  # whoever receives best-effort messages writes one event for many
+            return
         fields = {
             "t0": round(message.sent_at_s, 6), "source": message.sender, "target": self.node,
             "message": str(message.kind), "key": message.key, "round": message.round,
@@ -63,20 +68,16 @@ class EventRecorder:
         }  # fmt: skip
         self.write("transfer", t, fields)
 
-    def foreign(
-        self, message: str, source: str, size_bytes: int, span_s: tuple[float, float], key: int, round_: int
-    ) -> None:  # fmt: skip
-        """Write the ``transfer`` event of what a library's own connection has carried; ``span_s``: begin and end."""
-        if self._tier(source) == "wan":
-            self._wan_bytes["down"] += size_bytes
-        fields = {
-            "t0": round(span_s[0], 6), "source": source, "target": self.node, "message": message, "key": key,
-            "round": round_, "payload_bytes": size_bytes, "header_bytes": 0, "tier": self._tier(source),
-        }  # fmt: skip
-        self.write("transfer", span_s[1], fields)
+    def library_transfer(self, t: float, source: str, payload_bytes: int, fields: dict[str, Any]) -> None:
+        """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
+        tier = self._tier(source)
+        if tier == "wan":
+            self._wan_bytes["down"] += payload_bytes
+        about = {"source": source, "target": self.node, "payload_bytes": payload_bytes, "header_bytes": 0, "tier": tier}
+        self.write("transfer", t, {**fields, **about})
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:
-        """Tell the watcher where this node stands, and flush the log so that a crash loses little of it."""
+        """Report progress and current waits to the watcher, and flush the log so that a crash loses little of it."""
         self._log.flush()
         self._progress(
             {

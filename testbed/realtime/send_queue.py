@@ -1,7 +1,7 @@
-"""What waits to be sent to one peer: larger priority first, first come first served inside a priority, bounded.
+"""Frames to be sent to one peer: larger priority first, first in first out within a priority, bounded in bytes.
 
-A message is in the queue from the moment it is offered, so an urgent one overtakes at once; it is the *sender* that
-is held back while too much is queued. The queue so holds at most its limit and one message per waiting sender.
+A frame is in the queue from the moment it is posted, so an urgent one overtakes at once; it is the *sender* that
+waits while more than the limit is queued. So the queue holds at most its limit and one frame per waiting sender.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 @dataclass(order=True, slots=True)
 class Queued:
-    """One frame to be, ordered as it is to leave."""
+    """One frame to be sent; items compare by the order in which they leave."""
 
     order: tuple[float, int]
     header: bytes = field(compare=False)
@@ -28,12 +28,12 @@ class Queued:
 
 
 class SendQueue:
-    """See the module's docstring."""
+    """See the module's docstring. ``limit_bytes``: headers and tensors queued before senders wait."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._heap: list[Queued] = []
-        self._waiting: list[Queued] = []  # those whose senders are held back
+        self._waiting: list[Queued] = []  # items whose senders wait
         self._count = 0
         self.queued_bytes = 0
 
@@ -41,7 +41,7 @@ class SendQueue:
         return len(self._heap)
 
     def post(self, header: bytes, parts: tuple[torch.Tensor, ...] = (), priority: float = 0) -> Queued:
-        """Queue a frame and return at once, whatever the limit says."""
+        """Queue a frame and return at once, also above the limit."""
         self._count += 1
         item = Queued((-priority, self._count), header, parts)
         heapq.heappush(self._heap, item)
@@ -56,7 +56,7 @@ class SendQueue:
             await item.accepted
 
     def pop(self) -> Queued:
-        """The next to send."""
+        """Remove and return the next frame to send; senders continue when the queue is within its limit again."""
         item = heapq.heappop(self._heap)
         self.queued_bytes -= item.size_bytes
         _release(item)
@@ -65,7 +65,7 @@ class SendQueue:
         return item
 
     def clear(self) -> int:
-        """Drop all and let all senders go on. Returns how many were dropped."""
+        """Drop all frames and let all senders continue; returns the number of frames dropped."""
         dropped, self._heap, self.queued_bytes = len(self._heap), [], 0
         self._release_all()
         return dropped

@@ -1,4 +1,4 @@
-"""Socket options, set in one place from the Plan; none is inherited from the machine."""
+"""Socket options, set in one place from the plan; none is inherited from the machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 
 from testbed.best_effort import type_of_service
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import Timeouts, TransportPlan
+from testbed.plan.model import Plan, TransportPlan
 
 Address = tuple[str, int]
 
 _TCP_NOTSENT_LOWAT = 25  # linux/tcp.h; Python names it from 3.13 on
-_IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so sources do not run out
+_IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so that source ports do not run out
 _BACKLOG = 256
+# Probes start after 15 s of silence and come every 5 s; TCP_USER_TIMEOUT decides when the connection is lost.
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening, non-blocking socket. Port 0: the kernel chooses. Raises ``RunFailed`` if the address is taken."""
+    """A listening, non-blocking socket. With port 0 the kernel chooses. Raise ``RunFailed`` if the address is taken."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,8 +42,16 @@ def new_socket(source: str) -> socket.socket:
     return sock
 
 
-def configure(sock: socket.socket, transport: TransportPlan, timeouts: Timeouts) -> None:
-    """Set what the Plan says. Raises ``CapabilityError`` if the kernel lacks the congestion control."""
+def configure(sock: socket.socket, plan: Plan) -> None:
+    """Set a TCP socket's options, before it is connected (a listening one passes them on to accepted ones).
+
+    TCP_NODELAY, as frames are complete messages and must not wait for more data. TCP_NOTSENT_LOWAT makes the socket
+    writable only while less than that waits unsent in the kernel, so that what is queued above it can still be
+    overtaken. TCP_USER_TIMEOUT bounds how long sent data may stay unacknowledged.
+
+    Raises ``CapabilityError`` if the kernel lacks the congestion control or allows smaller buffers than planned.
+    """
+    transport, timeouts = plan.transport, plan.timeouts
     _set_congestion_control(sock, transport.congestion_control)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(0, transport.best_effort_channels))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,13 +60,11 @@ def configure(sock: socket.socket, transport: TransportPlan, timeouts: Timeouts)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
+    if plan.back_end == "local":  # an emulated node's network namespace has the limits (``emulation.settings``)
+        _limit_buffers(sock, transport)
 
 
-def limit_buffers(sock: socket.socket, transport: TransportPlan) -> None:
-    """Cap the socket's buffers, where no namespace of ours does it. Before connecting, or on a listening socket.
-
-    Raises ``CapabilityError`` if the kernel allows less than the Plan says.
-    """
+def _limit_buffers(sock: socket.socket, transport: TransportPlan) -> None:
     for name, option, limit, wanted in (
         ("send_buffer", socket.SO_SNDBUF, "wmem_max", transport.send_buffer_bytes),
         ("receive_buffer", socket.SO_RCVBUF, "rmem_max", transport.receive_buffer_bytes),
@@ -65,11 +72,11 @@ def limit_buffers(sock: socket.socket, transport: TransportPlan) -> None:
         if wanted is None:
             continue
         sock.setsockopt(socket.SOL_SOCKET, option, wanted)
-        got = sock.getsockopt(socket.SOL_SOCKET, option) // 2  # Linux doubles it, for its own bookkeeping
+        got = sock.getsockopt(socket.SOL_SOCKET, option) // 2  # socket(7): Linux doubles the value
         if got < wanted:
             raise CapabilityError(
                 f"transport.{name}: this kernel allows {got} bytes, the scenario says {wanted}; "
-                f"cure: `sysctl net.core.{limit}={wanted}` as root, or a smaller one"
+                f"cure: `sysctl net.core.{limit}={wanted}` as root, or a smaller value"
             )
 
 
@@ -79,7 +86,7 @@ def _set_congestion_control(sock: socket.socket, name: str) -> None:
     except OSError as error:
         available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
         raise CapabilityError(
-            f"transport.congestion_control: this kernel does not let us use {name!r} ({error.strerror}); "
+            f"transport.congestion_control: this kernel does not allow {name!r} ({error.strerror}); "
             f"available: {', '.join(available)}; cure: `modprobe tcp_{name}` as root, or choose another"
         ) from error
 

@@ -1,11 +1,12 @@
-"""TLS below our own frames, for networks where others listen (``transport.tls``).
+"""TLS below the frames, for networks on which others can listen (``transport.tls``).
 
-A run makes one key and one certificate for itself, which last as long as it does, and every node accepts that
-certificate alone, as a server and as a client (mutual TLS 1.3). So TLS proves "one of this run"; which one it is, the
-handshake above it proves (``testbed.realtime.auth``). The key is on disk only while it is made, in a directory that
-nobody else may enter; nodes have it by the memory that a fork shares.
+A run makes one key and one certificate, valid as long as it lasts. Every node accepts that certificate alone, as server
+and as client (mutual TLS 1.3). TLS thus proves "a node of this run"; which node it is, the handshake above it proves
+(``testbed.realtime.auth``). The key is on disk only while it is made, in a directory that nobody else may enter; nodes
+inherit it in memory when they are forked.
 
-Non-blocking throughout. A TLS socket may hold decrypted bytes that no poll of the descriptor shows: see ``pending``.
+Sockets stay non-blocking and in our hands, without asyncio's transports: a transport would buffer what it cannot send,
+behind which an urgent frame would have to wait.
 """
 
 from __future__ import annotations
@@ -16,37 +17,56 @@ import socket
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from testbed.errors import CapabilityError
 from testbed.runtime_directory import runtime_directory
 
 T = TypeVar("T")
-MAKING_LIMIT_S = 30.0
-RECORD_BYTES = 16_384  # the most that a record holds; small pieces are joined up to here
+CERTIFICATE_DEADLINE_S = 30.0
+RECORD_BYTES = 16_384  # the most that a TLS record holds (RFC 8446, section 5.1)
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a non-blocking socket raises, plain or under TLS, when it is not ready. To be caught before ``OSError``."""
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A TLS socket with ``sendmsg``. May hold decrypted bytes that no poll of the descriptor shows: see ``pending``."""
+
+    _refused: bytes | memoryview = b""  # OpenSSL demands that what it could not send is offered again unchanged
+
+    def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]  # it refuses all arguments
+        """Send the first buffers, as far as one record holds them; returns the number of bytes."""
+        data = self._refused or _joined(list(buffers))
+        try:
+            sent = self.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._refused = data
+            raise
+        self._refused = b""
+        return sent
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Both ends' settings, with the run's key in them."""
+    """Settings of both ends, with the run's key in them."""
 
     server: ssl.SSLContext = field(repr=False)
     client: ssl.SSLContext = field(repr=False)
 
 
 def new_tls() -> Tls:
-    """A fresh key and certificate, for one run.
+    """A fresh key and certificate for one run.
 
-    ``CapabilityError`` where no ``openssl`` can make them, or there is no safe directory for it to work in.
+    Raise ``CapabilityError`` where the command ``openssl`` is missing, or there is no safe directory for it.
     """
     tool = shutil.which("openssl")
     if tool is None:
         raise CapabilityError(
-            "transport.tls: the command `openssl` makes a run's certificate, and is not here; "
+            "transport.tls: the command `openssl`, which makes a run's certificate, is missing; "
             "cure: `apt-get install openssl`, or write tls: false"
         )
     with tempfile.TemporaryDirectory(prefix="testbed-tls-", dir=runtime_directory()) as name:
@@ -63,88 +83,62 @@ def _make(tool: str, key: Path, certificate: Path) -> None:
         "-days", "30", "-subj", "/CN=a testbed run", "-keyout", str(key), "-out", str(certificate),
     ]  # fmt: skip
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=MAKING_LIMIT_S, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            command, check=True, capture_output=True, timeout=CERTIFICATE_DEADLINE_S, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        words = getattr(error, "stderr", b"") or b""
-        reason = words.decode(errors="replace").strip().splitlines() or [str(error)]
+        output = getattr(error, "stderr", b"") or b""
+        reason = output.decode(errors="replace").strip().splitlines() or [str(error)]
         raise CapabilityError(f"transport.tls: `openssl req` made no certificate: {reason[-1]}") from error
 
 
 def _context(protocol: int, key: Path, certificate: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
+    context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate is the run's, not a host's
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(certificate, key)
     context.load_verify_locations(certificate)
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # nobody comes back to an earlier session
+        context.num_tickets = 0  # no session is ever resumed
     return context
 
 
-async def shake_hands(sock: socket.socket, context: ssl.SSLContext, server_side: bool) -> TlsSocket:
-    """TLS on a connected, non-blocking socket. ``OSError`` (``ssl.SSLError``) if the peer is none of this run.
+async def start_tls(sock: socket.socket, tls: Tls | None, limit_s: float, *, server_side: bool) -> socket.socket:
+    """TLS on a connected, non-blocking socket; without ``tls``, ``sock`` itself. If this fails, ``sock`` is closed.
 
-    The caller bounds the time, and closes ``sock`` if this fails.
+    Raises:
+        OSError: The peer is no node of this run (``ssl.SSLError``), or the connection failed.
+        TimeoutError: Not within ``limit_s`` seconds.
     """
+    if tls is None:
+        return sock
+    context = tls.server if server_side else tls.client
     wrapped = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
     try:
-        await _retried(wrapped, wrapped.do_handshake)
+        async with asyncio.timeout(limit_s):
+            await _retry(wrapped, wrapped.do_handshake)
     except BaseException:
         wrapped.close()
         raise
-    return TlsSocket(wrapped)
+    return wrapped
 
 
-class TlsSocket:
-    """What our connections use of a socket, over TLS. ``BlockingIOError`` where a plain one would raise it."""
+async def send_all(sock: socket.socket, data: bytes) -> None:
+    """Send all of ``data``, with or without TLS."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[await _retry(sock, partial(sock.send, rest), write=True) :]
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self._sock = sock
-        self._refused: bytes | memoryview = b""  # what TLS wants to be given again, unchanged
 
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def pending(self) -> int:
-        """Bytes that are here already, whatever the kernel says."""
-        return self._sock.pending()
-
-    def recv_into(self, buffer: memoryview) -> int:
-        try:
-            return self._sock.recv_into(buffer)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-            raise BlockingIOError from error
-        except ssl.SSLEOFError:
-            return 0
-
-    def sendmsg(self, pieces: Sequence[memoryview]) -> int:
-        data = self._refused or _joined(pieces)
-        try:
-            sent = self._sock.send(data)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-            self._refused = data
-            raise BlockingIOError from error
-        self._refused = b""
-        return sent
-
-    async def send_all(self, data: bytes) -> None:
-        """During the handshake above; afterwards connections write as they can."""
-        rest = memoryview(data)
-        while rest:
-            sent = await _retried(self._sock, partial(self._sock.send, rest))
-            rest = rest[sent:]
-
-    async def receive(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end."""
-        return await _retried(self._sock, partial(self._sock.recv, size))
+async def receive(sock: socket.socket, size: int) -> bytes:
+    """At most ``size`` bytes, with or without TLS; none when the peer has closed its end."""
+    return await _retry(sock, partial(sock.recv, size))
 
 
 def _joined(pieces: Sequence[memoryview]) -> bytes | memoryview:
-    """The first piece, if it fills a record; else so many as fit into one, which costs less than a record each."""
+    """The first piece if it fills a record; else as many as fit into one, as a record costs more than a copy."""
     if len(pieces) == 1 or len(pieces[0]) >= RECORD_BYTES:
         return pieces[0]
     some, size = [], 0
@@ -156,8 +150,11 @@ def _joined(pieces: Sequence[memoryview]) -> bytes | memoryview:
     return b"".join(some)
 
 
-async def _retried(sock: ssl.SSLSocket, step: Callable[[], T]) -> T:
-    """``step``, again whenever the descriptor is ready for what TLS wants."""
+async def _retry(sock: socket.socket, step: Callable[[], T], write: bool = False) -> T:
+    """The result of ``step``, called again whenever the descriptor is ready for what it lacked.
+
+    Under TLS a read may have to write and the other way round; a plain socket waits for what ``write`` says.
+    """
     while True:
         try:
             return step()
@@ -165,6 +162,8 @@ async def _retried(sock: ssl.SSLSocket, step: Callable[[], T]) -> T:
             await _ready(sock.fileno(), write=False)
         except ssl.SSLWantWriteError:
             await _ready(sock.fileno(), write=True)
+        except BlockingIOError:
+            await _ready(sock.fileno(), write)
 
 
 async def _ready(descriptor: int, write: bool) -> None:
@@ -176,21 +175,3 @@ async def _ready(descriptor: int, write: bool) -> None:
         await future
     finally:
         remove(descriptor)
-
-
-Stream = socket.socket | TlsSocket
-
-
-async def send_all(sock: Stream, data: bytes) -> None:
-    """All of ``data``, over whichever."""
-    if isinstance(sock, TlsSocket):
-        await sock.send_all(data)
-    else:
-        await asyncio.get_running_loop().sock_sendall(sock, data)
-
-
-async def receive(sock: Stream, size: int) -> bytes:
-    """At most ``size`` bytes; none at the end."""
-    if isinstance(sock, TlsSocket):
-        return await sock.receive(size)
-    return await asyncio.get_running_loop().sock_recv(sock, size)

@@ -1,8 +1,13 @@
-"""Best-effort channels of one node: a UDP socket per peer and channel to send, one to receive.
+"""Best-effort channels of one node: one UDP socket per peer and channel to send, one to receive.
 
-Datagrams fit into the path's packets (``IP_PMTUDISC_DO``: none is cut up on the way). A channel's socket carries its
-mark in the IP header. Messages leave only while nothing waits on the peer's reliable connection, not even in the
-kernel, and no faster than the pace of the path. No segmentation offload: an emulated loss would take whole batches.
+A datagram fits into one packet (``IP_PMTUDISC_DO`` forbids fragmentation on the way), and the socket of a channel sets
+the precedence bits by which bottlenecks serve channels in order. Messages leave only while nothing waits on the peer's
+reliable connection, neither here nor unsent in the kernel (SIOCOUTQNSD), and are paced by a token bucket:
+
+    budget(t + dt) = min(budget(t) + pace dt, pace BURST_S);  a datagram may leave while the budget is positive
+
+The pace is slightly below the path's planned rate (``testbed.best_effort.pace_bps``), so that datagrams do not fill the
+bottleneck's queue. Segmentation offload (UDP_SEGMENT) is not used: an emulated loss would drop a whole batch.
 """
 
 from __future__ import annotations
@@ -27,12 +32,13 @@ from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.realtime.auth import Keys
 from testbed.realtime.connection import Connection
+from testbed.realtime.frames import Arrival
 from testbed.realtime.sockets import Address, address_text
-from testbed.realtime.udp_wire import Datagrams, Packer, Unpacker, body_of
+from testbed.realtime.udp_wire import Packer, Unpacker, body_of
 
-POLL_S = 0.001  # how often a sender looks whether its reliable connection is done
-BURST_S = 0.01  # what a sender may send at once after its timer was late, in seconds of its pace
-_READ_AT_ONCE = 64  # datagrams per turn of the event loop
+POLL_S = 0.001  # between two looks whether the reliable connection is done; the resolution of the loop's timers
+BURST_S = 0.01  # seconds of its pace that a sender may send at once: what a late timer on a busy host has missed
+_READ_AT_ONCE = 64  # datagrams per turn of the event loop, so that TCP connections get their turn
 _BUFFER_BYTES = 65_536
 _RECEIVE_BYTES = 8 << 20
 _SO_RCVBUFFORCE = 33
@@ -42,10 +48,10 @@ _SIOCOUTQNSD = 0x894B  # linux/sockios.h: bytes in a TCP socket that have not be
 
 
 class Udp:
-    """See the module's docstring. ``address``: of this node, where its TCP listener is; UDP takes the same port."""
+    """See the module's docstring. ``address``: of this node's TCP listener; UDP uses the same port."""
 
     def __init__(
-        self, plan: Plan, node: str, address: Address, deliver: Callable[[Datagrams], None],
+        self, plan: Plan, node: str, address: Address, deliver: Callable[[Arrival], None],
         fail: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self._plan, self._node, self._address, self._deliver, self._fail = plan, node, address, deliver, fail
@@ -69,21 +75,22 @@ class Udp:
         sender.post(message)
 
     def connected(self, to: str, connection: Connection, keys: Keys) -> None:
-        """The reliable connection to ``to`` is there, and with it the keys."""
+        """Begin to send: the reliable connection to ``to`` is open, and its keys are known."""
         if to in self._senders:
             self._senders[to].begin(connection, keys)
 
     # ---- receiving ----------------------------------------------------------------------------------------------
 
     def expect(self, peer: str, keys: Keys) -> None:
-        """``peer`` has opened its reliable connection to this node."""
+        """Accept datagrams of ``peer``, which has opened its reliable connection to this node."""
         self._unpacker.expect(peer, keys)
 
     def resume_reading(self) -> None:
+        """Read again after ``pause_reading``."""
         self._loop.add_reader(self._socket, self._on_readable)
 
     def pause_reading(self) -> None:
-        """Leave what comes in the kernel, which drops what is too much."""
+        """Leave what arrives in the kernel, which drops datagrams when its buffer is full."""
         self._loop.remove_reader(self._socket)
 
     def _on_readable(self) -> None:
@@ -97,8 +104,8 @@ class Udp:
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
-    def complaints(self) -> Iterator[str]:
-        """What was dropped here and not by the network."""
+    def problems(self) -> Iterator[str]:
+        """Warnings about datagrams that this host dropped, not the network."""
         drops = struct.unpack_from("=9I", self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_MEMINFO_DROPS]
         if drops:
             yield f"{drops} datagrams were lost in this machine's receive buffer, not in the network"
@@ -138,7 +145,7 @@ class Sender:
         self._wake(0.0)
 
     def begin(self, connection: Connection, keys: Keys) -> None:
-        """The peer can verify what we send from now on."""
+        """Send from now on: the peer can verify datagrams with ``keys``."""
         if self._connection is not connection:
             self._connection, self._packer = connection, Packer(keys, self._mac)
             self._wake(0.0)
@@ -212,7 +219,7 @@ class Sender:
 
 
 def _unsent(connection: Connection) -> bool:
-    """Whether anything waits on the reliable connection, in our queue or in the kernel."""
+    """Whether anything waits on the reliable connection, in its queue or unsent in the kernel."""
     return connection.sending or struct.unpack("i", fcntl.ioctl(connection.fileno(), _SIOCOUTQNSD, b"\0" * 4))[0] > 0
 
 
@@ -227,16 +234,16 @@ def _marked(source: str, target: Address, tos: int) -> socket.socket:
 
 
 def _bound(address: Address) -> socket.socket:
-    """The receiving socket, with a buffer as large as the kernel allows. Raises ``RunFailed`` if the port is taken."""
+    """The receiving socket, its buffer as large as the kernel allows. Raise ``RunFailed`` if the port is taken."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setblocking(False)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    except PermissionError:  # an overflow shows in ``complaints``
+    except PermissionError:  # an overflow shows in ``problems``
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
     try:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise RunFailed(f"cannot take datagrams on {address_text(address)}: {error.strerror}") from error
+        raise RunFailed(f"cannot receive datagrams on {address_text(address)}: {error.strerror}") from error
     return sock

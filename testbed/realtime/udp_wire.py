@@ -1,8 +1,10 @@
-"""The bytes of best-effort messages: datagrams out of messages, messages out of datagrams. No sockets here.
+"""The bytes of best-effort messages: messages encoded as datagrams, and decoded again. No sockets here.
 
-A datagram's prefix names the connection whose keys protect it; its code covers prefix and piece. The receiver takes
-every piece of every message once: a datagram that is altered, forged, repeated or older than what it remembers is
-dropped and counted. Pieces may come in any order.
+    connection 8 | sequence number of the message 8 | channel 1 | index 1 | count 1 | piece | authentication code 16
+
+The connection is an identifier derived from the key of the reliable connection that protects the datagram; the code
+covers prefix and piece. The receiver accepts every piece of every message once, in any order: a datagram that is
+altered, forged, repeated, or older than ``MEMORY`` messages is dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from dataclasses import dataclass, field
 from testbed.best_effort import LENGTH_BYTES, MAC_BYTES, MAX_MESSAGE_BYTES, PIECE_BYTES, PREFIX_BYTES, piece_count
 from testbed.messages import MalformedMessage, Message, decode_header, encode_header
 from testbed.realtime.auth import Keys
-from testbed.realtime.frames import Mac, memory_of, new_mac
+from testbed.realtime.frames import Arrival, Mac, memory_of, new_mac
 
 _PREFIX = struct.Struct("!8sQBBB")  # connection, sequence number of the message, channel, index, count
 assert _PREFIX.size == PREFIX_BYTES
 _LENGTH = struct.Struct("!H")
 _ID_BYTES = 8
-MEMORY = 1 << 16  # messages behind the newest that are still taken
-MAX_PARTIAL = 4096  # messages with missing pieces that are kept
+MEMORY = 1 << 16  # messages behind the newest that are still accepted; bounds the set of complete messages
+MAX_PARTIAL = 4096  # incomplete messages that are kept; a block of DGT is 4 kB, so they hold 16 MB
 
 
 def connection_id(key: bytes) -> bytes:
-    """The public name of a direction of a connection."""
+    """The public identifier of one direction of a connection; does not reveal the key."""
     return hmac.digest(key, b"datagrams: name", "sha256")[:_ID_BYTES]
 
 
@@ -55,7 +57,7 @@ class Packer:
 
 
 def body_of(message: Message) -> bytes:
-    """A message as it is cut into pieces. Its tensors must fit into ``MAX_MESSAGE_BYTES``."""
+    """A message before it is cut into pieces. It must fit into ``MAX_MESSAGE_BYTES``."""
     header = encode_header(message)
     memories = [memory_of(part.detach().cpu().contiguous()) for part in message.parts if part.numel()]
     body = b"".join([_LENGTH.pack(len(header)), header, *memories])
@@ -64,7 +66,7 @@ def body_of(message: Message) -> bytes:
 
 
 def message_of(body: bytes) -> tuple[Message, int]:
-    """Inverse of ``body_of``, and the bytes of length and header. Raises ``MalformedMessage``."""
+    """Inverse of ``body_of``; returns also the bytes of length and header. Raise ``MalformedMessage``."""
     if len(body) < LENGTH_BYTES:
         raise MalformedMessage(f"a message of {len(body)} bytes")
     (header_bytes,) = _LENGTH.unpack_from(body)
@@ -78,26 +80,18 @@ def message_of(body: bytes) -> tuple[Message, int]:
 
 
 class _Refused(Exception):
-    """Why a datagram is dropped."""
+    """A datagram is dropped; the text says why."""
 
 
 @dataclass(slots=True)
 class _Peer:
-    """What is remembered of one sender: messages done, within ``MEMORY`` of the newest, and those with pieces here."""
+    """State of one sender: the numbers of complete messages within ``MEMORY`` of the newest, and incomplete ones."""
 
     name: str
     mac: Mac
     newest: int = -1
     done: set[int] = field(default_factory=set)
     partial: dict[int, dict[int, bytes]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Datagrams:
-    """A message that came in whole by best effort. ``overhead_bytes``: beside its payload, in UDP payloads."""
-
-    message: Message
-    overhead_bytes: int
 
 
 class Unpacker:
@@ -109,18 +103,18 @@ class Unpacker:
         self.refused: Counter[str] = Counter()
 
     def expect(self, peer: str, keys: Keys) -> None:
-        """``peer`` has connected: from now on its datagrams are taken."""
+        """Accept datagrams of ``peer`` from now on; ``keys`` are those of its reliable connection."""
         self._peers[connection_id(keys.incoming)] = _Peer(peer, _code(self._kind, keys.incoming))
 
-    def take(self, data: memoryview) -> Datagrams | None:
-        """A datagram has come; a message if it was the last that one lacked."""
+    def take(self, data: memoryview) -> Arrival | None:
+        """Decode a datagram; returns a message if this was its last missing piece."""
         try:
             return self._take(data)
         except _Refused as refused:
             self.refused[str(refused)] += 1
             return None
 
-    def _take(self, data: memoryview) -> Datagrams | None:
+    def _take(self, data: memoryview) -> Arrival | None:
         if len(data) <= PREFIX_BYTES + MAC_BYTES:
             raise _Refused("too short")
         name, sequence, channel, index, count = _PREFIX.unpack_from(data)
@@ -161,11 +155,11 @@ class Unpacker:
             if len(peer.done) > 2 * MEMORY:
                 peer.done = {number for number in peer.done if number > sequence - MEMORY}
 
-    def _finish(self, peer: _Peer, body: bytes, channel: int, count: int) -> Datagrams:
+    def _finish(self, peer: _Peer, body: bytes, channel: int, count: int) -> Arrival:
         try:
             message, header_bytes = message_of(body)
         except MalformedMessage as error:
             raise _Refused("malformed") from error
         if message.sender != peer.name or message.channel != channel:
             raise _Refused("in another's name")
-        return Datagrams(message, header_bytes + count * (PREFIX_BYTES + MAC_BYTES))
+        return Arrival(message, header_bytes + count * (PREFIX_BYTES + MAC_BYTES))

@@ -25,11 +25,11 @@ INLINE_BYTES = 1_000_000
 
 
 class Spawned:
-    """The result of a spawned coroutine, which knows whether anybody has asked for it."""
+    """The result of a spawned coroutine. If it is never ``awaited``, its error ends the node."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
-        self.asked_for = False
+        self.awaited = False
 
     def done(self) -> bool:
         return self.task.done()
@@ -41,14 +41,15 @@ class Spawned:
         raise RuntimeError("a task sets its own result")
 
     def __await__(self) -> Generator[Any, None, Any]:
-        self.asked_for = True
+        self.awaited = True
         return asyncio.shield(self.task).__await__()
 
 
 class RealWorld:
-    """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are given before a role runs.
+    """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are set before a role runs.
 
-    ``epoch_ns``: the run's start on CLOCK_MONOTONIC, which all processes of a machine share.
+    ``epoch_ns``: the run's start on CLOCK_MONOTONIC, which all processes of a machine share. ``failure`` becomes the
+    error that ends this node.
     """
 
     network: Network
@@ -72,7 +73,9 @@ class RealWorld:
         self._arrival: asyncio.Future[None] = self._loop.create_future()
         self._waits: dict[int, tuple[str, float]] = {}
         self._wait_count = 0
-        self._overslept_s = 0.0  # a timer is up to 1 ms late: the next step makes up for it, as a step may have parts
+        # The event loop's timers are up to 1 ms late. The next sleep is shorter by that; else a step in many parts
+        # would take that much longer per part.
+        self._overslept_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
         self.failure: asyncio.Future[None] = self._loop.create_future()
@@ -105,22 +108,23 @@ class RealWorld:
             pass
 
     def deliver(self, message: Message, overhead_bytes: int) -> None:
-        """Called by the network: a message is here."""
+        """Called by the network: a message is complete."""
         self._recorder.arrived(message, overhead_bytes, self.now())
         self._inbox.append(message)
         self._count_inbox(message.payload_bytes)
-        self._arrival.set_result(None)
-        self._arrival = self._loop.create_future()
+        self._wake_receiver()
 
-    def lost(self, peer: str, why: str) -> None:
-        """Called by the network: a peer is gone, and the run goes on."""
+    def on_peer_lost(self, peer: str, why: str) -> None:
+        """Called by the network: a peer is lost, and the run continues without it."""
         self._inbox.append(Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
-        self._arrival.set_result(None)
-        self._arrival = self._loop.create_future()
+        self._wake_receiver()
 
-    def dismissed(self) -> None:
-        """Called by whoever runs the node: it is to leave in good order."""
+    def request_leave(self) -> None:
+        """Ask the role to leave in good order."""
         self._inbox.append(Message(MessageKind.LEAVE, sender=self.node, sent_at_s=self.now()))
+        self._wake_receiver()
+
+    def _wake_receiver(self) -> None:
         self._arrival.set_result(None)
         self._arrival = self._loop.create_future()
 
@@ -135,7 +139,7 @@ class RealWorld:
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
         if isinstance(future, Spawned):
-            future.asked_for, future = True, future.task
+            future.awaited, future = True, future.task
         assert isinstance(future, asyncio.Future), "a world awaits only what it made itself"
         if not future.done():
             await self._named_wait(future, waiting_for, self._deadline(deadline_s), deadline_s)
@@ -144,10 +148,10 @@ class RealWorld:
     async def _named_wait(
         self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
     ) -> None:
-        """Until ``future`` is done, which nothing here cancels."""
+        """Until ``future`` is done; a deadline does not cancel it."""
         since_s = self.now()
         await self._unrecorded_wait(future, waiting_for, left_s, deadline_s)
-        if deadline_s != math.inf:  # whoever waits without a deadline has nothing to do, and holds nothing up
+        if deadline_s != math.inf:  # a wait without a deadline is idleness, which delays nothing
             self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
 
     async def _unrecorded_wait(
@@ -165,7 +169,7 @@ class RealWorld:
             raise WaitTimeout(self.node, waiting_for, since_s, self._deadline(deadline_s))
 
     async def leave(self, deadline_s: float) -> None:
-        """After the role: let the network end in good order. Time that passes here is no wait of the training."""
+        """After the role: let the network end in good order. This wait is not recorded, as training is over."""
         task = self._loop.create_task(self.network.finish())
         try:
             await self._unrecorded_wait(task, "the end of the run", deadline_s, deadline_s)
@@ -173,7 +177,7 @@ class RealWorld:
             task.cancel()
 
     def waits(self) -> list[tuple[str, float]]:
-        """What this node waits for now and since when, the longest wait first."""
+        """Current waits, the longest first: what for, and since when in seconds of the run."""
         return sorted(self._waits.values(), key=lambda wait: wait[1])
 
     def _deadline(self, deadline_s: float | None) -> float:
@@ -192,11 +196,11 @@ class RealWorld:
     def _on_task_done(self, spawned: Spawned) -> None:
         self._tasks.discard(spawned.task)
         error = None if spawned.task.cancelled() else spawned.task.exception()
-        if error is not None and not spawned.asked_for:
+        if error is not None and not spawned.awaited:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """End this node with ``error``, unless another came first."""
+        """End this node with ``error``, unless an earlier error does."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -246,17 +250,18 @@ class RealWorld:
             fields["cpu_s"] = round(time.process_time() - self._cpu_begin_s, 6)
         self._recorder.write(kind, self.now(), fields)
 
-    def record_foreign(
-        self, message: str, source: str, size_bytes: int, began_s: float, key: int, round_: int
-    ) -> None:  # fmt: skip
-        """What a library's own connection from ``source`` has carried, in an operation that began at ``began_s``."""
-        self._recorder.foreign(message, source, size_bytes, (began_s, self.now()), key, round_)
+    def record_library_transfer(self, source: str, payload_bytes: int, began_s: float, **fields: Any) -> None:
+        """Record what a library's own connection from ``source`` has carried in an operation begun at ``began_s``.
+
+        ``fields``: ``message`` (the library's name), ``key`` and ``round``.
+        """
+        self._recorder.library_transfer(self.now(), source, payload_bytes, {"t0": round(began_s, 6), **fields})
 
     def warn(self, message: str) -> None:
         self.record("warning", message=message)
 
     def status(self) -> None:
-        """Tell the watcher where this node stands, and the log what it has cost."""
+        """Report progress to the watcher, and processor time to the log."""
         self.record("process", cpu_s=round(time.process_time(), 6))
         self._recorder.status(self.now(), self.waits())
 
@@ -265,8 +270,8 @@ class RealWorld:
         for task in self._tasks:
             task.cancel()
         if not self.failure.cancel():
-            self.failure.exception()  # it has been told by now, by this or by an earlier error
+            self.failure.exception()  # retrieved, so that asyncio does not log it as lost
 
 
 if TYPE_CHECKING:
-    _KEEPS_THE_PROTOCOL: type[World] = RealWorld
+    _IMPLEMENTS_WORLD: type[World] = RealWorld

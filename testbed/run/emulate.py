@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
-from testbed.run.recovery import Attempts, AttemptStart
-
-Tell = Callable[[dict[str, Any]], None]
+from testbed.run.processes import Tell, run_nodes
 
 
 def run(plan: Plan, directory: Path, tell: Tell) -> None:
-    """Network up, links measured, nodes in their hosts, traces from training's start. Raises the first cause."""
+    """Bring the network up, measure it, run the nodes in it, replay traces from the start of training.
+
+    Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
+    """
     from testbed.run.roles import require_machine
 
     require_machine(plan)
-    preparation = threading.Thread(target=_prepare, args=[plan])  # 3 s that the network's bring-up can hide
+    preparation = threading.Thread(target=_prepare, args=[plan])  # takes 3 s, while the network comes up
     preparation.start()
     from emulation.network import Emulation
     from emulation.probe import probe
@@ -72,28 +72,6 @@ def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
         tell(line)
 
     try:
-        with Attempts(plan, directory, tell) as attempts:
-            attempts.run(
-                lambda begin_s: _attempt(
-                    plan, directory, network, attempts, AttemptStart(begin_s, epoch_ns), on_progress
-                )
-            )
+        run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
     finally:
         network.finish()
-
-
-def _attempt(plan: Plan, directory: Path, network: Any, attempts: Attempts, begin: AttemptStart, tell: Tell) -> None:
-    from testbed.realtime.fleet import Fleet, Launch
-    from testbed.run.resume import checkpoint_files
-    from testbed.run.roles import role_maker
-
-    begin.wait()
-    launch = Launch(
-        make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
-        event_directory=directory / "events", enter=lambda node: network.enter(node.name), epoch_ns=begin.epoch_ns,
-        due=attempts.clock, on_fault=attempts.on_fault,
-    )  # fmt: skip
-    try:
-        Fleet(plan, launch).run(tell)
-    finally:
-        attempts.now_s = begin.now_s()

@@ -1,8 +1,8 @@
-"""The host process of a run: brings the back end up, runs the nodes, tells the launcher.
+"""The host process of a run: brings the back end up, runs the nodes, reports to the launcher.
 
-``python -m testbed.run.host DIRECTORY`` runs the Plan in DIRECTORY/plan.json. Progress goes to standard output as JSON
-lines, the last of which is the outcome. A line on standard input asks it to stop; its end means that the launcher is
-gone, and so is the host then.
+``python -m testbed.run.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as JSON
+lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
+launcher has ended, and ends the host too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACK_ENDS: dict[str, BackEnd] = {"local": local.run, "emulate": emulate.run, "si
 
 
 def main(directory: Path) -> int:
-    """Run to the end; returns the exit code."""
+    """Run to the end; return the exit code."""
     tell = _teller()
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
@@ -43,7 +43,7 @@ def main(directory: Path) -> int:
 
 
 def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
-    """Run the Plan in this process; whatever ends it becomes an outcome."""
+    """Run the plan in this process; every error becomes an outcome."""
     lost: dict[str, None] = {}
 
     def watch(event: dict[str, Any]) -> None:
@@ -62,9 +62,9 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
         return SessionResult("failed", f"{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         traceback.print_exc()
-        return SessionResult("failed", f"{type(error).__name__}: {error} (a mistake of ours; see host.log)", 1)
+        return SessionResult("failed", f"{type(error).__name__}: {error} (an error in testbed itself; see host.log)", 1)
     if lost:
-        return SessionResult("degraded", f"went on without {', '.join(lost)}", 0)
+        return SessionResult("degraded", f"continued without {', '.join(lost)}", 0)
     return SessionResult("done", "", 0)
 
 
@@ -81,7 +81,7 @@ def _teller() -> Tell:
 
 
 def _listen_to_launcher() -> None:
-    # A signal instead of a thread: the nodes are forked from this process, which must not have threads then.
+    # A signal and not a thread: nodes are forked from this process, which must have no threads (node_processes).
     signal.signal(signal.SIGIO, _on_launcher)
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
@@ -90,10 +90,10 @@ def _listen_to_launcher() -> None:
 
 def _on_launcher(*_: object) -> None:
     try:
-        word = os.read(0, 64)
+        request = os.read(0, 64)
     except BlockingIOError:
         return
-    if not word:
+    if not request:
         os._exit(LAUNCHER_GONE)
     raise KeyboardInterrupt
 

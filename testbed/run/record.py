@@ -1,4 +1,4 @@
-"""Before and after a run on any back end: claims the run directory, and afterwards makes its tables and its result."""
+"""Before and after a run on any back end: claim the run directory; afterwards, write its tables and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.run.session import SessionResult
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What a run directory keeps about where the Plan came from: ``scenario.yaml``, ``resolved.yaml``, manifest."""
+    """The origin of a plan, as kept in the run directory: ``scenario.yaml``, ``resolved.yaml``, ``manifest.json``."""
 
     scenario: bytes
     resolved: str
@@ -26,7 +26,7 @@ class Texts:
 
 
 def prepare(path: Path, plan: Plan, texts: Texts, again: bool = False) -> RunDirectory:
-    """Claim the directory and write what is known before the run. Raises as ``rundir.claim``."""
+    """Claim the directory and write what is known before the run. Raises what ``rundir.claim`` raises."""
     text = to_json(plan)
     sha256 = summary.sha256_of(json.loads(text))
     run = rundir.claim(path, sha256, again)
@@ -39,7 +39,7 @@ def prepare(path: Path, plan: Plan, texts: Texts, again: bool = False) -> RunDir
 
 
 def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
-    """If the host tells what it found the machine to be capable of, that is part of the manifest, from then on."""
+    """Add an event of kind ``capabilities`` to the manifest; ignore other events."""
     if event["kind"] == "capabilities":
         about = json.loads(run.file("manifest.json").read_text())
         about["capabilities"].update({key: value for key, value in event.items() if key not in ("kind", "t")})
@@ -47,9 +47,9 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
 
 
 def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float) -> dict[str, Any]:
-    """Tables, fidelity report and result, each appearing whole, in the order of dependence; returns the result.
+    """Write tables, fidelity report and result, each atomically, in the order of dependence; return the result.
 
-    The final status is the caller's to set, when all that it adds has been written.
+    The caller sets the final status when it has written what it adds.
     """
     from testbed.results import fidelity, tables
 

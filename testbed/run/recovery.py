@@ -1,15 +1,13 @@
-"""A run through deaths of its nodes: faults are recorded, and where the Plan says so, all begin anew.
+"""A run whose nodes may be lost: faults are recorded, and where the plan says so, the job is restarted.
 
-A restart is the whole job from its last checkpoint (or from its beginning), as TorchElastic and Horovod Elastic do it.
-A checkpoint holds all that the next round depends on, so the run ends with the bits of one that nothing happened to,
-whichever node it was that died.
+A restart is that of the whole job from its last checkpoint (or from its beginning), as in TorchElastic and Horovod
+Elastic. A checkpoint holds everything that the next round depends on, so a restarted run ends with the same bits as an
+undisturbed one, whichever node was lost.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,13 +21,13 @@ LOG = "faults"
 
 
 class Attempts:
-    """The attempts of one run. ``clock``: its faults. ``now_s``: to be kept at the run's time by whoever runs nodes."""
+    """The attempts of one run. ``clock``: its faults. ``now_s``: time of the run, set by the caller of an attempt."""
 
     def __init__(self, plan: Plan, directory: Path, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
         self.clock = FaultClock(plan)
         self.now_s = 0.0
-        self._back_s = 0.0  # when those that were killed are there again
+        self._back_s = 0.0  # when the killed nodes may start again
         self._log = EventLog(directory / "events", LOG) if plan.faults or self._restarts else None
 
     def __enter__(self) -> Self:
@@ -45,7 +43,7 @@ class Attempts:
         return recovery.max_restarts if recovery.on_failure == "restart" else 0
 
     def on_fault(self, due: Due, now_s: float) -> None:
-        """A fault begins or is over."""
+        """Record that a fault begins or ends."""
         self.now_s = max(self.now_s, now_s)
         if due.begins and due.fault.kind == "kill" and due.until_s < float("inf"):
             self._back_s = max(self._back_s, due.until_s)
@@ -53,7 +51,10 @@ class Attempts:
         self._tell({"kind": "fault", "t": now_s, "message": str(due)})
 
     def run(self, once: Callable[[float], None]) -> None:
-        """Call ``once`` with the time at which it begins, until it ends well or no restart is left to cure it."""
+        """Call ``once`` with its beginning in seconds of the run, until it ends well or no restart is left.
+
+        Raises the ``NodeLost`` of the last attempt, and any other error at once.
+        """
         begin_s = 0.0
         for left in range(self._restarts, -1, -1):
             try:
@@ -74,18 +75,3 @@ class Attempts:
         if self._log is not None:
             self._log.write(kind, t, **fields)
             self._log.flush()
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptStart:
-    """When an attempt begins, on the run's clock, whose start on CLOCK_MONOTONIC is ``epoch_ns``."""
-
-    at_s: float
-    epoch_ns: int
-
-    def now_s(self) -> float:
-        return (time.monotonic_ns() - self.epoch_ns) / 1e9
-
-    def wait(self) -> None:
-        """Until then."""
-        time.sleep(max(0.0, self.at_s - self.now_s()))

@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoints, and how one run goes on where another was ended."""
+"""Where a run keeps its checkpoints, and how a run resumes another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ FOLDER = "checkpoints"
 
 
 def checkpoint_files(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> CheckpointFiles | None:
-    """For a run that keeps checkpoints, or finds some in its directory, which it then goes on from."""
+    """The files of a run that keeps checkpoints or has some to resume from; None for other runs.
+
+    Raise ``ScenarioError`` if there are checkpoints and none is intact.
+    """
     from testbed.engine.checkpoint_files import CheckpointFiles
 
     folder = directory / FOLDER
@@ -27,20 +30,20 @@ def checkpoint_files(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]
     for reason in files.skipped:
         tell({"kind": "warning", "t": 0.0, "node": "checkpoints", "message": f"not used: {reason}"})
     if files.skipped and files.resumed is None:
-        raise ScenarioError(f"{folder}: no checkpoint is whole: {'; '.join(files.skipped)}")
+        raise ScenarioError(f"{folder}: no checkpoint is intact: {'; '.join(files.skipped)}")
     if files.resumed is not None:
         tell({"kind": "stage", "name": f"resuming after round {files.resumed.round}"})
     return files
 
 
 def take_over(before: Path, directory: Path) -> None:
-    """Lay the checkpoints of the run ``before`` into the new run ``directory``. Raises ``ScenarioError``."""
+    """Copy the checkpoints of the run ``before`` into the run ``directory``. Raise ``ScenarioError`` without any."""
     for path in find(before):
         shutil.copytree(path, directory / FOLDER / path.name)
 
 
 def find(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first. Raises ``ScenarioError`` if it has none."""
+    """The checkpoints of a run, oldest first. Raise ``ScenarioError`` if it has none."""
     found = sorted((run / FOLDER).glob("ckpt-*"))
     if not found:
         raise ScenarioError(

@@ -1,4 +1,4 @@
-"""What each node of a run on real processes does: the engine's roles, or those that only the real world has."""
+"""The roles of nodes that are processes: the engine's, or those that only the real world has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.realtime.node import AnyRole
 
 
 def require_machine(plan: Plan) -> None:
-    """Before anything starts. Raises ``CapabilityError`` when this machine cannot run the Plan."""
+    """Raise ``CapabilityError`` if this machine cannot run the plan; to be called before anything starts."""
     if plan.technique.paradigm.kind in LIBRARIES:
         from testbed.run.distributed.role import require
 
@@ -21,7 +21,7 @@ def require_machine(plan: Plan) -> None:
 
 
 def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, NodePlan], AnyRole]:
-    """Makes the role of a node."""
+    """A function that makes the role of a node. ``files``: the run's checkpoints, if it keeps any."""
     if plan.technique.paradigm.kind not in LIBRARIES:
         return partial(make_role, files=files)
     from testbed.run.distributed.role import distributed_worker

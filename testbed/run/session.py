@@ -1,8 +1,8 @@
-"""The launcher's side of a run: starts the host process, passes its progress on, ends it when asked.
+"""The launcher's side of a run: starts the host process, passes its progress on, ends it on request.
 
 The host (``testbed.run.host``) is a process of its own for every back end: it may import torch, enter namespaces and
-fork, while the command stays light and keeps the terminal. The two talk over pipes: progress as JSON lines on the
-host's standard output, ``stop`` on its standard input. When the launcher dies, by whatever signal, the pipe closes
+fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on the
+host's standard output, ``stop`` on its standard input. When the launcher ends, by whatever signal, the pipe closes
 and the kernel ends the host.
 """
 
@@ -35,7 +35,7 @@ class SessionResult:
 
 
 def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    """Run the Plan that lies in ``directory`` as ``plan.json``. Blocks until the run has ended and nothing is left."""
+    """Run the plan in ``directory``/plan.json. Block until the run has ended and none of its processes is left."""
     from emulation.journal import Journal, clean
 
     def warn(message: str) -> None:
@@ -93,7 +93,7 @@ def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress)
         else:
             on_progress(event)
     host.wait()
-    return outcome or SessionResult("failed", _last_words(directory, host.returncode), 4)
+    return outcome or SessionResult("failed", _reason(directory, host.returncode), 4)
 
 
 def _events(lines: IO[str]) -> Any:
@@ -101,14 +101,14 @@ def _events(lines: IO[str]) -> Any:
         try:
             yield json.loads(line)
         except ValueError:
-            continue  # a library's chatter on standard output
+            continue  # a library's output
 
 
-def _last_words(directory: Path, code: int) -> str:
-    """Why a host that said nothing may have ended: the end of its log."""
+def _reason(directory: Path, code: int) -> str:
+    """Why a host that ended without an outcome may have ended: its exit code and the end of its log."""
     text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     reason = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"the host process ended with {reason}: {text[-1] if text else 'it said nothing'} (see host.log)"
+    return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
 
 
 def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:
@@ -132,7 +132,7 @@ def _too_late(*_: object) -> None:
 
 
 def _end(host: subprocess.Popen[str]) -> None:
-    """Whatever happened: the host and all its children are gone when this returns."""
+    """End the host and all its children, if they have not ended, and wait for them."""
     if host.poll() is None:
         os.killpg(host.pid, signal.SIGKILL)
     host.wait()

@@ -14,7 +14,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def run(plan: Plan, directory: Path, tell: Tell) -> None:
-    """Run all roles to their end in this process. Raises the first cause if one fails."""
+    """Run all roles to their end in this process. Raise the first cause if one fails."""
     tell({"kind": "stage", "name": "starting nodes"})
     import torch
 

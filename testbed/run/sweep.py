@@ -3,9 +3,9 @@
     <directory>/sweep.json      the points in order            <directory>/runs/<id>/   one run directory each
     <directory>/sweep.csv       one row per point and seed
 
-Nothing is shared while points run: a run belongs to who claimed its directory. Whoever comes next, on purpose or after
-kill -9, runs what is not done. The table is made from the run directories, so it is the same, byte for byte, whatever
-happened on the way.
+Points share nothing while they run: a run belongs to the process that claimed its directory. The next call of the same
+sweep, also after kill -9, runs what is not done. The table is made from the run directories alone, so it does not
+depend on interruptions.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part ``number`` (from 1) of ``count``: every ``count``-th point. For several machines on one file system."""
+    """Part ``number`` (from 1) of ``count``: every ``count``-th point, for several machines on one file system."""
 
     number: int = 1
     count: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """From ``2/4``. Raises ``ScenarioError``."""
+        """Parse ``2/4``. Raise ``ScenarioError`` for anything else."""
         number, slash, count = text.partition("/")
         if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
             raise ScenarioError(f"--shard {text}: expected i/n with 1 <= i <= n, e.g. 2/4")
@@ -52,7 +52,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class SweepJob:
-    """A sweep to be executed: where, what, and how many runs at once."""
+    """A sweep to be executed: where, which points, and how many runs at once."""
 
     directory: Path
     scenario: Path
@@ -67,7 +67,7 @@ class SweepJob:
 
 
 def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
-    """Run what is not done and return the rows of the table. Interrupting it loses at most the runs under way."""
+    """Run what is not done; return the rows of the table. An interruption loses at most the runs under way."""
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
     mine = job.shard.of(job.points)
@@ -88,7 +88,7 @@ def _open(path: Path, retry_failed: bool) -> bool:
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """As many simulations as there are cores; real runs one after the other, as they would slow each other down."""
+    """As many simulations at once as there are cores; one real run, as real runs would slow each other down."""
     simulated = all(point.plan.back_end == "simulate" for point in points)
     return len(os.sched_getaffinity(0)) if simulated else 1
 
@@ -118,7 +118,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
-    """The rows as CSV; floats with all their digits."""
+    """The rows as CSV; floats with all digits."""
     stream = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The points of a sweep: one Plan each, named by the hash of the Plan and of the code that will execute it."""
+"""The points of a sweep: one plan each, named by the hash of the plan and of the code that executes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.scenario.write import resolved_yaml
 
 ID_LETTERS = 16
 _ROOT = Path(__file__).parents[2]
-# what decides a run's results, by back end; figures and commands may change without making runs anew
+# What decides a run's results, by back end. Figures and commands are left out: their changes do not invalidate runs.
 _ALWAYS = (
     "testbed/axes.py", "testbed/best_effort.py", "testbed/codec", "testbed/engine", "testbed/kvstore",
     "testbed/messages.py", "testbed/plan", "testbed/policy", "testbed/results", "testbed/run", "testbed/traffic.py",
@@ -47,7 +47,7 @@ class SweepPoint:
 def points_of(scenario: Path, sweep: Sweep, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
     """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
-    Raises ``ScenarioError`` for the first setting that the scenario refuses, before anything is run.
+    Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
     versions: dict[str, str] = {}
@@ -71,12 +71,12 @@ def _point(
 
 
 def point_id(plan: Plan, code: str) -> str:
-    """The first 16 hexadecimal digits of the hash of Plan and code."""
+    """The first 16 hexadecimal digits of the hash of plan and code."""
     return sha256_of({"plan": json.loads(to_json(plan)), "code": code})[:ID_LETTERS]
 
 
 def code_version(back_end: str, root: Path = _ROOT) -> str:
-    """Digest of the sources that decide what a run on ``back_end`` gives, and of the packages below them."""
+    """Digest of the sources that decide the results of a run on ``back_end``, and of the packages that they use."""
     digest = hashlib.sha256()
     for place in (*_ALWAYS, *_BACK_END[back_end]):
         path = root / place
@@ -87,6 +87,6 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
 
 
 def index_of(points: list[SweepPoint], scenario: Path, sweep: Sweep) -> dict[str, Any]:
-    """What ``sweep.json`` holds: every point in order, so that the runs can be told apart without their Plans."""
+    """The content of ``sweep.json``: every point in order, with its settings."""
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
     return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}

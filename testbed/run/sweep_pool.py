@@ -1,7 +1,9 @@
-"""Runs many points at once: each in a process forked from this warm one, so that a small run costs no start-up.
+"""Runs several points at once, each in a process forked from this warm one, so that a small run has no start-up cost.
 
-A child owns its run directory (process id, start time, boot), and dies with its parent, by whatever signal. So a sweep
-that was killed leaves directories that the next one recognises as crashed, and runs again.
+A child owns its run directory (process id, start time, boot id) and dies with its parent, by whatever signal. A sweep
+that was killed thus leaves directories that the next one recognises as crashed, and runs again.
+``concurrent.futures.ProcessPoolExecutor`` would not do: its workers outlive one point (and with it torch's state and
+open files) or cannot be forked, and a killed worker breaks the whole pool.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from testbed.run.sweep_points import SweepPoint
 
 _PR_SET_PDEATHSIG = 1
 _ELSEWHERE_POLL_S = 0.5
-TAKEN, OURS = 64, 70  # exit codes of a child: another process runs that point; a mistake of ours
+TAKEN, UNEXPECTED = 64, 70  # exit codes of a child: another process runs that point; an error in testbed itself
 
 OnState = Callable[[SweepPoint, str], None]
 
 
 @dataclass(slots=True)
 class Pool:
-    """``directory(point)`` is where a point runs. ``on_state`` hears every point's state when it changes."""
+    """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes."""
 
     directory: Callable[[SweepPoint], Path]
     manifest: Mapping[str, Any]
@@ -45,7 +47,7 @@ class Pool:
     _children: dict[int, SweepPoint] = field(default_factory=dict)
 
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
-        """Run what is not done; returns when every point has ended, here or in another process."""
+        """Run what is not done; return when every point has ended, here or in another process."""
         queue = deque(self._open(points))
         elsewhere: deque[SweepPoint] = deque()
         try:
@@ -63,7 +65,7 @@ class Pool:
             self._end()
 
     def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
-        """Those that still have to run; the others are reported as they are."""
+        """The points that still have to run; the states of the others are reported."""
         left = []
         for point in {point.id: point for point in points}.values():
             state = RunDirectory(self.directory(point)).status().state
@@ -85,7 +87,7 @@ class Pool:
 
     def _reap(self) -> tuple[SweepPoint, int]:
         pid, code = os.wait()
-        while pid not in self._children:  # some library's own child
+        while pid not in self._children:  # a library's own child
             pid, code = os.wait()
         point = self._children.pop(pid)
         if os.waitstatus_to_exitcode(code) != TAKEN:
@@ -110,14 +112,14 @@ class Pool:
             return self._refused(point, error)
         except BaseException:
             traceback.print_exc()
-            return OURS
+            return UNEXPECTED
 
     def _refused(self, point: SweepPoint, error: ScenarioError) -> int:
-        """The directory could not be claimed: another process has it, or nobody can have it, however often it asks."""
+        """The directory could not be claimed: another process has it, or it can never be claimed."""
         if is_run(self.directory(point)):
             return TAKEN
         sys.stderr.write(f"{error}\n")
-        return OURS
+        return UNEXPECTED
 
     def _execute(self, point: SweepPoint) -> int:
         begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
@@ -142,7 +144,7 @@ def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:
 
 
 def warm_up(points: Iterable[SweepPoint]) -> None:
-    """Import here what every child needs, and read the data sets, before the first fork."""
+    """Import what every child needs and read the data sets, before the first fork."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
     import torch
@@ -159,8 +161,8 @@ def warm_up(points: Iterable[SweepPoint]) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent has ended. ``OSError`` where it refuses."""
+    """Let the kernel kill this process when its parent has ended. Raise ``OSError`` where it refuses."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it went between fork and prctl
-        os._exit(OURS)
+    if os.getppid() != parent:  # it ended between fork and prctl
+        os._exit(UNEXPECTED)

@@ -13,11 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.bulk import BulkTransfer, transfer
+from emulation.namespaces import socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe
-from emulation.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
 
 EVENTS = Path("/run/testbed/events")
@@ -47,9 +50,28 @@ def rtts(net: Emulation, source: str, target: str, count: int = 50) -> list[floa
 
 
 def bulk(net: Emulation, source: str, target: str, seconds: float) -> BulkTransfer:
-    each = BulkTransfer("bulk", net.namespace_path(source), net.namespace_path(target), net.address(target))
+    each = BulkTransfer.between(net, source, target)
     transfer([each], seconds)
     return each
+
+
+def bytes_at(each: BulkTransfer, at_s: float) -> float:
+    """Bytes that had been received at ``at_s`` (time.monotonic), interpolated."""
+    times_s, received = zip(*each.received, strict=True)
+    return float(np.interp(at_s, times_s, received))
+
+
+def socket_on(net: Emulation, node: str, kind: socket.SocketKind) -> socket.socket:
+    """A blocking socket of a node's network namespace."""
+    sock = socket_in(net.namespace_path(node), kind)
+    sock.setblocking(True)
+    return sock
+
+
+def start(net: Emulation, epoch_s: float, training_start_s: float | None = None) -> None:
+    """Start the monitor, and the replay now or at ``training_start_s``."""
+    net.start_monitor(epoch_s)
+    net.start_replay(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
 
 
 # -- cases --------------------------------------------------------------------------------------------------------
@@ -93,7 +115,7 @@ def live_change() -> dict[str, Any]:
     settings = plan({("dc0", "dc1"): {"rate_bps": 1e6, "delay_s": 0.01, "queue_bytes": 200_000}})
     with emulation(settings) as net:
         assert net.shaper is not None
-        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        sender = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
         for _ in range(100):
             sender.sendto(bytes(1000), (net.address("dc1/worker0"), 9))
         time.sleep(0.05)
@@ -123,14 +145,14 @@ def traced() -> dict[str, Any]:
     with emulation(settings) as net:
         epoch = time.monotonic()
         begin = epoch + 0.6
-        net.start(epoch, begin)
+        start(net, epoch, begin)
         each = bulk(net, "dc0/worker0", "dc1/worker0", 4.7)
         time.sleep(0.1)
         late = rtts(net, "dc0/worker0", "dc1/worker0", 10)
         net.finish()
     # measured from 60 ms into a step on: packets sent in the step before are still on their way
     steps = [
-        (each.bytes_at(begin + at + 0.5) - each.bytes_at(begin + at + 0.06)) * 8 / 0.44
+        (bytes_at(each, begin + at + 0.5) - bytes_at(each, begin + at + 0.06)) * 8 / 0.44
         for at in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
     ]
     return {"steps": steps, "replay": logged("network-replay"), "monitor": logged("network-monitor"), "rtt_s": late}
@@ -139,18 +161,16 @@ def traced() -> dict[str, Any]:
 def jittered() -> list[float]:
     base = plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02}})
     with emulation(with_link(base, "dc0>dc1", jitter_s=0.01)) as net:
-        net.start(time.monotonic())
+        start(net, time.monotonic())
         return rtts(net, "dc0/worker0", "dc1/worker0", 200)
 
 
 def lossy(loss: float, packets: int) -> dict[str, float]:
-    from emulation.stream import count_datagrams
+    from analysis.benchmarks.datagrams import count_datagrams
 
     with emulation(plan({("dc0", "dc1"): {"rate_bps": 200e6, "loss": loss, "queue_bytes": 1_000_000}})) as net:
         before = net.counters()["dc0>dc1"].lost_packets
-        received = count_datagrams(
-            net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0"), packets
-        )
+        received = count_datagrams(net, "dc0/worker0", "dc1/worker0", packets)
         return {"received": received, "lost": net.counters()["dc0>dc1"].lost_packets - before}
 
 
@@ -171,7 +191,7 @@ def congestion_control(name: str) -> list[str]:
     """What an ordinary socket on a node gets, and the settings that go with it."""
     settings = plan({("dc0", "dc1"): {}}, transport=TransportPlan(congestion_control=name))
     with emulation(settings) as net:
-        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_STREAM)
+        sender = socket_on(net, "dc0/worker0", socket.SOCK_STREAM)
         sender.setblocking(False)
         sender.connect_ex((net.address("dc1/worker0"), 9))
         used = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0].decode()
@@ -186,10 +206,10 @@ def congestion_control(name: str) -> list[str]:
 def reordered(share: float) -> list[int]:
     """The order in which numbered datagrams arrive, sent 1 ms apart over 20 ms."""
     with emulation(plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02, "reordering": share}})) as net:
-        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.bind((net.address("dc1/worker0"), 9999))
         receiver.settimeout(0.5)
-        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        sender = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
         got = []
         with sender, receiver:
             for number in range(500):
@@ -206,10 +226,10 @@ def bursts(burst: float) -> list[int]:
     """Lengths of the gaps among numbered datagrams on a link that loses a tenth of them."""
     link = {"rate_bps": 200e6, "loss": 0.1, "loss_burst_packets": burst, "queue_bytes": 1_000_000}
     with emulation(plan({("dc0", "dc1"): link})) as net:
-        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.bind((net.address("dc1/worker0"), 9999))
         receiver.settimeout(0.5)
-        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        sender = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
         got = [-1]
         with sender, receiver:
             for first in range(0, 20_000, 50):
@@ -235,9 +255,9 @@ def corrupted(share: float) -> int:
 
 def _arrivals(link: dict[str, float]) -> int:
     with emulation(plan({("dc0", "dc1"): link})) as net:
-        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.bind((net.address("dc1/worker0"), 9999))
-        sender = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        sender = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
         receiver.setblocking(False)
         count, last = 0, time.monotonic()
         with sender, receiver:
@@ -259,7 +279,7 @@ def outage() -> dict[str, Any]:
     with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", state_trace=state)) as net:
         assert net.shaper is not None
         begin = time.monotonic()
-        net.start(begin)
+        start(net, begin)
         pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
         ping([pair], 150, 0.01, 0.5)
         net.finish()
@@ -277,7 +297,7 @@ def impaired() -> dict[str, Any]:
         "burst_trace": Series(times_s=(0.0, 0.5), values=(1.0, 5.0)),
     }
     with emulation(with_link(plan({("dc0", "dc1"): {"delay_s": 0.05}}), "dc0>dc1", **traces)) as net:
-        net.start(time.monotonic())
+        start(net, time.monotonic())
         pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
         ping([pair], 150, 0.01, 0.5)
         net.finish()
@@ -336,7 +356,7 @@ def broken_delay_line() -> list[str]:
     with emulation(plan({("dc0", "dc1"): {}})) as net:
         if net.method != "nfqueue":
             return ["netem"]
-        for child in net._children:
+        for child in net.helpers._children:
             os.kill(child.pid, signal.SIGKILL)
         time.sleep(0.05)
         answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
@@ -357,7 +377,7 @@ def lan(rate_bps: float) -> dict[str, Any]:
 def no_threads() -> int:
     """Threads of the host while network, monitor and replay are up: it must be safe to fork."""
     with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", jitter_s=0.001)) as net:
-        net.start(time.monotonic())
+        start(net, time.monotonic())
         return threading.active_count()
 
 
@@ -369,7 +389,7 @@ def lingering(seconds: float, marker: str) -> str:
         jitter_s=0.001,
     )
     with emulation(replace(settings, name="lingering")) as net:
-        net.start(time.monotonic())
+        start(net, time.monotonic())
         net.exec("dc0/worker0", ["sleep", "1000"])
         Path(marker).write_text("up")
         time.sleep(seconds)

@@ -9,11 +9,12 @@ import sys
 import time
 from typing import Any
 
+from analysis.benchmarks.sample_plans import plan
 from emulation.network import Emulation
 from emulation.probe import probe
-from emulation.sample_plans import plan
 from testbed.best_effort import type_of_service
 from testbed.plan.model import TransportPlan
+from tests.emulation.cases import socket_on
 
 CHANNELS = 3
 PORT = 7000
@@ -26,7 +27,7 @@ def _network(**link: Any) -> Emulation:
 
 
 def _socket(net: Emulation, channel: int) -> socket.socket:
-    sock = net.socket_on("dc0/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+    sock = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(channel, CHANNELS))
     sock.connect((net.address("dc1/worker0"), PORT))
     return sock
@@ -35,7 +36,7 @@ def _socket(net: Emulation, channel: int) -> socket.socket:
 def served_by_priority() -> dict[str, Any]:
     """All channels together send three times what the link takes, for a second. What of each arrives?"""
     with _network(rate_bps=10e6, delay_s=0.005, queue_bytes=30_000) as net:
-        receiver = net.socket_on("dc1/worker0", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         receiver.bind((net.address("dc1/worker0"), PORT))
         receiver.setblocking(False)

@@ -32,7 +32,7 @@ def test_every_link_and_path_is_measured_and_right() -> None:
 def test_a_link_that_differs_from_the_plan_refuses_the_run() -> None:
     rate, delay = run("refused")
     assert "dc0>dc1: rate planned 20.00 Mbit/s, measured 10." in rate
-    assert "round trip planned 20.07 ms, measured 60." in delay
+    assert "round-trip time planned 20.07 ms, measured 60." in delay
 
 
 def test_live_changes_keep_the_queue() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import Flood
 from emulation.layout import lay_out
 from emulation.replay import Replay, Timeline, timelines_of
-from emulation.sample_plans import plan, with_link
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -75,16 +74,10 @@ def _interfaces() -> str:
     return links + subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
 
 
-def test_status_signals_and_emptiness() -> None:
+def test_status_and_emptiness() -> None:
     with Sandbox(["sh", "-c", "ls /sys/class/net; exit 7"], stdout=subprocess.PIPE, text=True) as sandbox:
         assert sandbox.process.communicate(timeout=10)[0].split() == ["lo"]
         assert sandbox.poll() == 7
-    with Sandbox(
-        [sys.executable, "-S", "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=subprocess.PIPE
-    ) as sandbox:
-        assert sandbox.stdout is not None and sandbox.stdout.readline() == b"1\n"
-        sandbox.send_signal(signal.SIGTERM)
-        assert sandbox.wait(5) == 128 + signal.SIGTERM
     assert not is_inside()
 
 

@@ -76,16 +76,8 @@ def _asking_nobody(before: Any) -> Any:
     return context
 
 
-async def _as_it_is(self: Any, sock: Any, server_side: bool) -> Any:
+async def _as_it_is(sock: Any, *args: Any, **kwargs: Any) -> Any:
     return sock
-
-
-def _never_full(before: Any) -> Any:
-    def on_caller(self: Any) -> None:
-        self._handshakes = 0
-        before(self)
-
-    return on_caller
 
 
 @contextlib.contextmanager
@@ -151,13 +143,13 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.tls:_context", _asking_nobody,
         (f"{REALTIME}_tls.py::test_who_has_no_certificate_is_refused",)),
     "TLS is agreed on, and left out": Mutation(
-        "testbed.realtime.network:Network._covered", instead(_as_it_is),
+        "testbed.realtime.acceptor:start_tls", instead(_as_it_is),
         (f"{REALTIME}_tls.py::test_every_connection_of_a_node_is_covered",)),
     "strangers take all places": Mutation(
-        "testbed.realtime.network:Network._on_caller", _never_full,
+        "testbed.realtime.acceptor:Acceptor._has_place", always(True),
         (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",)),
     "a second node of one name": Mutation(
-        "testbed.realtime.network:Network._judge", always(HandshakeResult.WELCOME),
+        "testbed.realtime.network:Network.authorize", always(HandshakeResult.ACCEPTED),
         (f"{REALTIME}_network.py::test_a_second_node_of_the_same_name_is_refused",)),
     "nobody listens for heartbeats": Mutation(
         "testbed.realtime.heartbeat:Liveness.silent", always([]),
@@ -208,7 +200,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.membership:Membership.depart", lambda before: Membership.finish,
         (f"{FAULTS}_leave.py::test_the_server_goes_with_the_last_of_its_workers",)),
     "processes cannot be asked to leave": Mutation(
-        "testbed.realtime.child:_hear_dismissal", always(None),
+        "testbed.realtime.child:_handle_leave", always(None),
         (f"{FAULTS}_leave.py::test_a_process_leaves_at_a_time",)),
     "who registers too late waits": Mutation(
         "testbed.simulation.run:Simulation._on_missed", always(None),

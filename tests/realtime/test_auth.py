@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -20,18 +21,23 @@ from testbed.realtime.auth import (
     initiate,
     new_credentials,
 )
+from tests.contract.tiny import tiny_plan
 
 GOOD = Credentials("run", b"s" * 32)
+LIMIT_S = 2.0
 
 
 def welcome(hello: Hello) -> HandshakeResult:
-    return HandshakeResult.WELCOME if hello.target == "t" else HandshakeResult.STRANGER
+    return HandshakeResult.ACCEPTED if hello.target == "t" else HandshakeResult.UNKNOWN_NODE
 
 
 def meet(
-    mine: Credentials, theirs: Credentials, judge: Callable[[Hello], HandshakeResult] = welcome, target: str = "t"
+    mine: Credentials, theirs: Credentials, authorize: Callable[[Hello], HandshakeResult] = welcome, target: str = "t"
 ) -> list[Any]:
-    return talk(lambda sock: initiate(sock, mine, "me", target, "data"), lambda sock: accept(sock, theirs, judge))
+    return talk(
+        lambda sock: initiate(sock, mine, "me", target, "data", limit_s=LIMIT_S),
+        lambda sock: accept(sock, theirs, authorize, limit_s=LIMIT_S),
+    )
 
 
 def talk(*ends: Callable[[socket.socket], Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -71,7 +77,7 @@ def test_a_wrong_secret_or_run_is_named_at_both_ends(bad: Credentials) -> None:
 
 def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def newer(sock: socket.socket) -> Any:
-        return await initiate(sock, GOOD, "me", "t", "data")
+        return await initiate(sock, GOOD, "me", "t", "data", limit_s=LIMIT_S)
 
     real = auth._START
 
@@ -81,36 +87,36 @@ def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch)
         pack = staticmethod(lambda magic, protocol, length: real.pack(magic, protocol + 1, length))
 
     monkeypatch.setattr(auth, "_START", Newer)
-    mine, theirs = talk(newer, lambda sock: accept(sock, GOOD, welcome))
+    mine, theirs = talk(newer, lambda sock: accept(sock, GOOD, welcome, limit_s=LIMIT_S))
     assert "version skew" in str(mine)
-    assert "version skew: peer speaks protocol 2, this is 1" in str(theirs)
+    assert "version skew: peer speaks protocol 3, this is 2" in str(theirs)
 
 
-@pytest.mark.parametrize("verdict", [HandshakeResult.DUPLICATE, HandshakeResult.STRANGER])
-def test_the_judgement_reaches_both_ends(verdict: HandshakeResult) -> None:
-    for outcome in meet(GOOD, GOOD, lambda hello: verdict):
+@pytest.mark.parametrize("result", [HandshakeResult.DUPLICATE, HandshakeResult.UNKNOWN_NODE])
+def test_the_result_reaches_both_ends(result: HandshakeResult) -> None:
+    for outcome in meet(GOOD, GOOD, lambda hello: result):
         assert isinstance(outcome, HandshakeRefused)
-        assert outcome.verdict == verdict
+        assert outcome.result == result
 
 
 def test_an_acceptor_that_does_not_know_the_secret_is_refused() -> None:
     async def impostor(sock: socket.socket) -> bytes:
         loop = asyncio.get_running_loop()
         await loop.sock_recv(sock, 2000)
-        await loop.sock_sendall(sock, auth._ANSWER.pack(HandshakeResult.WELCOME, auth.PROTOCOL, b"n" * 32, b"p" * 32))
+        await loop.sock_sendall(sock, auth._ANSWER.pack(HandshakeResult.ACCEPTED, auth.PROTOCOL, b"n" * 32, b"p" * 32))
         proof = await loop.sock_recv(sock, 2000)
         with contextlib.suppress(BrokenPipeError):
-            await loop.sock_sendall(sock, bytes([HandshakeResult.WELCOME]))
+            await loop.sock_sendall(sock, bytes([HandshakeResult.ACCEPTED]))
         return proof
 
-    outcome, proof = talk(lambda sock: initiate(sock, GOOD, "me", "t", "data"), impostor)
+    outcome, proof = talk(lambda sock: initiate(sock, GOOD, "me", "t", "data", limit_s=LIMIT_S), impostor)
     assert isinstance(outcome, HandshakeRefused)
     assert proof == bytes(32), "nobody else must learn a proof from us"
 
 
 def test_only_who_knows_the_secret_is_judged() -> None:
     asked = []
-    meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or HandshakeResult.WELCOME)
+    meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or HandshakeResult.ACCEPTED)
     assert asked == []
 
 
@@ -118,10 +124,10 @@ def test_only_who_knows_the_secret_is_judged() -> None:
     "garbage",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        b"TBH1\x00\x01\xff\xff",
-        b"TBH1\x00\x01\x00\x04junk",
+        b"TBH1\x00\x02\xff\xff",
+        b"TBH1\x00\x02\x00\x04junk",
         b"",
-        b"TBH1\x00\x01\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
+        b"TBH1\x00\x02\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
     ],
     ids=repr,
 )
@@ -129,37 +135,40 @@ def test_garbage_ends_the_handshake(garbage: bytes) -> None:
     async def hostile(sock: socket.socket) -> None:
         await asyncio.get_running_loop().sock_sendall(sock, garbage)
 
-    _, outcome = talk(hostile, lambda sock: accept(sock, GOOD, welcome))
+    _, outcome = talk(hostile, lambda sock: accept(sock, GOOD, welcome, limit_s=LIMIT_S))
     assert isinstance(outcome, ConnectionError)
 
 
 @pytest.mark.parametrize("claimed_bytes", [auth.MAX_HELLO_BYTES, 65_535])
-def test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read(
-    claimed_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_LIMIT_S", 0.05)
+def test_a_silent_caller_times_out_and_a_flood_is_not_read(claimed_bytes: int) -> None:
     taken = []
 
     async def silent(sock: socket.socket) -> None:
         await asyncio.sleep(0.2)
 
     async def flood(sock: socket.socket) -> None:
-        start = auth._START.pack(b"TBH1", 1, claimed_bytes)
+        start = auth._START.pack(b"TBH1", auth.PROTOCOL, claimed_bytes)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         taken.append(sock.send(start + b"\xc1" * 100_000))
         await asyncio.sleep(0.2)
 
     async def listen(sock: socket.socket) -> int:
         try:
-            await accept(sock, GOOD, welcome)
+            await accept(sock, GOOD, welcome, limit_s=0.05)
         except ConnectionError:
             await asyncio.sleep(0.01)
             return len(sock.recv(1 << 20))
         raise AssertionError("it was let in")
 
-    assert isinstance(talk(silent, lambda sock: accept(sock, GOOD, welcome))[1], TimeoutError)
+    assert isinstance(talk(silent, lambda sock: accept(sock, GOOD, welcome, limit_s=0.05))[1], TimeoutError)
     left = talk(flood, listen)[1]
     assert taken[0] - left <= 1100
+
+
+def test_the_limit_follows_the_plan() -> None:
+    timeouts = tiny_plan([]).timeouts
+    assert auth.handshake_limit_s(dataclasses.replace(timeouts, rendezvous_s=120.0)) == 30.0
+    assert auth.handshake_limit_s(dataclasses.replace(timeouts, rendezvous_s=1.0)) == 2.0
 
 
 def test_the_secret_shows_nowhere() -> None:

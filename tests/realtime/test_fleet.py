@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import dataclasses
 import os
@@ -95,6 +96,18 @@ def test_an_exception_is_told_with_node_and_traceback(tmp_path: Path) -> None:
     assert "in broken" in caught.value.__notes__[0]
     (event,) = [event for event in Processes(tmp_path).events(WORKER) if event["kind"] == "error"]
     assert (event["message"], event["cause"]) == ("loss is nan", "ValueError")
+
+
+def test_the_error_of_a_node_that_exits_slowly_is_the_cause(tmp_path: Path) -> None:
+    """Its peers notice its end, and end, before it has exited itself."""
+
+    async def slow_to_exit(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 1.5)  # the loop waits for it when it closes
+        raise ValueError("loss is nan")
+
+    with pytest.raises(RunFailed, match=f"^{WORKER}: ValueError: loss is nan"):
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: slow_to_exit}).run()
 
 
 def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from testbed.engine.overlay.entries import Entry, pack, unpack
 from testbed.errors import RunFailed, ScenarioError
 from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_header, overhead_bytes
 from testbed.realtime.frames import (
-    GOODBYE,
+    CLOSE,
     HEARTBEAT,
     PIECE_BYTES,
     Arrival,
@@ -60,13 +60,13 @@ def push(size: int = 1000) -> Message:
 def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int, meta: int) -> None:
     parts = tuple(torch.randint(-99, 99, (size,), dtype=torch.int16) for size in sizes)
     sent = Message(MessageKind.VALUE, meta={"m": meta}, parts=parts, sender="a/b")
-    data = frame(sent, 0) + frame(HEARTBEAT, 1) + frame(sent, 2) + frame(GOODBYE, 3)
+    data = frame(sent, 0) + frame(HEARTBEAT, 1) + frame(sent, 2) + frame(CLOSE, 3)
     if portion < 50:
-        data = frame(HEARTBEAT, 0) + frame(GOODBYE, 1)
-        assert feed(reader(), data, portion) == [HEARTBEAT, GOODBYE]
+        data = frame(HEARTBEAT, 0) + frame(CLOSE, 1)
+        assert feed(reader(), data, portion) == [HEARTBEAT, CLOSE]
         return
     first, beat, second, goodbye = feed(reader(), data, portion)
-    assert (beat, goodbye) == (HEARTBEAT, GOODBYE)
+    assert (beat, goodbye) == (HEARTBEAT, CLOSE)
     for got in (first, second):
         assert isinstance(got, Arrival)
         assert got.message.meta == {"m": meta}
@@ -108,7 +108,7 @@ def test_every_altered_byte_is_noticed() -> None:
 @pytest.mark.parametrize(("sequences", "accepted"), [((0, 1, 1), 2), ((0, 2, 1), 1), ((1,), 0), ((0, 0), 1)], ids=str)
 def test_replayed_reordered_and_dropped_frames_are_refused(sequences: tuple[int, ...], accepted: int) -> None:
     target, got = reader(), []
-    with pytest.raises(BadFrame, match="was due"):
+    with pytest.raises(BadFrame, match="was expected"):
         for sequence in sequences:
             got += feed(target, frame(push(), sequence))
     assert len(got) == accepted

@@ -16,6 +16,7 @@ import torch
 
 from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
+from testbed.realtime import acceptor
 from testbed.realtime.auth import Credentials, new_credentials
 from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
@@ -64,7 +65,7 @@ def test_hostile_connections_do_not_disturb_a_session() -> None:
 
     assert worlds({REMOTE: attacked, WORKER: honest})[REMOTE] == 50_000
     told = warnings(worlds, REMOTE)
-    assert any("not one of our handshakes" in text for text in told)
+    assert any("not a handshake of this project" in text for text in told)
     assert len(told) < 60, "a flood must not fill the log"
 
 
@@ -86,6 +87,27 @@ def test_silent_strangers_hold_only_so_many_places() -> None:
     assert any("too many at a time" in text for text in warnings(worlds, REMOTE))
 
 
+def test_a_node_gets_the_place_of_a_stranger_that_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers hold all places before the node connects; its handshake may then take longer than theirs may."""
+    monkeypatch.setattr(acceptor, "SECURE_PLACE_S", 0.2)
+    worlds = InProcess(ConnectionLimits(handshakes=3))
+
+    async def besieged(world: RealWorld) -> MessageKind:
+        sockets = [socket.create_connection(worlds.addresses[REMOTE]) for _ in range(3)]
+        message = await world.receive("a message", deadline_s=1.5)
+        for sock in sockets:
+            sock.close()
+        return message.kind
+
+    async def late(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        await world.send(REMOTE, Message(MessageKind.PUSH))
+
+    assert worlds({REMOTE: besieged, WORKER: late})[REMOTE] == MessageKind.PUSH
+    refused = [text for text in warnings(worlds, REMOTE) if "no complete handshake in time" in text]
+    assert refused
+
+
 def test_a_node_with_the_wrong_secret_fails_within_two_seconds_and_says_so() -> None:
     worlds = InProcess()
     worlds.credentials[WORKER] = Credentials("another run", b"x" * 32)
@@ -97,7 +119,9 @@ def test_a_node_with_the_wrong_secret_fails_within_two_seconds_and_says_so() -> 
     with pytest.raises(RunFailed, match=rf"{WORKER}: {REMOTE} \(127\.0\.0\.1:\d+\): wrong secret or wrong run"):
         worlds({REMOTE: waiting, WORKER: sending(REMOTE, Message(MessageKind.PUSH))})
     assert time.monotonic() - start_s < 2
-    assert any(f"wrong secret or wrong run: it says that it is '{WORKER}'" in text for text in warnings(worlds, REMOTE))
+    assert any(
+        f"wrong secret or wrong run: the initiator claims to be '{WORKER}'" in text for text in warnings(worlds, REMOTE)
+    )
 
 
 def test_a_second_node_of_the_same_name_is_refused() -> None:
@@ -107,7 +131,7 @@ def test_a_second_node_of_the_same_name_is_refused() -> None:
         await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
         with pytest.raises(RunFailed) as caught:
-            await world.network._call(REMOTE, DATA)
+            await world.network._connector.connect(REMOTE, DATA)
         await world.send(REMOTE, Message(MessageKind.DONE))
         return str(caught.value)
 
@@ -124,10 +148,10 @@ def test_a_peer_that_is_never_there_is_named() -> None:
         await asyncio.sleep(30)
 
     async def shut(world: RealWorld) -> None:
-        world.network._listener.close()
+        world.network._acceptor.listener.close()
         await asyncio.sleep(30)
 
-    with pytest.raises(RunFailed, match=rf"could not reach {REMOTE}|lost {WORKER}: it did not come within 0\.3 s"):
+    with pytest.raises(RunFailed, match=rf"could not reach {REMOTE}|lost {WORKER}: did not connect within 0\.3 s"):
         worlds({REMOTE: shut, WORKER: alone}, plan)
 
 
@@ -165,7 +189,7 @@ def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
             connection.close()  # as the kernel does for a process that was killed
         await world.sleep(30)
 
-    with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: it closed the connection without a goodbye"):
+    with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: closed the connection unexpectedly"):
         worlds({REMOTE: receiving(2), WORKER: vanish})
     assert time.monotonic() - times["at"] < 0.2
 
@@ -175,7 +199,7 @@ def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:
 
     async def mute(world: RealWorld) -> None:
         await world.sleep(0.3)
-        for connection in world.network._beats.values():
+        for connection in world.network._heartbeats.connections.values():
             connection.wake = lambda: None  # type: ignore[method-assign]
         await world.sleep(30)
 

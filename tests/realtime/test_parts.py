@@ -16,7 +16,7 @@ import torch
 from testbed.errors import CapabilityError, RunFailed, WaitTimeout
 from testbed.plan.model import TransportPlan, monitor_of
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
-from testbed.realtime.heartbeat import Liveness, error_of_loss
+from testbed.realtime.heartbeat import Liveness
 from testbed.realtime.processor import Tokens
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import configure, listen
@@ -80,10 +80,6 @@ class TestLiveness:
         assert monitor_of(tiny_plan([WORKER, "east/scheduler"])) == "east/scheduler"
         assert monitor_of(tiny_plan([WORKER, REMOTE])) == WORKER
 
-    def test_a_loss_ends_a_node_unless_it_is_about_to_end(self) -> None:
-        assert "a lost b: why" in str(error_of_loss("a", "b", "why", finishing=False))
-        assert error_of_loss("a", "b", "why", finishing=True) is None
-
 
 class TestTokens:
     def test_no_more_than_count_hold_one(self) -> None:
@@ -143,20 +139,20 @@ class TestWatch:
 
     def test_errors_name_node_and_cause(self) -> None:
         assert str(NodeExit("a", -9).error()) == "a was killed by signal 9, SIGKILL (out of memory?)"
-        assert str(NodeExit("a", 3).error()) == "a ended with exit status 3 and did not say why"
+        assert str(NodeExit("a", 3).error()) == "a ended with exit status 3 and without a message"
         assert isinstance(NodeExit("a", 3, cause="CapabilityError", message="m").error(), CapabilityError)
         assert str(NodeExit("c", 1, cause="ValueError", message="nan").error()) == "c: ValueError: nan"
         assert isinstance(NodeExit("c", 5, cause="WaitTimeout", wait=("c", "x", 1.0, 2.0)).error(), WaitTimeout)
 
-    def test_standing_tells_who_waits_and_when_anybody_advanced(self) -> None:
-        standing = FleetStatus(100.0)
+    def test_the_status_tells_who_waits_and_when_anybody_advanced(self) -> None:
+        status = FleetStatus(100.0)
         line = {"node": "a", "waits": [["a push", 2.0]], "activity": 3}
-        standing.note(line, 101.0)
-        standing.note(line, 105.0)
-        standing.note({"node": "b", "waits": [], "activity": 0}, 106.0)
-        assert standing.advanced_at_s == 101.0
-        assert standing.longest_wait() == ("a", "a push", 2.0)
-        assert standing.wait_graph().splitlines() == [
+        status.update(line, 101.0)
+        status.update(line, 105.0)
+        status.update({"node": "b", "waits": [], "activity": 0}, 106.0)
+        assert status.advanced_at_s == 101.0
+        assert status.longest_wait() == ("a", "a push", 2.0)
+        assert status.wait_graph().splitlines() == [
             "a waits for a push since t = 2.000 s",
             "b waits for nothing: it computes, or does not run",
         ]
@@ -164,9 +160,9 @@ class TestWatch:
 
 class TestSockets:
     def test_options_are_set_from_the_plan(self) -> None:
-        timeouts = tiny_plan([WORKER]).timeouts
         with listen(("127.0.0.1", 0)) as sock:
-            configure(sock, TransportPlan(congestion_control="reno", unsent_limit_bytes=65_536), timeouts)
+            transport = TransportPlan(congestion_control="reno", unsent_limit_bytes=65_536)
+            configure(sock, dataclasses.replace(tiny_plan([WORKER]), transport=transport))
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"reno\0")
             assert sock.getsockopt(socket.IPPROTO_TCP, 25) == 65_536
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
@@ -176,7 +172,7 @@ class TestSockets:
     def test_a_congestion_control_that_is_not_there_is_an_error_with_its_cure(self) -> None:
         transport = dataclasses.replace(TransportPlan(), congestion_control="warp")
         with listen(("127.0.0.1", 0)) as sock, pytest.raises(CapabilityError, match=r"'warp'.*available: .*modprobe"):
-            configure(sock, transport, tiny_plan([WORKER]).timeouts)
+            configure(sock, dataclasses.replace(tiny_plan([WORKER]), transport=transport))
 
     def test_an_address_that_is_taken_is_named(self) -> None:
         with listen(("127.0.0.1", 0)) as sock, pytest.raises(RunFailed, match=f"127.0.0.1:{sock.getsockname()[1]}: "):

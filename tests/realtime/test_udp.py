@@ -12,7 +12,8 @@ import torch
 from testbed.best_effort import DATAGRAM_BYTES, BestEffortQueue, best_effort_overhead_bytes, datagrams, pace_bps
 from testbed.messages import Message, MessageKind
 from testbed.realtime.auth import Keys
-from testbed.realtime.udp_wire import MEMORY, Datagrams, Packer, Unpacker, body_of
+from testbed.realtime.frames import Arrival
+from testbed.realtime.udp_wire import MEMORY, Packer, Unpacker, body_of
 from testbed.world import World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_RATE_BPS, WORKER, tiny_plan
 from tests.realtime.in_process import InProcess
@@ -38,7 +39,7 @@ def wire(packer: Packer, message: Message) -> list[bytes]:
     return list(packer.datagrams(body_of(message), message.channel))
 
 
-def taken(unpacker: Unpacker, data: list[bytes]) -> list[Datagrams]:
+def taken(unpacker: Unpacker, data: list[bytes]) -> list[Arrival]:
     arrivals = [unpacker.take(memoryview(each)) for each in data]
     return [arrival for arrival in arrivals if arrival is not None]
 
@@ -172,5 +173,5 @@ def test_a_port_that_is_taken_is_named() -> None:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
-        with pytest.raises(RunFailed, match="cannot take datagrams on 127"):
+        with pytest.raises(RunFailed, match="cannot receive datagrams on 127"):
             _bound(other.getsockname())

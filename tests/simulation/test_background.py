@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulation.sample_plans import plan, with_link
+from analysis.benchmarks.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series
 from testbed.simulation.background import start_background
 from testbed.simulation.clock import Clock

@@ -1,5 +1,5 @@
-"""Data-parallel training over other people's collectives (torch.distributed, MPI), on the same hosts and links.
+"""Data-parallel training over a library's collectives (torch.distributed, MPI), on the same hosts and links.
 
-Of our engine it uses the job, the scheduler and the worker's round; the sum of gradients alone is theirs. Virtual time
-cannot see sockets that are not ours, so these roles are for the real world alone, which itself knows no roles.
+Job, scheduler and the worker's round are the engine's; only the sum of gradients is the library's. A library's sockets
+do not exist in virtual time, so these roles are for the real world alone.
 """

@@ -1,4 +1,4 @@
-"""What training wants of a library's group of workers."""
+"""The interface between training and a library's group of workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class ProcessGroup(Protocol):
-    """The workers that sum together. Every one starts the same sums in the same order."""
+    """The workers that sum together. All start the same sums in the same order."""
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:
-        """Begin to sum ``tensor`` in place; the future is done when it is."""
+        """Begin to sum ``tensor`` in place over all workers; the future is done when the sum is."""
 
     def received_bytes(self) -> dict[str, int]:
-        """What has come in from each other worker since the last call."""
+        """Bytes received from each other worker since the last call."""

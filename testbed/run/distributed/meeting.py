@@ -1,4 +1,4 @@
-"""What workers tell each other of a library's connections: where each of them listens, and whose is which."""
+"""Exchanges between workers about a library's connections: where each listens, and who is at which other end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from testbed.run.distributed.sockets import Ends, Place
 LOOPBACK = "127.0.0.1"
 
 
-async def told(peers: Collectives, what: Any) -> list[Any]:
-    """What every rank tells, by rank. Lists come back as tuples."""
-    text = torch.frombuffer(bytearray(msgspec.json.encode(what)), dtype=torch.uint8)
+async def exchange(peers: Collectives, value: Any) -> list[Any]:
+    """The value of every rank, by rank. Values must be JSON; lists come back as tuples."""
+    text = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
     return [_tuples(msgspec.json.decode(bytes(part.tolist()))) for part in await peers.all_gather(text)]
 
 
-async def whose(peers: Collectives, listener: Place) -> dict[Ends, str]:
-    """The worker at the other end of each of the library's connections. All tell all which ones they have made."""
-    listeners = [(str(host), int(port)) for host, port in await told(peers, listener)]
+async def peers_of_connections(peers: Collectives, listener: Place) -> dict[Ends, str]:
+    """The worker at the other end of each of the library's connections. ``listener``: where this worker's listens.
+
+    A connection that this worker made is known by the listener at its other end; one that was accepted is known from
+    the worker that made it.
+    """
+    listeners = [(str(host), int(port)) for host, port in await exchange(peers, listener)]
     made = sockets.to_listeners([place for rank, place in enumerate(listeners) if rank != peers.rank])
     theirs = {ends: peers.ranks[listeners.index(ends[1])] for ends in made}
-    for name, others in zip(peers.ranks, await told(peers, made), strict=True):
+    for name, others in zip(peers.ranks, await exchange(peers, made), strict=True):
         for mine, other in others:
             if other == listener:
                 theirs[other, mine] = name

@@ -1,4 +1,4 @@
-"""Puts a worker together whose gradients a library sums, and says what this machine must have for that."""
+"""A worker whose gradients a library sums, and what the machine must have for that."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
 
 
 def require(plan: Plan) -> None:
-    """Raises ``CapabilityError`` when this machine cannot run what the Plan asks for."""
+    """Raise ``CapabilityError`` if this machine cannot run what the plan asks for."""
     backend = _options(plan).backend
     if backend == "mpi":
         load_mpi()
@@ -44,7 +44,7 @@ def require(plan: Plan) -> None:
     workers, there = sum(worker.trains for worker in plan.with_role("worker")), torch.cuda.device_count()
     if there < workers:
         raise CapabilityError(
-            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and here are {there}; "
+            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and this machine has {there}; "
             "write 'backend: gloo', or train on as many workers as there are GPUs"
         )
 
@@ -68,16 +68,18 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
 
 
 class LibrarySum:
-    """One bucket's sums by the library; its messages, which nobody sees one by one, are recorded as one per peer."""
+    """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round."""
 
     def __init__(self, world: RealWorld, group: ProcessGroup, library: str, bucket: int) -> None:
         self._world, self._group, self._library, self._bucket = world, group, library, bucket
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """The flag is one more element: whoever raised it makes the sum of all flags positive."""
+        """The sum of all gradients, and whether any worker raised its flag (an element that is appended and summed)."""
         total, began_s = torch.cat([gradient, torch.tensor([float(flag)])]), self._world.now()
         done = self._group.start(total)  # before anything is awaited, so that buckets start in the same order
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")
         for peer, size_bytes in sorted(self._group.received_bytes().items()):
-            self._world.record_foreign(self._library, peer, size_bytes, began_s, self._bucket, round_)
+            self._world.record_library_transfer(
+                peer, size_bytes, began_s, message=self._library, key=self._bucket, round=round_
+            )
         return total[:-1], bool(total[-1] > 0)

@@ -1,6 +1,6 @@
-"""Which TCP connections of this process are a library's own, whom they lead to, and how much they have carried.
+"""TCP connections of this process that a library opened: their ends, and how many bytes they have received.
 
-The kernel knows: each connection's ends (``getpeername``) and its counters (``TCP_INFO``). A library says neither.
+Libraries report neither, so both come from the kernel: the ends from ``getpeername``, the bytes from ``TCP_INFO``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BYTES_RECEIVED_AT = 128  # tcpi_bytes_received in struct tcp_info (linux/tcp.h)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One connection, and the bytes of data that have come in on it. ``ends[1][1]`` is 0 for a listening socket."""
+    """One connection and the payload bytes received on it. ``ends[1][1]`` is 0 for a listening socket."""
 
     ends: Ends
     received_bytes: int
@@ -34,12 +34,12 @@ def connections() -> dict[int, Counted]:
 
 def _each() -> Iterator[tuple[int, Counted]]:
     for path in list(Path("/proc/self/fd").iterdir()):
-        counted = _look_at(int(path.name))
+        counted = _inspect(int(path.name))
         if counted is not None:
             yield int(path.name), counted
 
 
-def _look_at(descriptor: int) -> Counted | None:
+def _inspect(descriptor: int) -> Counted | None:
     try:
         copy = os.dup(descriptor)
     except OSError:  # the directory's own descriptor, closed by now
@@ -62,13 +62,8 @@ def _look_at(descriptor: int) -> Counted | None:
 
 
 def listening() -> set[Place]:
-    """Where this process listens."""
+    """The addresses at which this process listens."""
     return {counted.ends[0] for counted in connections().values() if counted.ends[1][1] == 0}
-
-
-def of_listener(listener: Place) -> list[Ends]:
-    """The connections that others have made to our ``listener``."""
-    return [c.ends for c in connections().values() if c.ends[0] == listener and c.ends[1][1]]
 
 
 def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
@@ -77,7 +72,7 @@ def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
 
 
 class Meter:
-    """Counts what has come in since it was asked last. ``peers``: whose connection is which, by its ends."""
+    """Counts bytes received between calls. ``peers``: the worker at the other end of each connection."""
 
     def __init__(self, peers: Mapping[Ends, str]) -> None:
         found = connections()
@@ -85,12 +80,12 @@ class Meter:
         self._seen = {fd: found[fd].received_bytes for fd in self._peers}
 
     def since_last(self) -> dict[str, int]:
-        """Bytes by peer; peers that sent nothing are left out."""
+        """Bytes received since the last call, by peer; peers that sent nothing are left out."""
         came: dict[str, int] = {}
         for descriptor, (ends, peer) in self._peers.items():
-            counted = _look_at(descriptor)
+            counted = _inspect(descriptor)
             if counted is None or counted.ends != ends:
-                continue  # closed, and its number given to another
+                continue  # closed, and the descriptor reused
             new, self._seen[descriptor] = counted.received_bytes - self._seen[descriptor], counted.received_bytes
             if new:
                 came[peer] = came.get(peer, 0) + new

@@ -1,4 +1,4 @@
-"""torch.distributed's process groups, made for the training workers of a run, and awaited without blocking the loop."""
+"""torch.distributed's process groups between the training workers of a run, awaited without blocking the loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
 from testbed.run.distributed.group import ProcessGroup
-from testbed.run.distributed.meeting import LOOPBACK, whose
+from testbed.run.distributed.meeting import LOOPBACK, peers_of_connections
 from testbed.run.distributed.sockets import Meter
 
-_LIBRARY: Any = torch.distributed  # its stubs leave out much of what it has
+_LIBRARY: Any = torch.distributed  # its stubs are incomplete
 
 
 async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
-    """Gloo, over TCP between the workers' own addresses, connected from each to each."""
+    """Gloo over TCP between the workers' own addresses, each connected to each."""
     address = plan.node(world.node).address or LOOPBACK
     before = sockets.listening()
     device = _LIBRARY.ProcessGroupGloo.create_device(hostname=address)
@@ -38,7 +38,7 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Proces
         return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
-    return _Gloo(made, store, Meter(await whose(peers, listener)))
+    return _Gloo(made, store, Meter(await peers_of_connections(peers, listener)))
 
 
 async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
@@ -49,7 +49,7 @@ async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Proces
 
 
 async def _store(plan: Plan, peers: Collectives) -> Any:
-    """Where ranks find each other: at the first worker, on a port that the kernel chooses and our messages tell."""
+    """The store of the rendezvous: at the first worker, on a port that the kernel chooses and a broadcast announces."""
     host = plan.node(peers.ranks[0]).address or LOOPBACK
     timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
 
@@ -67,7 +67,7 @@ async def _store(plan: Plan, peers: Collectives) -> Any:
 @dataclass(slots=True)
 class _Gloo:
     group: Any
-    store: Any  # kept, as the group uses it
+    store: Any  # referenced, as the group uses it
     meter: Meter
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:

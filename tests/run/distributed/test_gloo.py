@@ -70,7 +70,7 @@ def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(role_module.torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(CapabilityError, match=f"each of 3 workers, and here are {gpus}"):
+    with pytest.raises(CapabilityError, match=f"each of 3 workers, and this machine has {gpus}"):
         require(gloo_plan([2, 1], backend="nccl"))
     require(gloo_plan([2, 1]))
 

@@ -116,14 +116,14 @@ def test_a_lost_rank_ends_the_run_and_is_named(when: str, tmp_path: Path, monkey
 
         monkeypatch.setattr(LibrarySum, "__call__", lost)
     else:
-        told = group_module.told
+        exchange = group_module.exchange
 
         async def lost_there(peers: Collectives, what: Any) -> list[Any]:
             if peers.rank == 2 and isinstance(what, dict):  # at PMI's barrier
                 os.kill(os.getpid(), signal.SIGKILL)
-            return await told(peers, what)
+            return await exchange(peers, what)
 
-        monkeypatch.setattr(group_module, "told", lost_there)
+        monkeypatch.setattr(group_module, "exchange", lost_there)
     began_s = time.monotonic()
     with pytest.raises(NodeLost, match="b/worker0"):
         forked(tmp_path, mpi_plan([2, 1]))
@@ -136,7 +136,7 @@ def test_a_start_that_mpich_gives_up_ends_the_run(tmp_path: Path, monkeypatch: p
         return {**environment(*where), "FI_PROVIDER": "none"}
 
     monkeypatch.setattr(group_module, "environment", without_provider)
-    with pytest.raises(RunFailed, match=r"a/worker0|b/worker0|MPICH has given up"):
+    with pytest.raises(RunFailed, match=r"a/worker0|b/worker0|MPICH has aborted"):
         forked(tmp_path, mpi_plan([1, 1]))
 
 
@@ -159,13 +159,13 @@ def test_its_bytes_cross_the_emulated_links(tmp_path: Path) -> None:
     run = run_scenario(tmp_path / "run", "emulate", *small, scenario=SCENARIO)
     assert run.outcome.status in ("done", "degraded"), run.outcome.message
     assert len(run.hashes("worker")) == 1
-    told: dict[str, int] = {}
+    exchange: dict[str, int] = {}
     for event in run.of_kind("transfer"):
         if event["message"] == "mpi" and event["tier"] == "wan":
             link = f"{event['source'].split('/')[0]}>{event['node'].split('/')[0]}"
-            told[link] = told.get(link, 0) + event["payload_bytes"]
-    crossed = {link: max(e["bytes"] for e in run.of_kind("link") if e["link"] == link) for link in told}
-    assert len(told) >= 4
-    for link, size_bytes in told.items():
+            exchange[link] = exchange.get(link, 0) + event["payload_bytes"]
+    crossed = {link: max(e["bytes"] for e in run.of_kind("link") if e["link"] == link) for link in exchange}
+    assert len(exchange) >= 4
+    for link, size_bytes in exchange.items():
         assert size_bytes < crossed[link], link
-    assert sum(told.values()) > 0.6 * sum(crossed.values())
+    assert sum(exchange.values()) > 0.6 * sum(crossed.values())

@@ -1,4 +1,4 @@
-"""The workers of a run as the ranks of an MPI, and their sums."""
+"""The workers of a run as the ranks of an MPI job, and their sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
 from testbed.run.distributed.group import ProcessGroup
-from testbed.run.distributed.meeting import LOOPBACK, told, whose
+from testbed.run.distributed.meeting import LOOPBACK, exchange, peers_of_connections
 from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.run.distributed.mpi.pmi import ProcessManager
 from testbed.run.distributed.mpi.progress import MpiProgress
@@ -26,7 +26,7 @@ from testbed.run.distributed.sockets import Meter
 
 
 async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
-    """MPICH, over TCP between the workers' own addresses."""
+    """MPICH over TCP between the workers' own addresses. Raise ``RunFailed`` if a connection cannot be found."""
     mpi, progress, before = load_mpi(), MpiProgress(), sockets.listening()
     await _set_environment(world, plan, peers)
     limit_s = plan.timeouts.rendezvous_s
@@ -35,36 +35,38 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
     progress.idle = mpi.COMM_WORLD.Iprobe
     listeners = sockets.listening() - before
     if len(listeners) != 1:
-        raise RunFailed(f"MPI listens at {sorted(listeners) or 'nothing'}, not at one address of {world.node}")
+        raise RunFailed(f"MPI listens at {sorted(listeners) or 'no address'}; expected one address of {world.node}")
     await world.wait(_connect(mpi, progress), "MPI's first message from each worker", limit_s)
-    connections = await whose(peers, *listeners)
+    connections = await peers_of_connections(peers, *listeners)
     silent = sorted(set(peers.ranks) - {world.node} - set(connections.values()))
     if silent:
-        raise RunFailed(f"MPI has no TCP connection from {world.node} to {', '.join(silent)}: it would go uncounted")
+        raise RunFailed(
+            f"MPI has no TCP connection from {world.node} to {', '.join(silent)}, so its bytes could not be counted"
+        )
     progress.listen_to(number for number, found in sockets.connections().items() if found.ends in connections)
     return _Mpi(mpi, progress, Meter(connections))
 
 
 async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> None:
-    """Tells the MPI of this process which rank it is, and gives it a process manager for its start."""
+    """Set the environment in which MPICH starts: rank, size, and a process manager for the start."""
 
-    async def exchange(put: dict[str, str]) -> list[dict[str, str]]:
+    async def exchange_keys(put: dict[str, str]) -> list[dict[str, str]]:
         forget_shared_memory()
-        return await told(peers, put)
+        return await exchange(peers, put)
 
-    name = (await told(peers, f"testbed-{secrets.token_hex(8)}"))[0]
+    name = (await exchange(peers, f"testbed-{secrets.token_hex(8)}"))[0]
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    world.spawn(ProcessManager(peers.size, name, exchange).serve(reader, writer), "MPI's process manager")
+    world.spawn(ProcessManager(peers.size, name, exchange_keys).serve(reader, writer), "MPI's process manager")
     options = MpiOptions(**plan.technique.paradigm.options) if plan.technique.paradigm.kind == "mpi" else MpiOptions()
     address = plan.node(world.node).address or LOOPBACK
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
-        del os.environ[variable]  # of an mpirun or a batch system that we are in
+        del os.environ[variable]  # from an mpirun or a batch system around this run
     os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, MPI_ALGORITHMS[options.algorithm]))
 
 
 def _connect(mpi: Any, progress: MpiProgress) -> asyncio.Future[None]:
-    """MPICH connects at a first message. So that each connection is there before any is counted: one for everybody."""
+    """Make all connections before bytes are counted. MPICH connects at a first message, so each sends one to all."""
     size = mpi.COMM_WORLD.Get_size()
     out, back = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
     progress.start(lambda: mpi.COMM_WORLD.Ialltoall(out, back))
@@ -76,7 +78,7 @@ class _Mpi:
         self._mpi, self._progress, self._meter = mpi, progress, meter
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:
-        values, mpi = tensor.numpy(), self._mpi  # the same memory
+        values, mpi = tensor.numpy(), self._mpi  # a view, not a copy
         return self._progress.start(lambda: mpi.COMM_WORLD.Iallreduce(mpi.IN_PLACE, values, mpi.SUM))
 
     def received_bytes(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Which MPI is here, whether it can be ours, and how a worker becomes a rank of it."""
+"""The MPI library of this machine: whether it can be used, and how a worker becomes a rank of it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _THREAD_FUNNELED = 1  # the same in MPICH's ABI since 1.1, and in the standard's
 
 
 def load_mpi() -> Any:
-    """mpi4py's ``MPI``, not started. Raises ``CapabilityError`` unless it stands on an MPICH that we can start."""
-    os.environ.setdefault("UCX_HANDLE_ERRORS", "none")  # UCX, which may come with it, else takes signals as it loads
+    """mpi4py's ``MPI``, not initialised. Raise ``CapabilityError`` unless it uses an MPICH over libfabric."""
+    os.environ.setdefault("UCX_HANDLE_ERRORS", "none")  # else UCX, if it is loaded, installs signal handlers
     try:
         import mpi4py
 
         mpi4py.rc.initialize = mpi4py.rc.finalize = False
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # the second when there is no MPI under it
+    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
         raise CapabilityError(f"paradigm: mpi needs mpi4py and MPICH ({_first_line(error)}); {CURE}") from error
     version = MPI.Get_library_version()
     if not _OVER_LIBFABRIC.search(version):
@@ -41,7 +41,7 @@ def load_mpi() -> Any:
 
 
 def name_of(mpi: Any) -> str:
-    """The library under it, and what it communicates with."""
+    """Name, version and device of the MPI library."""
     return _name(mpi.Get_library_version())
 
 
@@ -56,19 +56,19 @@ def _name(version: str) -> str:
 
 
 def environment(rank: int, size: int, descriptor: int, address: str, algorithm: str) -> dict[str, str]:
-    """What MPICH reads as it starts: its process manager, and plain TCP between all ranks, over ``address`` alone."""
+    """The variables that MPICH reads at its start: its process manager, and TCP between all ranks over ``address``."""
     return {
         "PMI_FD": str(descriptor), "PMI_RANK": str(rank), "PMI_SIZE": str(size), "MPIR_CVAR_PMI_VERSION": "1",
         "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": interface_of(address),
-        "MPIR_CVAR_NOLOCAL": "1",  # else ranks of one machine use its memory, and nothing crosses their links
-        # With one-sided operations, which nobody needs here, each send would wait for its receipt: a round trip a step.
+        "MPIR_CVAR_NOLOCAL": "1",  # else ranks of one machine use shared memory, past the emulated links
+        # With one-sided operations (unused here) each send would wait for its acknowledgement: a round trip per step.
         "MPIR_CVAR_CH4_OFI_ENABLE_RMA": "0", "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": "0",
         "MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM": algorithm,
     }  # fmt: skip
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has this IPv4 address."""
+    """The network interface with this IPv4 address. Raise ``RunFailed`` if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has none
@@ -79,9 +79,10 @@ def interface_of(address: str) -> str:
 
 
 def start(mpi: Any) -> None:
-    """``MPI_Init``, in the thread that is to make all of MPI's calls, with the environment set.
+    """Call ``MPI_Init_thread`` in the thread that is to make all MPI calls, with the environment set.
 
-    Not mpi4py's: that one holds the interpreter, in which the process manager runs that it waits for.
+    By ctypes and not by mpi4py, which keeps the interpreter's lock: the process manager, for whose answers MPICH waits,
+    runs in the same interpreter.
     """
     library, provided = ctypes.CDLL(mpi.__file__), ctypes.c_int()
     code = library.MPI_Init_thread(None, None, _THREAD_FUNNELED, ctypes.byref(provided))
@@ -91,7 +92,7 @@ def start(mpi: Any) -> None:
 
 
 def forget_shared_memory() -> None:
-    """MPICH makes a file for ranks that share memory; it stays behind when a process is killed. Nobody shares ours."""
+    """Unlink MPICH's shared-memory files, which would stay behind after SIGKILL. No rank shares memory here."""
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             target = path.readlink()

@@ -1,8 +1,8 @@
-"""A rank's process manager: the side of PMI-1 that ``mpiexec`` has otherwise, as far as a start needs it.
+"""A rank's process manager: the part of PMI-1 that MPICH needs to start, which ``mpiexec`` would otherwise serve.
 
-MPICH asks on a socket, a line at a time (``cmd=get kvsname=… key=…``), and waits for each answer. What ranks put before
-a barrier all can get after it. Each worker answers its own MPICH, and barriers are an exchange between the workers over
-the run's own connections: so a start crosses hosts and namespaces, and a peer that is lost is noticed as ever.
+MPICH sends requests on a socket, one per line (``cmd=get kvsname=… key=…``), and waits for each answer. Values that
+ranks have put before a barrier can be read by all after it. Each worker serves its own MPICH, and a barrier is an
+exchange between the workers over the run's own connections, so it works across namespaces and notices a lost peer.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from testbed.errors import RunFailed
 
 Exchange = Callable[[dict[str, str]], Awaitable[list[dict[str, str]]]]
-"""Gives all ranks what this one has put, and returns what each of them has, itself included."""
+"""Sends what this rank has put to all ranks; returns what each rank has put, this one included."""
 
 NAME_BYTES, KEY_BYTES, VALUE_BYTES = 256, 64, 4096
 MISSING = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 
 
 class ProcessManager:
-    """Answers one rank. ``name``: of the run's key-value space, the same for all its ranks and for no other run's."""
+    """Serves one rank. ``name``: of the key-value space, the same for all ranks of this run and for no other run."""
 
     def __init__(self, size: int, name: str, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -38,13 +38,13 @@ class ProcessManager:
         self._put: dict[str, str] = {}  # since the last barrier
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Until MPICH hangs up. Raises ``RunFailed`` at what it does not know."""
+        """Answer until MPICH closes the socket. Raise ``RunFailed`` at an unknown request."""
         while line := await _line(reader):
             writer.write(f"{await self.answer(line)}\n".encode())
             await writer.drain()
 
     async def answer(self, line: str) -> str:
-        """What MPICH is to read next."""
+        """The answer to one request."""
         asked = _fields(line)
         match asked.get("cmd"):
             case "put":
@@ -55,9 +55,9 @@ class ProcessManager:
             case "barrier_in":
                 await self._barrier()
             case "abort":
-                raise RunFailed(f"MPICH has given up ({line[:200].strip()}); host.log has its own words")
+                raise RunFailed(f"MPICH has aborted ({line[:200].strip()}); host.log has its messages")
             case command if command not in self._always:
-                raise RunFailed(f"MPICH asks its process manager for something unknown here: {line[:200]!r}")
+                raise RunFailed(f"unknown request of MPICH to its process manager: {line[:200]!r}")
         return self._always[asked["cmd"]]
 
     async def _barrier(self) -> None:
@@ -70,7 +70,7 @@ async def _line(reader: StreamReader) -> str:
     try:
         return (await reader.readline()).decode()
     except ValueError as error:  # not text, or longer than any line of this protocol
-        raise RunFailed(f"MPICH tells its process manager no PMI-1: {error}") from error
+        raise RunFailed(f"MPICH does not speak PMI-1 to its process manager: {error}") from error
     except ConnectionError:
         return ""
 
@@ -84,5 +84,5 @@ def _fields(line: str) -> dict[str, str]:
 
 def _field(asked: dict[str, str], name: str, line: str) -> str:
     if name not in asked:
-        raise RunFailed(f"MPICH tells its process manager no {name}: {line[:200]!r}")
+        raise RunFailed(f"a request of MPICH to its process manager lacks {name}: {line[:200]!r}")
     return asked[name]

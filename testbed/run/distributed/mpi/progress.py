@@ -1,7 +1,7 @@
-"""The thread that makes all of a worker's calls of MPI. MPI moves bytes only while it is called.
+"""The thread that makes all MPI calls of a worker. MPI moves bytes only while it is called (its "progress").
 
-MPICH's own waiting keeps a core busy, of which many workers share few; here the thread sleeps until something has come
-in on MPI's connections, or until a little time has passed, in which its full send buffers may have drained.
+MPICH's own waiting polls and keeps a core busy, and here many workers share few cores. So this thread sleeps until
+data have arrived on MPI's connections, or until ``BUSY_MS`` have passed, in which full send buffers may have drained.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 from testbed.errors import RunFailed
 
-GAP_S = 1e-4  # at least, as what has come in may be for a later operation, and stay there
-BUSY_MS = 2  # at most between two calls of MPI while an operation is under way
-IDLE_MS = 50  # and while none is: what others still wait for may be held by us
+GAP_S = 1e-4  # least time between two MPI calls: data for a later operation stay unread and keep the poll ready
+BUSY_MS = 2  # most time between two MPI calls while an operation is under way
+IDLE_MS = 50  # and while none is: this rank may still hold data that others wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class MpiJob:
 
 
 class MpiProgress:
-    """Made inside the event loop; ends with the process. ``idle``, once given, is called while nothing is under way."""
+    """Made inside the event loop; ends with the process. ``idle``, once set, is called while nothing is under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,14 +47,14 @@ class MpiProgress:
         threading.Thread(target=self._run, name="mpi", daemon=True).start()
 
     def start(self, begin: Callable[[], Any]) -> asyncio.Future[None]:
-        """Begin after all that were started before; the future is done when it is."""
+        """Begin an operation after all earlier ones; the future is done when it is."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._new.append(MpiJob(begin, done))
         os.eventfd_write(self._wake, 1)
         return done
 
     def listen_to(self, descriptors: Iterable[int]) -> None:
-        """While something is under way, call MPI when data come in on these. To be called while nothing is."""
+        """Call MPI when data arrive on these while an operation is under way. To be called while none is."""
         for descriptor in descriptors:
             self._busy.register(descriptor, select.POLLIN | select.POLLRDHUP)
 
@@ -72,7 +72,7 @@ class MpiProgress:
             time.sleep(GAP_S)
             for descriptor, what in self._busy.poll(at_most_ms):
                 if what != select.POLLIN:
-                    self._busy.unregister(descriptor)  # closed by the other end: it would wake us forever
+                    self._busy.unregister(descriptor)  # closed by the other end, it would stay ready
         else:
             self._awaiting_jobs.poll(at_most_ms)
         with suppress(BlockingIOError):
@@ -91,7 +91,7 @@ class MpiProgress:
 
     def _look(self) -> None:
         if not self._running:
-            with suppress(Exception):  # whoever waits for something is told what is wrong
+            with suppress(Exception):  # an operation gets the error, when there is one
                 self.idle()
         self._running = [(job, request) for job, request in self._running if not self._ended(job, request)]
 
@@ -106,7 +106,7 @@ class MpiProgress:
         return True
 
     def _end(self, job: MpiJob, error: Exception | None = None) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it all who wait
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(_settle, job.done, error)
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from emulation.endurance import EnduranceReport, endure
+from analysis.benchmarks.endurance import EnduranceReport, endure
 
 pytestmark = pytest.mark.emulation
 

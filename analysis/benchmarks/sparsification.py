@@ -1,26 +1,24 @@
-"""How long one step of sparsification takes: the selectors against ``torch.topk``, with error feedback, on a CPU.
+"""One step of sparsification on a CPU: this project's selectors against ``torch.topk``, with error feedback.
 
-    python -m testbed.codec.benchmark --elements 1e6 1e7 1e8 --shares 0.001 0.01 --repeats 5
+    python -m analysis.benchmarks sparsification --elements 1e6,1e7,1e8 --shares 0.001,0.01 --repeats 5
 
-Gradients are heavy-tailed (Student's t with 3 degrees of freedom) with a scale of their own for every layer-sized
-block, and residuals have gathered over some rounds before the clock starts. Every method has one thread, gets the
-same gradients in the same run, one method after the other in each repeat; the table shows medians, and how many times
-faster than ``torch.topk`` each is. The times of this project's selectors include the check for NaN and infinities
-and the copies that become the payload; those of ``torch.topk`` and of the bare sum do not.
+Gradients are heavy-tailed (Student's t with 3 degrees of freedom); each block of a layer's size has a scale of its own.
+Residuals have accumulated over some rounds before the clock starts. Every method has one thread and gets the same
+gradients; methods alternate within each repeat. The table shows medians, and how many times faster than ``torch.topk``
+each is. The times of this project's selectors include the check for NaN and infinities and the copies that become the
+payload; those of ``torch.topk`` and of the bare sum do not.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.benchmarks.harness import Benchmark, Row, alternate, listed, medians
 from testbed.codec.errors import check_finite
 from testbed.codec.memory import FeedbackMemory, MomentumMemory, Select
 from testbed.codec.schedule import entries
@@ -116,13 +114,12 @@ def measure(size: int, share: float, repeats: int, seed: int) -> dict[str, float
     taken = {name: step(inputs[0]) for name, step in steps.items()}  # warms up as well
     _check_same(taken[BASELINE], taken["sample and sweep"])
     _check_same(taken[BASELINE], taken["MSTopK repaired (bisection on bits)"])
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(repeats):
-        for name, step in steps.items():
-            start_s = time.perf_counter()
-            step(inputs[(repeat + 1) % len(inputs)])
-            times[name].append(time.perf_counter() - start_s)
-    return {name: statistics.median(values) for name, values in times.items()}
+    timed = {name: _on_input(step, inputs) for name, step in steps.items()}
+    return medians(alternate(timed, repeats))
+
+
+def _on_input(step: Step, inputs: list[Tensor]) -> Callable[[int], object]:
+    return lambda repeat: step(inputs[(repeat + 1) % len(inputs)])
 
 
 def _check_same(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor] | None) -> None:
@@ -132,31 +129,24 @@ def _check_same(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor] 
         raise AssertionError("two exact selectors took different values")
 
 
-def report(size: int, share: float, medians: dict[str, float]) -> str:
-    """A table of one case."""
-    lines = [f"{size:_} elements, k = {share:.1%}"]
-    for name, median_s in medians.items():
-        ratio = medians[BASELINE] / median_s
-        lines.append(f"  {name:<40}{median_s * 1e3:>12.2f} ms{ratio:>9.1f} x")
-    return "\n".join(lines) + "\n\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m testbed.codec.benchmark", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--elements", type=float, nargs="+", default=[1e6, 1e7, 1e8])
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.001, 0.01])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+def compare(options: argparse.Namespace) -> Iterator[Row]:
+    """One row per case and method."""
     torch.set_num_threads(1)
-    sys.stdout.write(f"torch {torch.__version__}, numpy {np.__version__}, 1 thread\n\n")
-    for size in map(int, arguments.elements):
-        for share in arguments.shares:
-            sys.stdout.write(report(size, share, measure(size, share, arguments.repeats, arguments.seed)))
-            sys.stdout.flush()
+    for size in map(int, options.elements):
+        for share in options.shares:
+            median_s = measure(size, share, options.repeats, options.seed)
+            for name, value_s in median_s.items():
+                times_faster = median_s[BASELINE] / value_s
+                yield {"elements": size, "share": share, "method": name.ljust(40), "ms": value_s * 1e3,
+                       "times_faster": times_faster}  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    measure=compare,
+    arguments={
+        "--elements": {"type": listed(float), "default": (1e6, 1e7, 1e8), "metavar": "N,…"},
+        "--shares": {"type": listed(float), "default": (0.001, 0.01), "metavar": "SHARE,…"},
+        "--repeats": {"type": int, "default": 5},
+        "--seed": {"type": int, "default": 0},
+    },
+)

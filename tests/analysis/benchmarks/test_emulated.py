@@ -1,4 +1,4 @@
-"""The accuracy commands: their arithmetic, and short runs of them."""
+"""Benchmarks of the emulation: their arithmetic, and short runs of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from emulation.accuracy.contract import AccuracyRow
-from emulation.accuracy.replay import TRACE, rotated, series_of
-from emulation.accuracy.streams import PUBLISHED_BPS, SCALE, law_bps
-from emulation.accuracy.topologies import scaled_plan
-from emulation.follow import Integral, score
+from analysis.benchmarks.links import row
+from analysis.benchmarks.streams import PUBLISHED_BPS, SCALE, law_bps
+from analysis.benchmarks.topologies import scaled_plan
+from analysis.benchmarks.trace_replay import TRACE, rotated, series_of
+from analysis.benchmarks.trace_tracking import Integral, score
 from testbed.plan.model import Series
 from tests.emulation.inside import ROOT
 from topologies.library import BUILT_IN
@@ -49,20 +49,19 @@ def test_the_window_law_is_the_published_one() -> None:
 
 
 def test_a_row_knows_its_tolerance() -> None:
-    assert (
-        AccuracyRow("rate", "x", 1.0, 1.019, 0.019, 0.02).ok and not AccuracyRow("rate", "x", 1.0, 0.97, -0.03, 0.02).ok
-    )
+    assert row("rate", "x", 1.0, 1.019, 0.019, 0.02, "")["ok"]
+    assert not row("rate", "x", 1.0, 0.97, -0.03, 0.02, "")["ok"]
 
 
 def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "emulation.accuracy", *arguments]
+    argv = [sys.executable, "-m", "analysis.benchmarks", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False, cwd=cwd, env=environment)
 
 
 @pytest.mark.emulation
 def test_twelve_links_follow_a_trace() -> None:
-    done = command("replay", "--seconds", "20", "--json")
+    done = command("trace_replay", "--seconds", "20", "--json")
     result = json.loads(done.stdout)
     assert result["links"] == 12 and result["changes"] >= 12 * 200
     assert result["worst_correlation"] >= 0.98 and result["error"] <= 0.03, result
@@ -74,7 +73,7 @@ def test_twelve_links_follow_a_trace() -> None:
 @pytest.mark.timeout(900)
 def test_twelve_links_follow_a_trace_for_ten_minutes() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "emulation.accuracy", "replay", "--json"],
+        [sys.executable, "-m", "analysis.benchmarks", "trace_replay", "--json"],
         capture_output=True, text=True, timeout=800, check=False, cwd=ROOT,
     )  # fmt: skip
     assert json.loads(done.stdout)["ok"], done.stdout
@@ -82,7 +81,20 @@ def test_twelve_links_follow_a_trace_for_ten_minutes() -> None:
 
 @pytest.mark.emulation
 def test_the_contract_prints_rows_and_fails_outside(tmp_path: Path) -> None:
-    arguments = ["--links", "1", "--rates", "5", "--rtts", "20", "--losses", "0.05", "--packets", "20000", "--json"]
+    arguments = [
+        "links",
+        "--links",
+        "1",
+        "--rates",
+        "5",
+        "--rtts",
+        "20",
+        "--losses",
+        "0.05",
+        "--packets",
+        "20000",
+        "--json",
+    ]
     done = command(*arguments, "--congestion-control", "cubic", cwd=tmp_path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["what"] for row in rows] == ["rate", "rtt p50", "rtt p99", "loss"]
@@ -92,7 +104,9 @@ def test_the_contract_prints_rows_and_fails_outside(tmp_path: Path) -> None:
 @pytest.mark.emulation
 @pytest.mark.slow
 def test_the_streams_figure(tmp_path: Path) -> None:
-    done = command("streams", "--out", str(tmp_path / "streams"), "--seconds", "6")
+    done = command(
+        "streams", "--seconds", "6", "--plot", str(tmp_path / "streams.png"), "--csv", str(tmp_path / "streams.csv")
+    )
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "streams.png").stat().st_size > 10_000
     assert len((tmp_path / "streams.csv").read_text().splitlines()) == 7
@@ -100,9 +114,10 @@ def test_the_streams_figure(tmp_path: Path) -> None:
 
 @pytest.mark.emulation
 def test_a_built_in_topology_answers_and_is_what_it_says() -> None:
-    done = command("topologies", "lan")
+    done = command("topologies", "lan", "--json")
     assert done.returncode in (0, 1), done.stderr  # 1: a value outside on a busy machine
-    assert "10 hosts,   8 directed links" in done.stdout and "pingall: 0 of 450 unanswered" in done.stdout, done.stdout
+    result = json.loads(done.stdout)
+    assert (result["hosts"], result["links"], result["echoes"], result["unanswered"]) == (10, 8, 450, 0), result
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

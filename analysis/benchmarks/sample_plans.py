@@ -1,4 +1,4 @@
-"""Plans of which only the network matters: for the accuracy command and for tests."""
+"""Plans of which only the network matters, for benchmarks and tests of the emulation."""
 
 from __future__ import annotations
 
@@ -82,6 +82,13 @@ def with_link(base: Plan, name: str, **values: Any) -> Plan:
     """``base`` with one directed link changed."""
     changed = tuple(replace(link, **values) if link.name == name else link for link in base.network.links)
     return replace(base, network=replace(base.network, links=changed))
+
+
+def pairs_of_sites(count: int, transport: TransportPlan | None = None, **link: Any) -> Plan:
+    """``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each pair with a link of its own and no other."""
+    pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
+    routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
+    return plan(pairs, sites=2 * count, routes=routes, transport=transport)
 
 
 def ring(sites: int, workers: int) -> Plan:

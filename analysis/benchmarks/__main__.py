@@ -1,0 +1,37 @@
+"""``python -m analysis.benchmarks NAME [ARGUMENTS]``: runs one benchmark; without a name, lists them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from analysis.benchmarks import harness
+
+BENCHMARKS = {
+    "links": "accuracy of emulated links: rate, round-trip time, loss",
+    "ceiling": "the highest rates at which emulated links are accurate on this machine",
+    "topologies": "every built-in topology: brought up, pinged, measured against its plan",
+    "trace_replay": "how closely emulated links follow a bandwidth trace",
+    "streams": "throughput of parallel TCP streams with capped and with free buffers",
+    "bring_up": "time to bring one emulated network up",
+    "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
+    "sparsification": "selectors of sparse codecs against torch.topk",
+}
+"""Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 if a result is outside its tolerance, 2 for an unknown name."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if not given or given[0] not in BENCHMARKS:
+        known = "".join(f"  {name:16} {summary}\n" for name, summary in BENCHMARKS.items())
+        asked_for_help = bool(given) and given[0] in ("-h", "--help")
+        sys.stdout.write(f"usage: python -m analysis.benchmarks NAME [--help] [ARGUMENTS]\n\n{known}")
+        return 0 if asked_for_help else 2
+    module = importlib.import_module(f"analysis.benchmarks.{given[0]}")
+    return harness.main(given[0], module, given[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""What all benchmarks share: a declaration, the command line, repeated and alternating timings, and the report.
+
+A benchmark module declares ``BENCHMARK``; its docstring is its help text. Each result is a ``Row``, reported as soon as
+it has been measured: as a line of a table, or as a JSON object with ``--json``; all rows also go to ``--csv FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from emulation.sandbox import Sandbox, is_inside
+
+ROOT = Path(__file__).resolve().parents[2]
+SANDBOX_DEADLINE_S = 3600.0
+
+T = TypeVar("T", int, float, str)
+Row = dict[str, Any]
+"""One result, by column. Units are part of a column's name. ``ok``: whether it is within its tolerance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """The declaration of a benchmark.
+
+    Attributes:
+        measure: yields rows as they are measured; gets the parsed arguments.
+        arguments: keywords of ``ArgumentParser.add_argument`` by flag or name.
+        emulated: whether it brings emulated networks up, and so has to run in a sandbox.
+    """
+
+    measure: Callable[[argparse.Namespace], Iterable[Row]]
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    emulated: bool = False
+
+
+def listed(convert: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """A type for ``add_argument``: values separated by commas."""
+    return lambda text: tuple(convert(word) for word in text.split(",") if word)
+
+
+def alternate(steps: Mapping[str, Callable[[int], object]], repeats: int) -> dict[str, list[float]]:
+    """Wall-clock seconds of each step in each repeat.
+
+    Steps alternate (A B A B), so that a slow moment of the machine meets all of them. A step gets the repeat's number.
+    """
+    times_s: dict[str, list[float]] = {name: [] for name in steps}
+    for repeat in range(repeats):
+        for name, step in steps.items():
+            begin_s = time.perf_counter()
+            step(repeat)
+            times_s[name].append(time.perf_counter() - begin_s)
+    return times_s
+
+
+def medians(times_s: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The median of each step's times."""
+    return {name: statistics.median(values) for name, values in times_s.items()}
+
+
+def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
+    """Run the benchmark that ``module`` declares; returns 1 if a row is not ``ok``, else 0."""
+    benchmark: Benchmark = module.BENCHMARK
+    options = _parser(name, module).parse_args(given)
+    if benchmark.emulated and not is_inside():
+        return _in_sandbox([name, *given])
+    report = _Report(options.json)
+    for row in benchmark.measure(options):
+        report.add(row)
+    if options.csv:
+        report.write_csv(options.csv)
+    return int(any(row.get("ok") is False for row in report.rows))
+
+
+def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m analysis.benchmarks {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for flag, keywords in module.BENCHMARK.arguments.items():
+        parser.add_argument(flag, **keywords)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows to FILE")
+    return parser
+
+
+def _in_sandbox(arguments: Sequence[str]) -> int:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    argv = [sys.executable, "-m", "analysis.benchmarks", *arguments]
+    with Sandbox(argv, env={**os.environ, "PYTHONPATH": path}) as sandbox:
+        return sandbox.wait(SANDBOX_DEADLINE_S)
+
+
+class _Report:
+    """Prints rows as they come; a column is as wide as its name or its first value, as the others are unknown yet."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.rows: list[Row] = []
+        self._as_json = as_json
+        self._widths: dict[str, int] = {}
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        if self._as_json:
+            _say(json.dumps(row))
+            return
+        if row.keys() != self._widths.keys():
+            self._widths = {name: max(len(name), len(_text(value)), 9) for name, value in row.items()}
+            _say("  ".join(name.ljust(width) for name, width in self._widths.items()))
+        _say("  ".join(_text(value).ljust(self._widths[name]) for name, value in row.items()))
+
+    def write_csv(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, list(dict.fromkeys(name for row in self.rows for name in row)))
+            table.writeheader()
+            table.writerows(self.rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "ok" if value else "OUTSIDE"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line.rstrip() + "\n")
+    sys.stdout.flush()

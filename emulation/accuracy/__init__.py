@@ -1,1 +1,0 @@
-"""Do emulated links do what they say? Each part measures, prints and judges."""

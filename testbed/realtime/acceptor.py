@@ -1,0 +1,109 @@
+"""Incoming connections of one node: accepted, secured and authenticated within bounds.
+
+Handshakes have a limited number of places. A caller that has not finished keeps its place for
+``auth.handshake_limit_s`` while there is room; once all places are taken, a new caller gets the place of the oldest
+handshake, provided that this one has had ``SECURE_PLACE_S``. So nodes of the run get time on a busy host, and silent
+strangers cannot keep them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from typing import Protocol
+
+from testbed.plan.model import Plan
+from testbed.realtime.auth import (
+    Credentials,
+    HandshakeRefused,
+    HandshakeResult,
+    Hello,
+    Keys,
+    accept,
+    handshake_limit_s,
+)
+from testbed.realtime.sockets import Address, address_text, configure
+from testbed.realtime.tasks import BackgroundTasks
+from testbed.realtime.tls import start_tls
+
+SECURE_PLACE_S = 2.0
+
+
+class AcceptorOwner(Protocol):
+    """Decides about callers, and gets those that were accepted."""
+
+    def authorize(self, hello: Hello) -> HandshakeResult: ...
+    def on_accepted(self, sock: socket.socket, hello: Hello, keys: Keys) -> None: ...
+    def warn(self, message: str) -> None: ...
+
+
+class Acceptor:
+    """Accepts connections at ``listener``, which becomes its own, from ``start`` until ``close``."""
+
+    def __init__(
+        self, plan: Plan, listener: socket.socket, credentials: Credentials, places: int, owner: AcceptorOwner,
+        tasks: BackgroundTasks,
+    ) -> None:  # fmt: skip
+        self._plan, self._credentials, self._places, self._owner, self._tasks = plan, credentials, places, owner, tasks
+        self.listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[asyncio.Task[None], tuple[float, Address]] = {}  # since when and from where; oldest first
+        self._refused: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Raise ``CapabilityError`` if the kernel refuses what the plan says of sockets."""
+        self.listener.setblocking(False)
+        configure(self.listener, self._plan)
+        self._loop.add_reader(self.listener, self._on_caller)
+
+    def close(self) -> None:
+        """Accept no more. Handshakes under way end with the tasks."""
+        self._loop.remove_reader(self.listener)
+        self.listener.close()
+
+    def _on_caller(self) -> None:
+        try:
+            sock, address = self.listener.accept()
+        except OSError:  # the caller went away again, or no descriptors are left
+            return
+        if not self._has_place():
+            sock.close()
+            self._note_refusal("too many at a time", address)
+            return
+        sock.setblocking(False)
+        task = self._tasks.spawn(self._admit(sock, address))
+        self._under_way[task] = self._loop.time(), address
+        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+
+    def _has_place(self) -> bool:
+        if len(self._under_way) < self._places:
+            return True
+        oldest, (began_at_s, address) = next(iter(self._under_way.items()))
+        if self._loop.time() - began_at_s < SECURE_PLACE_S:
+            return False
+        oldest.cancel()
+        del self._under_way[oldest]
+        self._note_refusal("no complete handshake in time", address)
+        return True
+
+    async def _admit(self, plain: socket.socket, address: Address) -> None:
+        limit_s = handshake_limit_s(self._plan.timeouts)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(plain.close)
+            try:
+                configure(plain, self._plan)
+                sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=True)
+                on_failure.callback(sock.close)
+                hello, keys = await accept(sock, self._credentials, self._owner.authorize, limit_s=limit_s)
+            except (HandshakeRefused, OSError, TimeoutError) as error:
+                return self._note_refusal(str(error) or "no complete handshake in time", address)
+            on_failure.pop_all()
+        return self._owner.on_accepted(sock, hello, keys)
+
+    def _note_refusal(self, reason: str, address: Address) -> None:
+        self._refused[reason] += 1
+        count = self._refused[reason]
+        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, …: a flood must not fill the log
+            self._owner.warn(f"refused a connection from {address_text(address)}: {reason} (number {count})")

@@ -1,0 +1,219 @@
+"""The nodes of a run as processes of this machine: forked, signalled, read from, and reaped.
+
+All are forked from one warm process, which has imported torch and read the data set: a forked child is a node within
+milliseconds, where a fresh interpreter would need seconds of processor time each. Three rules follow for that parent:
+
+* It runs no threads and no event loop when it forks: a child has only the thread that forked, and a lock that another
+  thread held would stay locked for ever.
+* It never initialises CUDA: a CUDA context does not survive a fork, and every child would fail with "Cannot
+  re-initialize CUDA in forked subprocess".
+* Its garbage is collected and frozen (``gc.freeze``) before it forks: a collection in a child would write to every
+  object's header, and so copy all memory that is shared with the parent.
+
+A child's end is seen through its pidfd. Unlike a process id, a pidfd can be polled with other descriptors, and never
+comes to stand for another process: a signal sent through it reaches this child or nobody.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import selectors
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.plan.fault_clock import FaultClock
+from testbed.plan.model import NodePlan, Plan
+from testbed.realtime.auth import new_credentials
+from testbed.realtime.child import HELD_SIGNALS, ChildSpec, run_child
+from testbed.realtime.endpoints import Endpoints
+from testbed.realtime.faults import OnFault
+from testbed.realtime.network import ConnectionLimits
+from testbed.realtime.node import AnyRole, NodeSetup
+from testbed.realtime.processor import Tokens
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How the nodes of a run are started.
+
+    Attributes:
+        make_role: Makes what a node does; called in the node's own process.
+        event_directory: Where nodes write their event logs.
+        enter: Called first in each child, to enter its network namespace. Then addresses and ports are the plan's and
+            each child binds its own; without it, nodes meet on 127.0.0.1, on ports that the kernel chooses.
+        cores: How many training steps may really compute at one time.
+        limits: Bounds on connections.
+        epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
+        due: The faults that are still to happen; None means all of the plan's.
+        on_fault: Called for each fault when it happens.
+    """
+
+    make_role: Callable[[Plan, NodePlan], AnyRole]
+    event_directory: Path
+    enter: Callable[[NodePlan], None] | None = None
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    epoch_ns: int | None = None
+    due: FaultClock | None = None
+    on_fault: OnFault = lambda due, now_s: None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """A child has ended. ``code``: its exit status, or minus its signal. ``report``: its last line, empty if none."""
+
+    node: str
+    code: int
+    report: Line
+
+
+@dataclass(slots=True)
+class _Process:
+    node: str
+    pid: int
+    pidfd: int
+    progress: int  # read end of the pipe for its lines
+    text: bytearray = field(default_factory=bytearray)
+    report: Line = field(default_factory=dict)
+
+
+class NodeProcesses:
+    """The running children, by node; leaving the context ends them. ``wake``: an eventfd that ends ``wait`` early."""
+
+    def __init__(self, plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> None:
+        self._plan, self._launch, self._epoch_ns, self._wake = plan, launch, epoch_ns, wake
+        self._credentials = new_credentials(plan.transport.tls)
+        self._endpoints = Endpoints(plan, in_namespaces=launch.enter is not None)
+        self._number = {node.name: number for number, node in enumerate(plan.nodes)}
+        self._tokens = Tokens.make(launch.cores, len(plan.nodes))
+        self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
+        self._running: dict[str, _Process] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(wake, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.send_signal_to_all(signal.SIGKILL)
+        for process in self._running.values():
+            os.waitpid(process.pid, 0)
+            os.close(process.pidfd)
+            os.close(process.progress)
+        self._running.clear()
+        self._selector.close()
+        self._endpoints.close()
+        self._tokens.close()
+        for descriptor in self._lifeline:
+            os.close(descriptor)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._running
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    # ---- start --------------------------------------------------------------------------------------------------
+
+    def start(self, nodes: Iterable[str], training_since_s: float | None = None) -> None:
+        """Fork ``nodes``. ``training_since_s``: when training began, if it has."""
+        names = list(nodes)
+        self._endpoints.open(names)
+        gc.collect()  # what an earlier attempt has left would be frozen, and never be collected
+        gc.freeze()
+        try:
+            for name in names:
+                self._fork(self._plan.node(name), training_since_s)
+        finally:
+            gc.unfreeze()
+            self._endpoints.close()
+
+    def _fork(self, node: NodePlan, since_s: float | None) -> None:
+        progress, parent = os.pipe(), os.getpid()
+        # Signals that come between the fork and the child's own handlers stay pending until it unblocks them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
+        pid = os.fork()
+        if pid == 0:
+            run_child(
+                ChildSpec(
+                    node=node, make_setup=lambda: self._setup(node, since_s),
+                    make_role=lambda node: self._launch.make_role(self._plan, node),
+                    enter=self._launch.enter or (lambda node: None), event_directory=self._launch.event_directory,
+                    progress=progress[1], lifeline=self._lifeline[0], parent=parent,
+                    close=(progress[0], self._lifeline[1], *self._not_for(node)),
+                )
+            )  # fmt: skip
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(progress[1])
+        process = self._running[node.name] = _Process(node.name, pid, os.pidfd_open(pid), progress[0])
+        self._selector.register(process.pidfd, selectors.EVENT_READ, process)
+        self._selector.register(process.progress, selectors.EVENT_READ, process)
+
+    def _setup(self, node: NodePlan, since_s: float | None) -> NodeSetup:
+        return NodeSetup(
+            plan=self._plan, name=node.name, addresses=self._endpoints.addresses,
+            listener=self._endpoints.listener(node.name), credentials=self._credentials, epoch_ns=self._epoch_ns,
+            tokens=self._tokens.of(self._number[node.name]), limits=self._launch.limits, since_s=since_s,
+        )  # fmt: skip
+
+    def _not_for(self, node: NodePlan) -> list[int]:
+        """The parent's descriptors that the child does not need."""
+        siblings = [number for process in self._running.values() for number in (process.pidfd, process.progress)]
+        return [*self._endpoints.others(node.name), *siblings, self._wake, self._selector.fileno()]
+
+    # ---- watch --------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
+        """Lines and ends of children, as soon as there are any; none if ``timeout_s`` passes first."""
+        for key, _ in self._selector.select(timeout_s):
+            process: _Process | None = key.data
+            if process is None:
+                os.eventfd_read(self._wake)
+            elif process.node in self._running and key.fd == process.progress:
+                yield from self._read(process)
+            elif process.node in self._running:
+                yield from self._reap(process)
+
+    def send_signal(self, node: str, number: signal.Signals) -> bool:
+        """Send a signal; returns whether the node was running."""
+        process = self._running.get(node)
+        if process is not None:
+            signal.pidfd_send_signal(process.pidfd, number)
+        return process is not None
+
+    def send_signal_to_all(self, number: signal.Signals) -> None:
+        """Send a signal to all children."""
+        for node in self._running:
+            self.send_signal(node, number)
+
+    def _read(self, process: _Process) -> Iterator[Line]:
+        data = os.read(process.progress, 1 << 16)
+        if not data:
+            self._selector.unregister(process.progress)
+            return
+        process.text += data
+        *lines, process.text = process.text.split(b"\n")
+        for text in lines:
+            line = json.loads(text)
+            if line["kind"] == "exit":
+                process.report = line
+            else:
+                yield line
+
+    def _reap(self, process: _Process) -> Iterator[Line | ProcessEnd]:
+        while process.progress in self._selector.get_map():  # until its end of file: the child has closed the pipe
+            yield from self._read(process)
+        _, status = os.waitpid(process.pid, 0)
+        self._selector.unregister(process.pidfd)
+        os.close(process.pidfd)
+        os.close(process.progress)
+        del self._running[process.node]
+        self._tokens.give_back(self._number[process.node])
+        yield ProcessEnd(process.node, os.waitstatus_to_exitcode(status), process.report)

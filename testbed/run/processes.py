@@ -1,0 +1,48 @@
+"""The nodes of a run as processes, attempt by attempt: what ``local`` and ``emulate`` have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from testbed.plan.model import NodePlan, Plan
+from testbed.run.recovery import Attempts
+
+Tell = Callable[[dict[str, Any]], None]
+Enter = Callable[[NodePlan], None]
+
+
+def run_nodes(plan: Plan, directory: Path, tell: Tell, epoch_ns: int, enter: Enter | None = None) -> None:
+    """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
+
+    Args:
+        plan: The run.
+        directory: Its run directory.
+        tell: Gets the nodes' lines of progress.
+        epoch_ns: The run's start on CLOCK_MONOTONIC.
+        enter: Enters a node's network namespace, in the node's own process; without it, nodes meet on loopback.
+    """
+    from testbed.realtime.fleet import Fleet, Launch
+    from testbed.run.resume import checkpoint_files
+    from testbed.run.roles import role_maker
+
+    def now_s() -> float:
+        return (time.monotonic_ns() - epoch_ns) / 1e9
+
+    with Attempts(plan, directory, tell) as attempts:
+
+        def attempt(begin_s: float) -> None:
+            time.sleep(max(0.0, begin_s - now_s()))
+            launch = Launch(
+                make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
+                event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
+                on_fault=attempts.on_fault,
+            )  # fmt: skip
+            try:
+                Fleet(plan, launch).run(tell)
+            finally:
+                attempts.now_s = now_s()
+
+        attempts.run(attempt)

@@ -1,0 +1,50 @@
+"""The harness of benchmarks: reports, exit status, alternation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from analysis.benchmarks import __main__ as command
+from analysis.benchmarks import harness
+from analysis.benchmarks.harness import Benchmark, alternate, listed, medians
+
+
+def module(*rows: harness.Row) -> ModuleType:
+    made = ModuleType("made", "What it measures.")
+    made.BENCHMARK = Benchmark(measure=lambda options: rows, arguments={"--size": {"type": int, "default": 3}})  # type: ignore[attr-defined]
+    return made
+
+
+def test_rows_are_reported_and_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = {"name": "a", "rate_bps": 1.5, "ok": True}, {"name": "b", "rate_bps": 2.5, "ok": False}
+    assert harness.main("made", module(good), ["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == good
+    assert harness.main("made", module(good, bad), ["--csv", str(tmp_path / "rows.csv")]) == 1
+    assert capsys.readouterr().out.split() == ["name", "rate_bps", "ok", "a", "1.5", "ok", "b", "2.5", "OUTSIDE"]
+    assert (tmp_path / "rows.csv").read_text().splitlines() == ["name,rate_bps,ok", "a,1.5,True", "b,2.5,False"]
+
+
+def test_steps_alternate() -> None:
+    seen: list[str] = []
+    times_s = alternate({"a": lambda n: seen.append(f"a{n}"), "b": lambda n: seen.append(f"b{n}")}, 3)
+    assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert [len(values) for values in times_s.values()] == [3, 3]
+    assert medians({"a": [3.0, 1.0, 2.0]}) == {"a": 2.0}
+
+
+def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in command.BENCHMARKS:
+        with pytest.raises(SystemExit):
+            command.main([name, "--help"])
+        assert f"python -m analysis.benchmarks {name}" in capsys.readouterr().out
+    assert command.main(["no-such"]) == 2
+    listing = capsys.readouterr().out
+    assert all(name in listing for name in command.BENCHMARKS)
+
+
+def test_a_list_of_values() -> None:
+    assert listed(float)("1,2.5,") == (1.0, 2.5)
