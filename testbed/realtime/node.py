@@ -13,7 +13,8 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.auth import Credentials
 from testbed.realtime.network import ConnectionLimits, Network
 from testbed.realtime.processor import Processor, Tokens
-from testbed.realtime.recorder import EventRecorder, EventSink, Progress
+from testbed.realtime.recorder import EventRecorder, EventSink
+from testbed.results.progress import Progress
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
 

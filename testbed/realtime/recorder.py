@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.ids import data_center_of
 from testbed.messages import Message
-
-Progress = Callable[[dict[str, Any]], None]
-
-# What a watcher sees one by one; of the others it sees sums in ``status``.
-_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
+from testbed.results.progress import NodeProgress, Progress
 
 
 class EventSink(Protocol):
@@ -21,38 +16,29 @@ class EventSink(Protocol):
     def flush(self) -> None: ...
 
 
-class EventRecorder:
-    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
-
-    ``activity`` counts transfers, computations and rounds: while it stands still, this node does not advance.
-    """
+class EventRecorder(NodeProgress):
+    """Writes events to ``log``. ``activity`` counts transfers, computations and rounds."""
 
     def __init__(self, node: str, log: EventSink, progress: Progress) -> None:
-        self.node, self._log, self._progress = node, log, progress
-        self.activity = 0
-        self._round = 0
-        self._loss: float | None = None
-        self._wan_bytes = {"up": 0, "down": 0}
+        super().__init__(node, progress)
+        self._log = log
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         if kind == "wait":
-            fields.setdefault("round", self._round)  # the last one that was completed
+            fields.setdefault("round", self.last_round)  # the last one that was completed
         self._log.write(kind, t, **fields)
         self.activity += kind in ("transfer", "compute", "round")
-        if kind == "round":
-            self._round, self._loss = fields["round"], fields.get("loss")
-        if kind in _WATCHED:
-            self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+        self.pass_on(kind, t, fields)
 
     def sent(self, to: str, message: Message) -> None:
         if self._tier(to) == "wan":
-            self._wan_bytes["up"] += message.payload_bytes
+            self.up_bytes += message.payload_bytes
 
     def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
         """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
         tier = self._tier(message.sender)
         if tier == "wan":
-            self._wan_bytes["down"] += message.payload_bytes
+            self.down_bytes += message.payload_bytes
         if message.channel:
             self.activity += 1
             return  # whoever receives best-effort messages writes one event for many
@@ -68,7 +54,7 @@ class EventRecorder:
     ) -> None:  # fmt: skip
         """Write the ``transfer`` event of what a library's own connection has carried; ``span_s``: begin and end."""
         if self._tier(source) == "wan":
-            self._wan_bytes["down"] += size_bytes
+            self.down_bytes += size_bytes
         fields = {
             "t0": round(span_s[0], 6), "source": source, "target": self.node, "message": message, "key": key,
             "round": round_, "payload_bytes": size_bytes, "header_bytes": 0, "tier": self._tier(source),
@@ -76,15 +62,9 @@ class EventRecorder:
         self.write("transfer", span_s[1], fields)
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:
-        """Tell the watcher where this node stands, and flush the log so that a crash loses little of it."""
+        """Report the node's status, and flush the log so that a crash loses little of it."""
         self._log.flush()
-        self._progress(
-            {
-                "kind": "status", "t": t, "node": self.node, "round": self._round, "loss": self._loss,
-                "wan_up_bytes": self._wan_bytes["up"], "wan_down_bytes": self._wan_bytes["down"],
-                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self.activity,
-            }
-        )  # fmt: skip
+        super().status(t, waits)
 
     def _tier(self, peer: str) -> str:
         return "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"

@@ -1,4 +1,4 @@
-"""Virtual time itself: the order of what happens at one instant, fibers, and futures that nobody waits for."""
+"""Virtual time itself: the order of what happens at one instant, tasks, and futures that nobody waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.task import Task
 
 
-def _ended(fiber: Task, result: object, error: BaseException | None) -> None:
+def _ended(task: Task, result: object, error: BaseException | None) -> None:
     assert error is None
 
 
@@ -56,7 +56,7 @@ def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
         seen.append("child again")
 
     async def parent() -> None:
-        Task(clock, child(), lambda fiber, result, error: seen.append("child has ended"))
+        Task(clock, child(), lambda task, result, error: seen.append("child has ended"))
         seen.append("parent")
         await Sleep(clock, 1.0)
         seen.append("parent again")
@@ -90,7 +90,7 @@ def test_a_future_is_set_once_and_may_carry_an_error() -> None:
         future.result()
     with pytest.raises(AssertionError, match="only once"):
         future.set_result(1)
-    assert not clock.pending  # nobody waits for it, so nothing happens
+    assert not clock.pending_events  # nobody waits for it, so nothing happens
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -104,12 +104,12 @@ def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
         finally:
             seen.append("cleaned up")
 
-    fiber = Task(clock, work(), lambda fiber, result, error: seen.append("ended"))
+    task = Task(clock, work(), lambda task, result, error: seen.append("ended"))
     clock.at(1.0 if started else 0.0, lambda _: seen.append("now"))
     if started:
         while not seen:
             clock.step()
-    fiber.close()
+    task.close()
     clock.run()
     assert seen == (["now", "cleaned up"] if started else ["now"])
 
@@ -120,12 +120,12 @@ def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
     async def work() -> None:
         await Sleep(clock, 1.0)
 
-    fiber = Task(clock, work(), _ended)
-    gone = weakref.ref(fiber.coroutine)
+    task = Task(clock, work(), _ended)
+    gone = weakref.ref(task.coroutine)
     gc.disable()
     try:
         clock.run()
-        del fiber
+        del task
         assert gone() is None
     finally:
         gc.enable()
@@ -140,9 +140,9 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
         seen.append(await future)
 
     def last(_: object) -> None:
-        events = len(clock.pending)
-        future.set_last("woken")
-        assert len(clock.pending) == events + beside  # an event of its own only where somebody else comes first
+        events = clock.pending_events
+        future.set_result_last("woken")
+        assert clock.pending_events == events + beside  # an event of its own only where somebody else comes first
 
     Task(clock, waiter(), _ended)
     clock.at(1.0, last)
@@ -156,9 +156,9 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
 def test_simpys_own_processes_run_beside_fibers() -> None:
     clock, seen = Clock(), []
 
-    async def fiber() -> None:
+    async def task() -> None:
         await Sleep(clock, 1.5)
-        seen.append(("fiber", clock.now))
+        seen.append(("task", clock.now))
 
     def process() -> Generator[Event, None, None]:
         for _ in range(2):
@@ -166,9 +166,9 @@ def test_simpys_own_processes_run_beside_fibers() -> None:
             seen.append(("process", clock.now))
 
     clock.process(process())
-    Task(clock, fiber(), _ended)
+    Task(clock, task(), _ended)
     clock.run()
-    assert seen == [("process", 1.0), ("fiber", 1.5), ("process", 2.0)]
+    assert seen == [("process", 1.0), ("task", 1.5), ("process", 2.0)]
 
 
 def test_who_is_closed_while_it_sleeps_never_wakes() -> None:
@@ -178,7 +178,7 @@ def test_who_is_closed_while_it_sleeps_never_wakes() -> None:
         await Sleep(clock, 2.0)
         seen.append("woken")
 
-    fiber = Task(clock, sleeper(), _ended)
-    clock.at(1.0, lambda _: fiber.close())
+    task = Task(clock, sleeper(), _ended)
+    clock.at(1.0, lambda _: task.close())
     clock.run()
     assert not seen

@@ -1,30 +1,28 @@
-"""What happens beside the roles: traces that change the WAN links, samples of the links, and signs of life."""
+"""The WAN links over time: traces and background traffic that change them, and samples of what they carry."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from testbed.plan.model import LinkPlan, Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import PathTable, WanLink, changes_from
-from testbed.simulation.recorder import Progress, VirtualEventSink
+from testbed.simulation.recorder import VirtualEventSink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.validity import doubts
+from testbed.simulation.validity import validity_warnings
 
-_PAUSED_BYTES_PER_S = 1e-6  # of a link that is down: flows wait, and go on where they were
-_STARVED_SHARE = 0.01  # what datagrams that fill a link leave to others
-_SAMPLED_LINKS = 200  # at every interval; more are sampled less often
-_STATUS_S = 0.2  # wall time: at most five lines a second
+_DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
+_LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
+_SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number does not grow
 
 
-class Links:
-    """The WAN links over time. ``add`` tells it of each connection. Writes ``link`` and ``replay`` events to ``log``.
+class LinkMonitor:
+    """Applies changes to the WAN links, and writes ``link`` and ``replay`` events to ``log``.
 
-    Bytes are Ethernet frames, as an interface's counters are.
+    Bytes are those of Ethernet frames, as an interface counts them.
     """
 
     def __init__(
@@ -33,28 +31,28 @@ class Links:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._interval_s, self._sampling = sample_interval_s, False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
-        self._carried = [0.0] * len(paths.links)  # by link: what its flows had carried when last looked at
-        self._known: dict[FlowClass, float] = {}  # by flow: likewise
+        self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
+        self._known: dict[FlowClass, float] = {}  # by flow class: likewise
 
     def add(self, connection: TcpConnection, links: tuple[int, ...]) -> None:
-        """A connection over these links was made."""
+        """Add a connection over these links."""
         for number in links:
             if number in self._connections:
                 self._connections[number].append(connection)
                 connection.flow.watched = True
 
     def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
-        """A flow beside the connections was made."""
+        """Add a flow class that belongs to no connection."""
         flow.watched = any(number in self._connections for number in links)
 
-    def doubts(self, model: TcpModel) -> list[str]:
-        """What the model of TCP does not claim to know of these connections."""
-        return doubts(self._paths.links, self._connections, model)
+    def validity_warnings(self, model: TcpModel) -> list[str]:
+        """Return where the TCP model claims nothing for these connections; see ``validity``."""
+        return validity_warnings(self._paths.links, self._connections, model)
 
     def start_sampling(self) -> None:
-        """Sample now, and every interval from now on while anybody advances. Called again, it goes on.
+        """Sample now, and at every interval until the run stalls. Called again, continue after a stall.
 
-        Where there are very many links, the interval is the longer the more there are.
+        With n > 200 links the interval is (n / 200)² times as long.
         """
         if not self._sampling:
             self._sampling = True
@@ -62,14 +60,14 @@ class Links:
 
     def _on_interval(self, _: Any) -> None:
         self.sample()
-        if self._clock.stalled:  # nothing can change before a deadline, which may be far
+        if self._clock.stalled:  # nothing changes before the next deadline, which may be far
             self._sampling = False
         else:
-            crowd = max(1.0, len(self._paths.links) / _SAMPLED_LINKS)
-            self._clock.at_background(self._clock.now + self._interval_s * crowd**2, self._on_interval)
+            factor = max(1.0, len(self._paths.links) / _SAMPLED_LINKS) ** 2
+            self._clock.at_background(self._clock.now + self._interval_s * factor, self._on_interval)
 
     def sample(self) -> None:
-        """One ``link`` event per WAN link."""
+        """Write one ``link`` event per WAN link."""
         self._count()
         for link in self._paths.links:
             self._write(link)
@@ -88,7 +86,7 @@ class Links:
         )  # fmt: skip
 
     def _count(self) -> None:
-        """Add up what flows have carried since the last look; those that have ended need no further look."""
+        """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
         carrying, wan = self._network.carrying, len(self._carried)
         moved = list(carrying)
         carrying.clear()
@@ -102,7 +100,7 @@ class Links:
                 carrying[flow] = None
 
     def start_traces(self, start_s: float) -> None:
-        """Training starts, or started at ``start_s``: time 0 of all traces. What has passed by now is passed over."""
+        """Follow all traces; their time 0 is ``start_s``, the start of training. Steps in the past are skipped."""
         for link in self._paths.links:
             plan: LinkPlan = link.plan
             for what in ("rate", "delay", "loss", "state", "corruption"):
@@ -130,7 +128,7 @@ class Links:
         arm()
 
     def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
-        self._sample(link)  # so that what was carried at the old rate is counted with it
+        self._sample(link)  # so that bytes carried at the old rate are counted at it
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
@@ -151,7 +149,7 @@ class Links:
         self._sample(link)
 
     def take(self, links: tuple[int, ...], rate_bps: float) -> None:
-        """From now on, others' datagrams take so much of these links (give it back, if negative)."""
+        """Let background datagrams take ``rate_bps`` more of these links (less, if negative)."""
         for number in links:
             link = self._paths.links[number]
             link.taken_bps += rate_bps
@@ -160,30 +158,5 @@ class Links:
                 connection.path_changed()
 
     def _set_capacity(self, link: WanLink) -> None:
-        left_bps = max(link.rate_bps - link.taken_bps, _STARVED_SHARE * link.rate_bps) if link.up else 0.0
-        self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _PAUSED_BYTES_PER_S))
-
-
-class ProgressReporter:
-    """Signs of life for whoever watches, by wall time."""
-
-    def __init__(self, clock: Clock, progress: Progress, report_nodes: Callable[[], None]) -> None:
-        self._clock, self._progress, self._report_nodes = clock, progress, report_nodes
-        self._start_s = self._last_s = time.perf_counter()
-        self._last_now = 0.0
-
-    def tick(self) -> None:
-        """Report if it is time to."""
-        wall_s = time.perf_counter()
-        if wall_s - self._last_s < _STATUS_S:
-            return
-        now = self._clock.now
-        rate = (now - self._last_now) / (wall_s - self._last_s)
-        self._progress(
-            {
-                "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "rate": rate,
-                "wall_s": wall_s - self._start_s,
-            }
-        )  # fmt: skip
-        self._report_nodes()
-        self._last_s, self._last_now = wall_s, now
+        left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps) if link.up else 0.0
+        self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
