@@ -48,11 +48,11 @@ def test_bursts_leave_when_the_kernel_would_let_them(seed: int) -> None:
 
 def test_the_rate_is_the_best_seen_times_the_gain_and_never_falls() -> None:
     pacing = Pacing(SEGMENT)
-    pacing.saw(14_480, 0.0, 0.1)
+    pacing.observe(14_480, 0.0, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 144_800)
-    pacing.saw(28_960, 0.02, 0.1)
+    pacing.observe(28_960, 0.02, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
-    pacing.saw(1_000, 0.0, 0.1)
+    pacing.observe(1_000, 0.0, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
 
 
