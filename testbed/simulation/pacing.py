@@ -39,6 +39,11 @@ class Pipe(NamedTuple):
     rtt_s: float
     queue_bytes: float
 
+    @property
+    def bdp_bytes(self) -> float:
+        """Bandwidth-delay product."""
+        return self.capacity * self.rtt_s
+
 
 class Pacing:
     """When the packet trains of one connection leave. ``rate``: the pacing rate, in payload bytes per second."""
@@ -74,11 +79,11 @@ class Pacing:
         last_bytes = burst_bytes - before * train
         self._free_s = now_s + last_bytes / self.rate - (0.0 if before else self._credit_s(last_bytes))
 
-    def filled(self, burst_bytes: float, pipe_bytes: float, queue_bytes: float) -> None:
+    def filled(self, burst_bytes: float, path: Pipe) -> None:
         """Count a burst that has filled the path (and its queue)."""
-        if burst_bytes >= _FILLS_TO_KNOW * (pipe_bytes + queue_bytes):
+        if burst_bytes >= _FILLS_TO_KNOW * (path.bdp_bytes + path.queue_bytes):
             self._full_bursts = _BURSTS_TO_KNOW
-        elif burst_bytes >= pipe_bytes:
+        elif burst_bytes >= path.bdp_bytes:
             self._full_bursts += 1
 
     def recovery_s(self, sent_bytes: float, message_bytes: float, burst_bytes: float, path: Pipe) -> float:

@@ -5,24 +5,16 @@ by one, larger priority first. Notation: C capacity of the path (bytes/s), δ on
 narrowest link (bytes), M message (bytes), W congestion window (bytes), W0 its initial value.
 
 warm            T = δ + M / r, where r is the connection's max-min share
-slow start      T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: W doubles
-                each round trip from W0 = 10 segments (RFC 5681, 3.1; RFC 6928). During a round the rate is W / RTT
-growth          W is kept per connection. A round that sent d bytes makes it max(W, 2d): acknowledgements of d bytes
-                add d, so a window that is not used does not grow (congestion window validation: RFC 7661). A round
-                that sent less than W although there was more to send is limited by the network: no cap until the
-                connection is next idle, and W grows by what is sent
-overflow        W never exceeds C·RTT + Q. Beyond, a loss-based algorithm has lost packets and multiplies it by β:
-                W = max(β·(C·RTT + Q), C·RTT), with β 0.5 for Reno (RFC 5681), 0.7 for CUBIC (RFC 9438, 4.6)
-bursts          a burst after idle is not paced by loss-based algorithms: it comes at the access rate A. While the
-                queue drains at C it takes Q / (1 - C/A); no more passes in the first round
-pacing          BBR paces, and until it has seen the path full sends at 2/ln 2 times its best delivery rate: ``pacing``
-idle            with ``slow_start_after_idle``, W of a loss-based algorithm halves per RTO of idle time, down to W0
-                (RFC 2861, as Linux' tcp_cwnd_restart; net.ipv4.tcp_slow_start_after_idle)
+cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: the
+                congestion window W doubles each round trip, from W0 on (``congestion_window``)
+pacing          BBR paces, and until it has seen the path full sends at 2/ln 2 times its best delivery rate (``pacing``)
+bursts          a burst after idle of a loss-based algorithm comes at the access rate A. While the queue drains at C it
+                takes Q / (1 - C/A) of it
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
 set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
 outage          a sender into a path that is down finds it up again at its next retransmission, with RTO = RTT + half
                 a burst's queueing + 200 ms, doubled each time (RFC 6298): ``tcp_model.retransmission_s``. W is one
-                segment then (RFC 5681, 3.1); with BBR what it was
+                segment then; with BBR what it was
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
@@ -47,6 +39,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation.clock import Clock
+from testbed.simulation.congestion_window import CongestionWindow
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.pacing import Pacing, Pipe
@@ -55,10 +48,8 @@ from testbed.simulation.tcp_model import TcpModel, retransmission_s
 
 OnStart = Callable[[], None]
 
-_MOST_HALVINGS = 60  # of an idle window; more would only underflow
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
-_FULL = 0.95  # a round that sent this share of its window was limited by the window; rounding and headers take the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +73,11 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_bytes", "_burst_room", "_bursts", "_capacity", "_clock", "_copies", "_deliver",
-        "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network", "_network_limited",
-        "_on_sent_callback", "_open", "_pacing", "_path", "_private_capacity", "_queue", "_ready", "_recovering",
-        "_round_base", "_round_end_s", "_round_s", "_round_window", "_sending", "_sent_bytes", "_sequence",
-        "_stalled_since_s", "_timer_s", "_unlimited", "_window", "burst_room_bytes", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "queued_bytes", "rtt_s", "weight",
+        "_arrival_s", "_burst_bytes", "_bursts", "_clock", "_copies", "_deliver", "_emulated", "_idle_since_s",
+        "_item", "_limit", "_links", "_model", "_network", "_on_sent_callback", "_pacing", "_path", "_pipe",
+        "_private_capacity", "_queue", "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence",
+        "_stalled_since_s", "_unlimited", "_window", "burst_room_bytes", "flow", "largest_burst_bytes", "on_idle",
+        "on_room", "queued_bytes", "rtt_s", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -108,15 +98,11 @@ class TcpConnection:
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
-        self._window = model.initial_window_bytes
-        self._open = False  # the window fills the path and limits nothing
-        self._network_limited = False  # the last round of this burst was limited by the network, not by the window
-        self._round_s, self._round_end_s, self._round_base = -math.inf, -math.inf, 0.0
-        self._round_window = self._window
-        self._burst_room = math.inf
         self._idle_since_s = 0.0
-        self._timer_s = math.inf
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
+        self._unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
+        self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as are ``rtt_s`` and ``burst_room_bytes``
+        self._window = CongestionWindow(model, self._pacing, self._pipe)
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
         self._stalled_since_s = math.inf  # when it sent the first segment that an outage has lost
@@ -136,8 +122,8 @@ class TcpConnection:
     @property
     def mean_burst_bdps(self) -> float:
         """Mean size of its bursts, in bandwidth-delay products."""
-        bdp = self._capacity * self.rtt_s
-        return self._delivered_bytes() / max(1, self._bursts) / bdp if bdp > 0 else math.inf
+        bdp_bytes = self._pipe.bdp_bytes
+        return self._delivered_bytes() / max(1, self._bursts) / bdp_bytes if bdp_bytes > 0 else math.inf
 
     @property
     def unlimited(self) -> bool:
@@ -159,25 +145,28 @@ class TcpConnection:
         else:
             heappush(self._queue, (-priority, self._sequence, size_bytes, item, on_start))
             self.queued_bytes += size_bytes
-        if self._ready and not self._open and not self._network_limited:
+        if self._ready and not self._window.open and not self._window.network_limited:
             self._update_cap()
 
     def path_changed(self) -> None:
         """Take note of a changed link of the path."""
-        self.rtt_s = 2 * self._path.delay_s
+        path, window = self._path, self._window
+        self.rtt_s = 2 * path.delay_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
-        capacity = self._capacity = min(capacity, self._private_capacity)
-        self.burst_room_bytes = self._burst_room_now()
-        self._limit = min(self._private_capacity, self._model.rate_limit(self.rtt_s, self._path.loss, capacity))
+        capacity = min(capacity, self._private_capacity)
+        self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes)
+        self.burst_room_bytes = self._burst_room()
+        self._limit = min(self._private_capacity, self._model.rate_limit(self.rtt_s, path.loss, capacity))
         self._cap(self._limit)
-        self._unlimited = not self._model.slow_start or (not self._path.links and self.rtt_s <= _SHORT_RTT_S)
-        self._open = self._unlimited or self._window >= capacity * self.rtt_s
-        if self._sending and not self._open:
+        window.path_changed(self._pipe)
+        if self._unlimited:
+            window.open = True
+        if self._sending and not window.open:
             self._update_cap()
 
     def state_changed(self) -> None:
         """Take note that a link of the path has gone down or come up."""
-        self.burst_room_bytes = self._burst_room_now()
+        self.burst_room_bytes = self._burst_room()
         if not self._path.up:
             if self._sending:
                 # what is on the path now is lost: the first lost segment left one delay ago
@@ -190,7 +179,7 @@ class TcpConnection:
         """Retransmission timeout, in seconds: the smoothed RTT and Linux' floor of 200 ms. The smoothed RTT contains
         the queueing of an unpaced burst behind itself: half of the burst, on average."""
         burst_bytes = min(self.largest_burst_bytes, self._path.queue_bytes) if self._model.loss_based else 0.0
-        return self.rtt_s + burst_bytes / 2 / self._capacity + self._model.retransmission_floor_s
+        return self.rtt_s + burst_bytes / 2 / self._pipe.capacity + self._model.retransmission_floor_s
 
     def _stall(self, since_s: float) -> None:
         self._stalled_since_s = min(self._stalled_since_s, since_s)
@@ -200,9 +189,7 @@ class TcpConnection:
         if not self._path.up or self._stalled_since_s == math.inf:
             return  # down again: a later retransmission gets through
         self._stalled_since_s = math.inf
-        if self._model.loss_based and not self._unlimited:
-            self._window = min(self._window, float(self._model.segment_bytes))
-        self._round_end_s, self._round_base, self._network_limited = -math.inf, self._delivered_bytes(), False
+        self._window.after_outage(self._delivered_bytes())
         self.path_changed()
 
     def _cap(self, rate: float) -> None:
@@ -222,7 +209,7 @@ class TcpConnection:
         self._ready = True
         self._idle_since_s = self._clock.now
         self._pump()
-        if not self._open:
+        if not self._window.open:
             self._update_cap()
 
     def _pump(self) -> None:
@@ -234,7 +221,7 @@ class TcpConnection:
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
         if pacing is None and not self._unlimited and self._idle_since_s < now:
-            self._after_idle(now - self._idle_since_s)
+            self._window.after_idle(now - self._idle_since_s, self.burst_room_bytes, self._delivered_bytes())
         elif pacing is not None and not self._burst_bytes:
             pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
@@ -245,7 +232,7 @@ class TcpConnection:
         if link is not None and link.emulated is not None:
             at_once_bytes, more_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
         self._network.start(self.flow, size_bytes + more_bytes, self._on_sent_callback, self._copies, at_once_bytes)
-        if pacing is not None and self._open and not self._unlimited:
+        if pacing is not None and self._window.open and not self._unlimited:
             self._overflow(pacing, size_bytes)
         if on_start is not None:
             on_start()
@@ -255,8 +242,7 @@ class TcpConnection:
     def _overflow(self, pacing: Pacing, size_bytes: float) -> None:
         """Stall for as long as BBR needs to recover what this burst loses in the queue."""
         burst_bytes = self._burst_bytes + size_bytes + self.queued_bytes
-        pipe = Pipe(self._capacity, self.rtt_s, self._path.queue_bytes)
-        recovery_s = pacing.recovery_s(self._burst_bytes, size_bytes, burst_bytes, pipe)
+        recovery_s = pacing.recovery_s(self._burst_bytes, size_bytes, burst_bytes, self._pipe)
         if recovery_s > 0:
             self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
             self._recovering = True
@@ -269,8 +255,8 @@ class TcpConnection:
     def _enter(self, link: EmulatedLink, rate_bps: float, size_bytes: float) -> tuple[float, float]:
         """Enter an emulated link; see ``EmulatedLink.enter``."""
         now = self._clock.now
-        if not self._unlimited and not self._open and now >= self._round_end_s:
-            self._next_round(now, self._delivered_bytes())  # so that what passes at once belongs to this round
+        if not self._window.open and now >= self._window.round_end_s:
+            self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
         self._emulated = link
         return link.enter(now, size_bytes, rate_bps)
 
@@ -288,72 +274,53 @@ class TcpConnection:
         else:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
-            if not self._open:
-                self._grow(self._delivered_bytes() - self._round_base)
+            window = self._window
+            if not window.open and window.end_burst(now, self._delivered_bytes()):
+                self._cap(self._limit)
             if self._pacing is not None and not self._unlimited:
                 self._pacing.ended(now, self._burst_bytes)
-                self._pacing.filled(self._burst_bytes, self._capacity * self.rtt_s, self._path.queue_bytes)
+                self._pacing.filled(self._burst_bytes, self._pipe)
             self._burst_bytes = 0.0
-            self._network_limited = False
+            window.network_limited = False
             if self.on_idle is not None:
                 self.on_idle()
 
     # ---- the window ---------------------------------------------------------------------------------------------
 
-    def _after_idle(self, idle_s: float) -> None:
-        """Prepare a burst of a loss-based algorithm: how much of it the queue takes in the first round, and how far the
-        window has decayed."""
-        model, rtt_s = self._model, self.rtt_s
-        if rtt_s <= 0 or idle_s < rtt_s:
-            return
-        self._burst_room = self.burst_room_bytes
-        if self._burst_room < self._capacity * rtt_s:
-            self._open = False
-        if model.slow_start_after_idle:
-            halvings = min(_MOST_HALVINGS, int(idle_s / (rtt_s + model.retransmission_floor_s)))
-            if halvings:
-                self._window = max(min(self._window, model.initial_window_bytes), self._window / 2**halvings)
-                self._open = self._window >= self._capacity * rtt_s
-                self._round_base = self._delivered_bytes()  # the last round no longer counts for growth
-
-    def _burst_room_now(self) -> float:
+    def _burst_room(self) -> float:
         """Bytes of an unpaced burst that the queue takes while it drains: Q / (1 - C / access rate)."""
+        capacity = self._pipe.capacity
         access = self._private_capacity if self._private_capacity < math.inf else self._network.capacity(self._links[0])
-        return self._path.queue_bytes / (1 - self._capacity / access) if self._capacity < access else math.inf
-
-    def _next_round(self, now: float, delivered: float) -> None:
-        sent = delivered - self._round_base
-        self._grow(sent)
-        self._network_limited = sent < _FULL * self._round_window and self._timer_s == self._round_end_s
-        self._round_s, self._round_end_s, self._round_base = now, now + self.rtt_s, delivered
-        self._round_window = min(self._window, self._burst_room)
-        self._burst_room = math.inf
+        return self._path.queue_bytes / (1 - capacity / access) if capacity < access else math.inf
 
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies
 
+    def _next_round(self, delivered: float) -> None:
+        if self._window.next_round(self._clock.now, delivered):
+            self._cap(self._limit)
+
     def _update_cap(self) -> None:
         """Cap the flow for the rest of this round such that it sends what is left of the window; no cap if the window
         does not limit it."""
-        now, rtt_s = self._clock.now, self.rtt_s
-        if not self._sending or rtt_s <= 0:
+        now, window = self._clock.now, self._window
+        if not self._sending or self.rtt_s <= 0:
             return
         delivered = self._delivered_bytes()
-        if now >= self._round_end_s:
-            self._next_round(now, delivered)
-        if self._open and self._round_window >= self._window:
+        if now >= window.round_end_s:
+            self._next_round(delivered)
+        if not window.limits:
             return
-        self._open = False
-        left = self._round_window - (delivered - self._round_base)
+        window.open = False
+        left = window.left_bytes(delivered)
         rate, waiting = math.inf, self.queued_bytes + self._network.left_bytes(self.flow)
-        if self._network_limited or waiting <= left * (1 + 1e-9):
+        if window.network_limited or waiting <= left * (1 + 1e-9):
             if self._pacing is not None:
-                rate = self._pacing.rate if self._network_limited else self._paced(self._pacing, waiting)
+                rate = self._pacing.rate if window.network_limited else self._paced(self._pacing, waiting)
         else:
-            rate = max(left, 0.0) / (self._round_end_s - now)
-            if self._timer_s != self._round_end_s:
-                self._timer_s = self._round_end_s
-                self._clock.at(self._round_end_s, self._on_round_end)
+            rate = max(left, 0.0) / (window.round_end_s - now)
+            if window.needs_timer():
+                self._clock.at(window.round_end_s, self._on_round_end)
         self._cap(min(self._limit, rate))
 
     def _paced(self, pacing: Pacing, waiting: float) -> float:
@@ -363,20 +330,5 @@ class TcpConnection:
         return waiting / left_s if left_s > 0 else math.inf
 
     def _on_round_end(self, _: Any) -> None:
-        if self._clock.now == self._timer_s and not self._open:
+        if self._window.timer_is_current(self._clock.now):
             self._update_cap()
-
-    def _grow(self, sent: float) -> None:
-        """Grow the window after a round, or a part of one, that sent ``sent`` bytes: see *growth* and *overflow*."""
-        if self._open:
-            return
-        bdp = self._capacity * self.rtt_s
-        if self._pacing is not None:
-            self._pacing.observe(sent, self._clock.now - self._round_s, self.rtt_s)
-        self._window = self._window + sent if self._network_limited else max(self._window, 2 * sent)
-        most = min(bdp + self._path.queue_bytes, self._model.window_limit_bytes)
-        if self._window > most:
-            self._window = max(self._model.window_after_loss * most, min(bdp, most))
-        self._open = self._window >= min(bdp, most)
-        if self._open:
-            self._cap(self._limit)
