@@ -122,11 +122,6 @@ class Clock(Environment):  # type: ignore[misc]
         return self._events[0][0] if self._events else float("inf")
 
     @property
-    def pending_events(self) -> int:
-        """How many events are scheduled."""
-        return len(self._events) + len(self._at_end_of_instant)
-
-    @property
     def last_of_instant(self) -> bool:
         """Whether no event is left for the present instant, those at its end aside."""
         return not self._events or self._events[0][0] > self.now

@@ -46,9 +46,9 @@ class SimulatedNetwork:
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
         self._ports = reservable_ports(folded, plan, self.paths, self.flows)
 
-    def monitor(self, log: EventLog, sample_interval_s: float) -> LinkMonitor:
+    def monitor(self, log: EventLog) -> LinkMonitor:
         """Return the monitor of the WAN links. Once, before any connection."""
-        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log, sample_interval_s)
+        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log)
         return self._monitor
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:

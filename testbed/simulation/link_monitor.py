@@ -16,6 +16,7 @@ from testbed.simulation.validity import validity_warnings
 
 _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
+_SAMPLE_INTERVAL_S = 0.5  # virtual time
 _SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number does not grow
 
 
@@ -25,11 +26,9 @@ class LinkMonitor:
     Bytes are those of Ethernet frames, as an interface counts them.
     """
 
-    def __init__(
-        self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink, sample_interval_s: float
-    ) -> None:
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink) -> None:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
-        self._interval_s, self._sampling = sample_interval_s, False
+        self._sampling = False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
         self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
         self._known: dict[FlowClass, float] = {}  # by flow class: likewise
@@ -64,7 +63,7 @@ class LinkMonitor:
             self._sampling = False
         else:
             factor = max(1.0, len(self._paths.links) / _SAMPLED_LINKS) ** 2
-            self._clock.at_background(self._clock.now + self._interval_s * factor, self._on_interval)
+            self._clock.at_background(self._clock.now + _SAMPLE_INTERVAL_S * factor, self._on_interval)
 
     def sample(self) -> None:
         """Write one ``link`` event per WAN link."""

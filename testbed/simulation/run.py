@@ -60,7 +60,6 @@ class SimulationOptions:
     tcp: TcpModel | None = None
     compute: ComputeModel = field(default_factory=ComputeModel)
     compiled: bool | None = None
-    sample_interval_s: float = 0.5
     begin_s: float = 0.0
     due: FaultClock | None = None
     on_fault: OnFault = lambda due, now_s: None
@@ -119,7 +118,7 @@ class Simulation:
         self._waits = Waits(self.clock)
         self._directory = run_directory / "events"
         self._log = EventLog(self._directory, "links")
-        self._links = self._network.monitor(self._log, options.sample_interval_s)
+        self._links = self._network.monitor(self._log)
         self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
         self._logs: dict[str, EventLog] = {}
         self._left_out = left_out(plan)

@@ -31,7 +31,7 @@ def time_to_send(settings: Plan, size_bits: float) -> float:
     clock, ended = Clock(), []
     paths = PathTable(settings, 1.0)
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
-    links = LinkMonitor(clock, network, paths, NoLog(), 0.5)  # type: ignore[arg-type]
+    links = LinkMonitor(clock, network, paths, NoLog())  # type: ignore[arg-type]
     links.start_traces(0.0)
     start_background(settings, clock, links, 0.0)
     number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")
