@@ -31,8 +31,8 @@ from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import ConnectionLimits
 from testbed.realtime.node import STATUS_INTERVAL_S, AnyRole, NodeSetup
 from testbed.realtime.processor import Tokens
-from testbed.results.progress import Progress
 from testbed.realtime.sockets import Address, listen
+from testbed.results.progress import Progress
 
 # After the first failure, this long is waited for exits that explain it better.
 _CAUSE_GRACE_S = 0.25

@@ -14,9 +14,9 @@ from testbed.realtime.auth import Credentials
 from testbed.realtime.network import ConnectionLimits, Network
 from testbed.realtime.processor import Processor, Tokens
 from testbed.realtime.recorder import EventRecorder, EventSink
-from testbed.results.progress import Progress
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
+from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
 

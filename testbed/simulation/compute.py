@@ -42,7 +42,7 @@ class ComputeModel:
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
 
 
-class Processor:
+class SimulatedProcessor:
     """The device of one node: one piece of work at a time, in the order of the calls."""
 
     def __init__(self, node: SimulatedNode, clock: Clock, model: ComputeModel, recorder: VirtualRecorder) -> None:

@@ -10,7 +10,7 @@ from testbed.messages import Message
 
 
 class Receiver(Protocol):
-    """Where envelopes are delivered: ``testbed.simulation.inbox.Inbox``."""
+    """Where envelopes are delivered: ``testbed.simulation.inbox.SimulatedInbox``."""
 
     def deliver(self, envelope: Envelope, copies: int = 1) -> None: ...
 

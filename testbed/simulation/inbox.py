@@ -14,7 +14,7 @@ from testbed.simulation.predicted_transfer import PredictedTransfer
 from testbed.simulation.recorder import VirtualRecorder
 
 
-class Inbox:
+class SimulatedInbox:
     """Reads the messages that arrive at a node one after another, ``message_cost_s`` each, and puts them into the
     mailbox. On a shared host reading takes one of its cores instead (``testbed.simulation.host``).
     """

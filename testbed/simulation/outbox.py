@@ -14,7 +14,7 @@ from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.host import Thread
-from testbed.simulation.inbox import Inbox
+from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import TcpConnection
@@ -31,7 +31,7 @@ class Peer:
     __slots__ = ("best_effort", "connection", "forwarding", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
-        self, connection: TcpConnection, inbox: Inbox, tier: str, best_effort: BestEffort | None = None,
+        self, connection: TcpConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
         groups: GroupConnections | None = None,
     ) -> None:  # fmt: skip
         self.connection, self.inbox, self.tier = connection, inbox, tier
@@ -40,7 +40,7 @@ class Peer:
         self.forwarding: Thread | None = None  # the shared host's work on packets that cross the WAN to that node
 
 
-class Outbox:
+class SimulatedOutbox:
     """Sends messages of ``node``. ``connect(name)`` makes the ``Peer`` of another node, when it is first sent to."""
 
     def __init__(

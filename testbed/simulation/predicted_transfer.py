@@ -25,7 +25,7 @@ from testbed.simulation.tcp import TcpConnection
 
 
 class PartsReceiver(Protocol):
-    """The server's ``Inbox``."""
+    """The server's ``SimulatedInbox``."""
 
     predicted_transfer: PredictedTransfer | None
 

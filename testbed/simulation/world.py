@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from testbed.messages import Message
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
-from testbed.simulation.compute import ComputeModel, Processor
-from testbed.simulation.inbox import Inbox
+from testbed.simulation.compute import ComputeModel, SimulatedProcessor
+from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.mailbox import Handle
 from testbed.simulation.node import SimulatedNode
-from testbed.simulation.outbox import Outbox, Peer
+from testbed.simulation.outbox import Peer, SimulatedOutbox
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.task import Task, TaskFuture
 from testbed.simulation.waits import Waits
@@ -35,9 +35,9 @@ class SimulatedWorld:
     ) -> None:  # fmt: skip
         self.node, self.pacer, self.state = node.name, node.pacer, node
         self._clock, self._waits, self._recorder, self._step_deadline_s = clock, waits, recorder, step_deadline_s
-        self.inbox = Inbox(node, clock, recorder, compute.message_cost_s)
-        self.outbox = Outbox(node, clock, recorder, partial(connect, self))
-        self._processor = Processor(node, clock, compute, recorder)
+        self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
+        self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
+        self._processor = SimulatedProcessor(node, clock, compute, recorder)
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
         self.on_failure: Callable[[BaseException], None] = lambda error: None

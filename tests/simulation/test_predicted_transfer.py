@@ -19,7 +19,7 @@ from testbed.simulation.compute import ComputeModel
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.group_connections import GroupConnections
-from testbed.simulation.inbox import Inbox
+from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
 from testbed.simulation.predicted_transfer import PredictedTransfer, ServerPath
@@ -86,7 +86,7 @@ class Lan:
         node = tiny_plan([NEIGHBOUR]).nodes[0]
         recorder = VirtualRecorder(node.name, NullLog(), lambda event: None, lambda kind, fields: None, frozenset())
         pacer = Pacer(node.device, 1, node.name)
-        self.server = Inbox(SimulatedNode(node.name, pacer), clock, recorder, ComputeModel().message_cost_s)
+        self.server = SimulatedInbox(SimulatedNode(node.name, pacer), clock, recorder, ComputeModel().message_cost_s)
         self.arrivals: list[tuple[float, int]] = []
         self.server.mailbox.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
