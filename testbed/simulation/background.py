@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from testbed.plan.model import BackgroundPlan, Plan
 from testbed.plan.routes import routes_of
@@ -20,7 +21,12 @@ def start_background(plan: Plan, clock: Clock, links: LinkMonitor, start_s: floa
     numbers = {link.name: number for number, link in enumerate(plan.network.links)}
     for traffic in plan.background:
         route = routes_of(plan.network).between(traffic.source, traffic.target)
-        _follow(_rate_changes(traffic), tuple(numbers[name] for name in route), clock, links, start_s)
+        path = tuple(numbers[name] for name in route)
+        clock.follow(_rate_changes(traffic), start_s, partial(_take, links, path))
+
+
+def _take(links: LinkMonitor, path: tuple[int, ...], _at_s: float, rate_bps: float) -> None:
+    links.take(path, rate_bps)
 
 
 def _rate_changes(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
@@ -29,19 +35,3 @@ def _rate_changes(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
         yield begin_s, traffic.rate_bps
         if end_s < math.inf:
             yield end_s, -traffic.rate_bps
-
-
-def _follow(
-    changes: Iterator[tuple[float, float]], path: tuple[int, ...], clock: Clock, links: LinkMonitor, start_s: float
-) -> None:
-    """Apply the changes that are due, then the next one at its time, and so on."""
-    for change_s, rate_bps in changes:
-        if start_s + change_s > clock.now:
-
-            def apply(_: object, rate_bps: float = rate_bps) -> None:
-                links.take(path, rate_bps)
-                _follow(changes, path, clock, links, start_s)
-
-            clock.at_background(start_s + change_s, apply)
-            return
-        links.take(path, rate_bps)

@@ -7,7 +7,7 @@ runs them; see ``testbed.simulation.task``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
@@ -71,6 +71,20 @@ class Clock(Environment):  # type: ignore[misc]
         """Schedule a background event: call ``callback(None)`` at ``time_s``."""
         self._background_events += 1
         self.at(time_s, self._run_background, callback)
+
+    def follow(self, steps: Iterator[tuple[float, T]], start_s: float, apply: Callable[[float, T], None]) -> None:
+        """Call ``apply(at_s, value)`` for each (at_s, value) of ``steps``, at ``start_s + at_s``, as background events.
+        Steps that are already due are applied at once."""
+        for at_s, value in steps:
+            if start_s + at_s > self.now:
+
+                def apply_later(_: Any, at_s: float = at_s, value: T = value) -> None:
+                    apply(at_s, value)
+                    self.follow(steps, start_s, apply)
+
+                self.at_background(start_s + at_s, apply_later)
+                return
+            apply(at_s, value)
 
     def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
         """Schedule one of SimPy's own events; called by SimPy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from testbed.plan.model import LinkPlan, Series
@@ -105,26 +106,8 @@ class LinkMonitor:
             for what in ("rate", "delay", "loss", "state", "corruption"):
                 series: Series | None = getattr(plan, f"{what}_trace")
                 if series is not None:
-                    self._follow(link, what, series, start_s)
-
-    def _follow(self, link: WanLink, what: str, series: Series, start_s: float) -> None:
-        steps = changes_from(series, self._clock.now - start_s)
-
-        def apply(planned_s: float, value: float) -> None:
-            self._apply(link, what, planned_s, value)
-            arm()
-
-        def arm() -> None:
-            step = next(steps, None)
-            if step is None:
-                return
-            at_s, value = step
-            if start_s + at_s <= self._clock.now:
-                apply(at_s, value)
-            else:
-                self._clock.at_background(start_s + at_s, lambda _: apply(at_s, value))
-
-        arm()
+                    steps = changes_from(series, self._clock.now - start_s)
+                    self._clock.follow(steps, start_s, partial(self._apply, link, what))
 
     def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
         self._sample(link)  # so that bytes carried at the old rate are counted at it
