@@ -21,7 +21,7 @@ from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S, STOPPED
 from testbed.realtime.node_processes import Launch, Line, NodeProcesses, ProcessEnd
-from testbed.realtime.recorder import Progress
+from testbed.results.progress import Progress
 
 __all__ = ["Fleet", "Launch"]
 

@@ -13,9 +13,10 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.auth import Credentials
 from testbed.realtime.network import ConnectionLimits, Network
 from testbed.realtime.processor import Processor, Tokens
-from testbed.realtime.recorder import EventRecorder, EventSink, Progress
+from testbed.realtime.recorder import EventRecorder, EventSink
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
+from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
 STOPPED = "stopped"  # cause in the ``error`` event of a node that was told to end

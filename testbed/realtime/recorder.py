@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.ids import data_center_of
 from testbed.messages import Message
-
-Progress = Callable[[dict[str, Any]], None]
-
-# Kinds that the watcher gets one by one; of the others it gets sums in ``status``.
-_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
+from testbed.results.progress import NodeProgress, Progress
 
 
 class EventSink(Protocol):
@@ -21,34 +16,25 @@ class EventSink(Protocol):
     def flush(self) -> None: ...
 
 
-class EventRecorder:
-    """Writes events to ``log`` and passes those that a watcher needs to ``progress``. Counts payload over the WAN.
-
-    ``activity`` counts transfers, computations and rounds: a node whose count does not grow makes no progress.
-    """
+class EventRecorder(NodeProgress):
+    """Writes events to ``log``. ``activity`` counts transfers, computations and rounds."""
 
     def __init__(self, node: str, log: EventSink, progress: Progress) -> None:
-        self.node, self._log, self._progress = node, log, progress
-        self.activity = 0
-        self._round = 0
-        self._loss: float | None = None
-        self._wan_bytes = {"up": 0, "down": 0}
+        super().__init__(node, progress)
+        self._log = log
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         """One event at ``t`` seconds of the run."""
         if kind == "wait":
-            fields.setdefault("round", self._round)  # the last one that was completed
+            fields.setdefault("round", self.last_round)  # the last one that was completed
         self._log.write(kind, t, **fields)
         self.activity += kind in ("transfer", "compute", "round")
-        if kind == "round":
-            self._round, self._loss = fields["round"], fields.get("loss")
-        if kind in _WATCHED:
-            self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+        self.pass_on(kind, t, fields)
 
     def sent(self, to: str, message: Message) -> None:
         """Count a message that the role has sent."""
         if self._tier(to) == "wan":
-            self._wan_bytes["up"] += message.payload_bytes
+            self.up_bytes += message.payload_bytes
 
     def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
         """Count a complete message; if it came on the reliable channel, write its ``transfer`` event.
@@ -57,7 +43,7 @@ class EventRecorder:
         """
         tier = self._tier(message.sender)
         if tier == "wan":
-            self._wan_bytes["down"] += message.payload_bytes
+            self.down_bytes += message.payload_bytes
         if message.channel:
             self.activity += 1
             return
@@ -72,20 +58,14 @@ class EventRecorder:
         """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
         tier = self._tier(source)
         if tier == "wan":
-            self._wan_bytes["down"] += payload_bytes
+            self.down_bytes += payload_bytes
         about = {"source": source, "target": self.node, "payload_bytes": payload_bytes, "header_bytes": 0, "tier": tier}
         self.write("transfer", t, {**fields, **about})
 
     def status(self, t: float, waits: list[tuple[str, float]]) -> None:
         """Report progress and current waits to the watcher, and flush the log so that a crash loses little of it."""
         self._log.flush()
-        self._progress(
-            {
-                "kind": "status", "t": t, "node": self.node, "round": self._round, "loss": self._loss,
-                "wan_up_bytes": self._wan_bytes["up"], "wan_down_bytes": self._wan_bytes["down"],
-                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self.activity,
-            }
-        )  # fmt: skip
+        super().status(t, waits)
 
     def _tier(self, peer: str) -> str:
         return "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.results.progress import Progress
 from testbed.run.recovery import Attempts
 
-Tell = Callable[[dict[str, Any]], None]
 
-
-def run(plan: Plan, directory: Path, tell: Tell) -> None:
-    """Run all roles to their end in this process. Raise the first cause if one fails."""
+def run(plan: Plan, directory: Path, tell: Progress) -> None:
+    """Run all roles to their end in this process. Raise the error of the first node that failed."""
     tell({"kind": "stage", "name": "starting nodes"})
     import torch
 
@@ -23,7 +20,7 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
         attempts.run(partial(_attempt, plan, directory, tell, attempts))
 
 
-def _attempt(plan: Plan, directory: Path, tell: Tell, attempts: Attempts, begin_s: float) -> None:
+def _attempt(plan: Plan, directory: Path, tell: Progress, attempts: Attempts, begin_s: float) -> None:
     from testbed.engine.roles import make_role
     from testbed.run.resume import checkpoint_files
     from testbed.simulation.run import SimulationOptions, simulate

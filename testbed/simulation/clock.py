@@ -1,11 +1,13 @@
-"""Virtual time: SimPy's environment with absolute times, an end-of-instant priority, and futures that roles can await.
+"""Virtual time: a SimPy environment with absolute event times, and the futures and sleeps that roles await.
 
-A coroutine whose awaitables yield SimPy events is a SimPy process, so the engine's roles run here as they are.
+Roles are coroutines. What they await yields ``VirtualFuture`` objects (or ``None``, for a sleep) to the ``Task`` that
+runs them; see ``testbed.simulation.task``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import itertools
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
@@ -13,157 +15,214 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from simpy import Environment, Event
 from simpy.core import EmptySchedule
+from simpy.events import NORMAL
 
 T = TypeVar("T")
 Callback = Callable[[Any], None]
 
-NORMAL = 1
-_EVENTS = 64  # between two looks at whether it is over
-PENDING: Any = object()
+_UNSET: Any = object()
+_BATCH_EVENTS = 64  # between two checks of ``Clock.stopped`` in ``Clock.finish``
 
 
 class Clock(Environment):  # type: ignore[misc]
-    """SimPy's environment; times are absolute, so that coincident events stay coincident.
+    """A SimPy environment with an event queue of its own.
 
-    ``now + (t - now)`` is not ``t`` in floating point; ``at`` never computes that. Background events (samples, traces,
-    deadlines) keep nobody alive: when nothing else is left, the run has come to a stop. In the queue stand functions,
-    each with what it is to be called with: that costs much less than SimPy's events, which may stand there as well.
+    Overrides the four public members by which SimPy's events, processes and resources reach their environment
+    (``now``, ``schedule``, ``peek``, ``step``; ``run`` uses these), as ``simpy.rt.RealtimeEnvironment`` overrides
+    ``step``. So SimPy's own processes run here, too. The queue is its own for two reasons:
+
+    * Times are absolute. SimPy schedules by delay, and ``now + (t - now)`` is not ``t`` in floating point: events
+      that coincide would no longer do so, and their order would depend on when each was scheduled.
+    * An entry is a callback and its argument. That costs about half of a SimPy event with its list of callbacks, and
+      a simulated message has about ten of them.
+
+    Entries are ordered by time, then priority (``URGENT`` before ``NORMAL``), then order of scheduling.
+
+    Background events (samples, traces, deadlines) do not mean that the run advances: when only these are left, no
+    node can do anything before a deadline expires.
     """
 
-    now: float = 0.0  # as SimPy's property, which is a call each time
+    now: float = 0.0  # virtual seconds; an attribute, because SimPy's property costs a call each time
 
     def __init__(self, begin_s: float = 0.0) -> None:
         super().__init__(initial_time=begin_s)
         self.now = begin_s
-        self.background = 0  # of the pending events, those that do not mean that the run advances
-        self.pending = self._queue
-        self.closing: list[Callback] = []  # to be called at the end of this instant
-        self.stalled = False  # set by the run while nothing but background events is left
-        self.on_background: Callable[[], None] = lambda: None  # called before and after each of them
-        self.running: Any = None  # the fiber that runs
-        self.over = False  # set by the run: nothing more is to happen
+        self.stopped = False  # set by the run: process no further event
+        self.stalled = False  # set by the run while only background events are left
+        self.current_task: Any = None  # the ``Task`` whose coroutine runs now
+        self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
+        self._events: list[tuple[float, int, int, Callback, Any]] = []
+        self._numbers = itertools.count()
+        self._background_events = 0  # among the scheduled events
+        self._at_end_of_instant: list[Callback] = []
+
+    # ---- scheduling ---------------------------------------------------------------------------------------------
+
+    def at(self, time_s: float, callback: Callback, argument: Any = None, priority: int = NORMAL) -> None:
+        """Call ``callback(argument)`` at ``time_s``, which must not lie in the past."""
+        heappush(self._events, (time_s, priority, next(self._numbers), callback, argument))
+
+    def at_end_of_instant(self, callback: Callback) -> None:
+        """Call ``callback(None)`` after the last event of the present instant, including events that are yet to be
+        scheduled for it."""
+        self._at_end_of_instant.append(callback)
+
+    def at_background(self, time_s: float, callback: Callback) -> None:
+        """Schedule a background event: call ``callback(None)`` at ``time_s``."""
+        self._background_events += 1
+        self.at(time_s, self._run_background, callback)
+
+    def follow(self, steps: Iterator[tuple[float, T]], start_s: float, apply: Callable[[float, T], None]) -> None:
+        """Call ``apply(at_s, value)`` for each (at_s, value) of ``steps``, at ``start_s + at_s``, as background events.
+        Steps that are already due are applied at once."""
+        for at_s, value in steps:
+            if start_s + at_s > self.now:
+
+                def apply_later(_: Any, at_s: float = at_s, value: T = value) -> None:
+                    apply(at_s, value)
+                    self.follow(steps, start_s, apply)
+
+                self.at_background(start_s + at_s, apply_later)
+                return
+            apply(at_s, value)
+
+    def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
+        """Schedule one of SimPy's own events; called by SimPy."""
+        self.at(self.now + delay, _process_event, event, priority)
+
+    # ---- running ------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """The next event. SimPy's own, less what only its failing and stopping events need: here are none."""
+        """Process the next event. Raise ``EmptySchedule`` if there is none."""
         self.advance(1)
 
     def advance(self, events: int) -> None:
-        """The next so many events, or fewer if one of them says ``over``. ``EmptySchedule`` when there are no more."""
-        queue = self._queue
+        """Process up to ``events`` events, fewer if one of them sets ``stopped``.
+
+        Raise ``EmptySchedule`` when none is left.
+        """
+        queue = self._events
         for _ in range(events):
-            if self.closing and (not queue or queue[0][0] > self.now):
-                closing, self.closing = self.closing, []
-                for callback in closing:
+            if self._at_end_of_instant and (not queue or queue[0][0] > self.now):
+                callbacks, self._at_end_of_instant = self._at_end_of_instant, []
+                for callback in callbacks:
                     callback(None)
             elif queue:
                 self.now, _, _, callback, argument = heappop(queue)
                 callback(argument)
             else:
                 raise EmptySchedule
-            if self.over:
+            if self.stopped:
                 return
 
     def finish(self) -> None:
-        """Let all happen that is to happen."""
+        """Process events until none is left or ``stopped`` is set."""
         with suppress(EmptySchedule):
-            while not self.over:
-                self.advance(_EVENTS)
-
-    def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
-        """SimPy's: one of its own events is to happen."""
-        heappush(self._queue, (self.now + delay, priority, next(self._eid), _happen, event))
-
-    def at(self, time_s: float, callback: Callback, argument: Any = None) -> None:
-        """Call ``callback(argument)`` at that time; equal times in the order of these calls."""
-        heappush(self._queue, (time_s, NORMAL, next(self._eid), callback, argument))
-
-    def at_end_of_instant(self, callback: Callback) -> None:
-        """Call ``callback(None)`` when nothing else is left to happen now."""
-        self.closing.append(callback)
-
-    def at_background(self, time_s: float, callback: Callback) -> None:
-        """As ``at``, for an event that does not mean that the run advances."""
-        self.background += 1
-        self.at(time_s, self._run_background, callback)
+            while not self.stopped:
+                self.advance(_BATCH_EVENTS)
 
     def _run_background(self, callback: Callback) -> None:
-        self.background -= 1
+        self._background_events -= 1
         self.on_background()
         callback(None)
         self.on_background()
 
+    # ---- what is scheduled --------------------------------------------------------------------------------------
+
+    def peek(self) -> float:
+        """Time of the next event; infinite if there is none."""
+        if self._at_end_of_instant:
+            return self.now
+        return self._events[0][0] if self._events else float("inf")
+
     @property
-    def nothing_but_background(self) -> bool:
-        """Whether nobody advances but by a background event, as far as the clock knows."""
-        return len(self._queue) == self.background and not self.closing
+    def last_of_instant(self) -> bool:
+        """Whether no event is left for the present instant, those at its end aside."""
+        return not self._events or self._events[0][0] > self.now
+
+    @property
+    def only_background(self) -> bool:
+        """Whether only background events are scheduled."""
+        return len(self._events) == self._background_events and not self._at_end_of_instant
+
+
+def _process_event(event: Event) -> None:
+    """Run the callbacks of a SimPy event; raise its error if it failed and no callback handled that."""
+    callbacks, event.callbacks = event.callbacks, None
+    for callback in callbacks:
+        callback(event)
+    if not event.ok and not event.defused:
+        raise event.value
 
 
 class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
-    """A value that somebody will set once, as ``testbed.world.Future``; fibers wait for it.
+    """A value that is set once; tasks may await it. Implements ``testbed.world.Future``.
 
-    What nobody waits for yet when it is set needs no event: whoever asks later has it at once.
+    Setting it schedules an event only if a task waits for it: later ones find the value at once.
     """
 
     _clock: Clock
-    _value: Any = PENDING
+    _value: Any = _UNSET
     error: BaseException | None = None
     callbacks: list[Callback] = msgspec.field(default_factory=list)
 
     def set_result(self, value: T, /) -> None:
-        assert self._value is PENDING, "a future is set only once"
+        """Set the value; waiting tasks resume in an event of their own, at this instant."""
+        assert self._value is _UNSET, "a future is set only once"
         self._value = value
         if self.callbacks:
             clock = self._clock
-            heappush(clock._queue, (clock.now, NORMAL, next(clock._eid), _happen, self))
+            clock.at(clock.now, _resume_waiting, self)
 
-    def set_last(self, value: T) -> None:
-        """As ``set_result``, where an event does nothing after it: if it is the last one of this instant so far, who
-        waits goes on at once, as they would next."""
-        queue = self._clock._queue
-        if not self.callbacks or (queue and queue[0][0] <= self._clock.now):
+    def set_result_last(self, value: T) -> None:
+        """As ``set_result``, for a caller whose event does nothing afterwards: if no other event of this instant comes
+        first, resume the waiting tasks at once and save an event."""
+        if not self.callbacks or not self._clock.last_of_instant:
             self.set_result(value)
             return
-        assert self._value is PENDING, "a future is set only once"
+        assert self._value is _UNSET, "a future is set only once"
         self._value = value
-        _happen(self)
+        _resume_waiting(self)
 
     def set_exception(self, error: BaseException, /) -> None:
-        assert self._value is PENDING, "a future is set only once"
+        """Set an error, which is raised in every task that awaits this."""
+        assert self._value is _UNSET, "a future is set only once"
         self.error = error
         self.set_result(None)  # type: ignore[arg-type]
 
     def done(self) -> bool:
-        return self._value is not PENDING
+        """Whether a value or an error has been set."""
+        return self._value is not _UNSET
 
     def result(self) -> T:
-        """The value, or raises the error; only when done."""
+        """Return the value or raise the error. Only when done."""
         if self.error is not None:
             raise self.error
         value: T = self._value
         return value
 
     def __await__(self) -> Generator[VirtualFuture[T], Any, T]:
-        if self._value is PENDING:
+        if self._value is _UNSET:
             yield self
         return self.result()
 
 
-def _happen(event: Event | VirtualFuture[Any]) -> None:
-    callbacks, event.callbacks = event.callbacks, None
+def _resume_waiting(future: VirtualFuture[Any]) -> None:
+    callbacks, future.callbacks = future.callbacks, []
     for callback in callbacks:
-        callback(event)
+        callback(future)
 
 
-_ONCE = (None,)
+_YIELD_NONE = (None,)
 
 
 class Sleep(msgspec.Struct, eq=False):
-    """To be awaited once, and at once: until a given time."""
+    """Awaited, let the running task sleep until ``_until_s``. Await it at once, and only once."""
 
     _clock: Clock
     _until_s: float
 
     def __await__(self) -> Generator[None, Any, None]:
         clock = self._clock
-        heappush(clock._queue, (self._until_s, NORMAL, next(clock._eid), clock.running.resume, None))
-        return iter(_ONCE)  # type: ignore[return-value]  # as a generator would yield it, at less cost
+        clock.at(self._until_s, clock.current_task.resume)
+        return iter(_YIELD_NONE)  # type: ignore[return-value]  # what a generator would yield, at a lower cost

@@ -1,4 +1,7 @@
-"""Completions of flows: when the next flow of each class ends, in a binary heap; see ``layout`` and ``kernels``."""
+"""Completions: when the next flow of each class ends, as a binary heap of classes; see ``layout`` and ``kernels``.
+
+The heap is indexed (``places``), so that the class whose rate has changed is moved and not searched.
+"""
 
 # ruff: noqa: N803, N806, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
 
@@ -18,7 +21,7 @@ from testbed.simulation.layout import (
 
 
 def settle(done: Array, ends: Array, places: Array, c: int) -> None:
-    """Put class ``c`` where its completion belongs in the heap, adding it if it is not there."""
+    """Move class ``c`` to where its completion belongs in the heap; add it if it is not there."""
     i = places[c]
     if i <= 0:
         done[0] += 1
@@ -48,7 +51,7 @@ def settle(done: Array, ends: Array, places: Array, c: int) -> None:
 
 
 def drop(done: Array, ends: Array, places: Array, c: int) -> None:
-    """Take class ``c`` out of the heap, if it is there."""
+    """Remove class ``c`` from the heap, if it is there."""
     i = places[c]
     if i <= 0:
         return
@@ -61,7 +64,8 @@ def drop(done: Array, ends: Array, places: Array, c: int) -> None:
 
 
 def advance(now: float, c: int, rate: float, F: Array, ends: Array) -> None:
-    """Bring class ``c`` to ``now`` at its old rate, give it the new one, and say when its next flow ends."""
+    """Add the service of class ``c`` since its last update, S += rate · Δt; set the new rate; compute when its next
+    flow ends: now + (TOP - S) / rate."""
     b = c * CLASS_FLOATS
     if now > F[b + UPDATED]:
         F[b + SERVED] += F[b + RATE] * (now - F[b + UPDATED])
@@ -76,7 +80,8 @@ def advance(now: float, c: int, rate: float, F: Array, ends: Array) -> None:
 
 
 def take_due(now: float, due: Array, state: State) -> int:
-    """Classes whose next flow ends now: out of the heap, brought to ``now``, into ``due``; returns how many."""
+    """Remove the classes whose next flow ends now from the heap, update their service, and write them to ``due``.
+    Return how many."""
     F, done, ends, places = state.F, state.done, state.ends, state.places
     n = 0
     while done[0] > 0:

@@ -1,22 +1,31 @@
-"""How long work takes in virtual time. Constants are calibrated against real runs; printed with every result."""
+"""How long computation takes in virtual time. The constants are printed in the ``model`` event of every run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from testbed.plan.pace import Pacer
+from testbed.results.events import microseconds
+from testbed.simulation.clock import Clock, Sleep, VirtualFuture
+from testbed.simulation.host import Thread
+from testbed.simulation.node import SimulatedNode
+from testbed.simulation.recorder import VirtualRecorder
 from testbed.world import Work
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeModel:
-    """Rates and fixed costs of a node's processor.
+    """Rates and fixed costs of a node's processor. Defaults are calibrated against real runs of this project.
 
-    memory_bytes_per_s   sums and optimizers are bound by memory: ``Work.size_bytes`` divided by this
+    memory_bytes_per_s   sums and optimizer steps are bound by memory bandwidth: ``Work.size_bytes`` divided by this
     work_overhead_s      of each piece of work that is not a training step
-    message_cost_s       from the last byte's arrival to the message's hand-over: wake-up, parsing, verification.
-                         Messages of one receiver take turns.
-    message_bytes_per_s  authentication of the stream (HMAC-SHA256), overlapped with the network: caps a node's port
+    message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
+                         verification. A receiver reads its messages one after another.
+    message_bytes_per_s  authentication of the stream (HMAC-SHA256), overlapped with the transfer: limits a node's port
     """
 
     memory_bytes_per_s: float = 4e9
@@ -25,9 +34,57 @@ class ComputeModel:
     message_bytes_per_s: float = 1.8e9
 
     def duration_s(self, work: Work, pacer: Pacer, now_s: float) -> float:
-        """Modelled time of ``work``, begun at ``now_s``. A ``measured`` device has ``step_time_s`` as its model."""
+        """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""
         if work.kind == "step":
             return pacer.duration_s(work.steps, now_s)
         if work.kind == "script":
             return 0.0
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
+
+
+class SimulatedProcessor:
+    """The device of one node: one piece of work at a time, in the order of the calls."""
+
+    def __init__(self, node: SimulatedNode, clock: Clock, model: ComputeModel, recorder: VirtualRecorder) -> None:
+        self._node, self._clock, self._model, self._recorder = node, clock, model, recorder
+        self._records = recorder.keeps("compute")
+        self._busy_until_s = 0.0
+
+    async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        """Run ``function`` now and return its result after the modelled time of ``work``."""
+        node, clock = self._node, self._clock
+        while self._busy_until_s > clock.now:
+            await Sleep(clock, self._busy_until_s)
+        start_s = clock.now
+        if node.group is not None and work.kind == "step":
+            duration_s = max(0.0, node.group.work(work.steps, start_s) - start_s)
+        else:
+            duration_s = self._model.duration_s(work, node.pacer, start_s)
+        self._busy_until_s = start_s + duration_s
+        result = function()
+        if node.thread is not None and work.kind != "script":
+            await self._on_a_core(node.thread, work)
+            duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
+            self._busy_until_s = start_s + duration_s
+        await Sleep(clock, self._busy_until_s)
+        if node.paused_until_s > clock.now:
+            await node.resumed(clock)
+        if self._records:
+            fields: dict[str, Any] = {
+                "t0": microseconds(start_s), "work": work.kind, "round": work.round,
+                "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
+            }  # fmt: skip
+            self._recorder.write("compute", clock.now, fields)
+        return result
+
+    async def _on_a_core(self, thread: Thread, work: Work) -> None:
+        """Return when a core of the shared host has done the work. A step runs in a thread of its own, while the
+        modelled time passes beside it."""
+        done: VirtualFuture[None] = VirtualFuture(self._clock)
+        costs = thread.host.plan
+        if work.kind == "step":
+            Thread(thread.host).do(costs.step_s * work.steps, lambda: done.set_result(None))
+        else:
+            work_s = self._model.work_overhead_s + work.size_bytes * costs.memory_s
+            thread.do(work_s, lambda: done.set_result(None))
+        await done

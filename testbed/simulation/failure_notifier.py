@@ -1,9 +1,12 @@
-"""Who hears from whom, where processes die and come back while the run goes on, as connections would have it.
+"""The order in which nodes hear of a lost node, and of its successor, while the run continues without a restart.
 
-A real node hears of a death by the end of a connection, after all that came on it, and takes nothing from a connection
-that it has given up. So who came back and died before its first word was there has never been back. And whoever comes
-back calls the others first: what they send before that goes to the process that is dead. Nor is a second connection
-taken from a name whose first still stands: no word of who came back is heard before the news of the death.
+It follows from connections. A real node learns of a failure when a connection ends, after everything that came over it,
+and takes nothing more from a connection that it has given up. Hence:
+
+* A node that comes back and is lost again before its first message arrives has, for the others, never been back.
+* A node that comes back connects first: what others have sent to it before goes to the process that was lost.
+* The scheduler takes no second connection of a name while the first one stands: it hears of the loss before the first
+  message of the successor.
 """
 
 from __future__ import annotations
@@ -20,46 +23,52 @@ Deliver = Callable[[Envelope], None]
 
 
 class FailureNotifier:
-    """``monitor``: the scheduler's world. Where nobody comes back it costs nothing."""
+    """``scheduler()`` returns the scheduler's world. A world is of one process: a successor has a world of its own.
 
-    def __init__(self, plan: Plan, clock: Clock, monitor: Callable[[], SimulatedWorld]) -> None:
-        self._clock, self._monitor = clock, monitor
-        self._changes = plan.recovery.on_failure == "continue" and bool(plan.faults)
-        self._dead: set[SimulatedWorld] = set()
-        self._unheard: dict[str, tuple[SimulatedWorld, str]] = {}  # deaths of which the news is on its way, by node
-        self._heard_by: dict[SimulatedWorld, set[SimulatedWorld]] = {}  # of those that have come back
+    Without faults, or if a fault ends the run, it costs nothing.
+    """
 
-    def way(self, source: SimulatedWorld, target: SimulatedWorld) -> Deliver:
-        """What a connection is to call with what arrives."""
-        return partial(self._deliver, source, target) if self._changes else target.deliver
+    def __init__(self, plan: Plan, clock: Clock, scheduler: Callable[[], SimulatedWorld]) -> None:
+        self._clock, self._scheduler = clock, scheduler
+        self._active = plan.recovery.on_failure == "continue" and bool(plan.faults)
+        self._known_lost: set[SimulatedWorld] = set()  # of which the scheduler has heard
+        self._pending: dict[str, tuple[SimulatedWorld, str]] = {}  # by node: lost, but the scheduler has yet to hear
+        self._heard_by: dict[
+            SimulatedWorld, set[SimulatedWorld]
+        ] = {}  # of successors: whom their messages have reached
 
-    def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, letter: Envelope) -> None:
-        if target is self._monitor():
-            if source in self._dead:
+    def deliverer(self, source: SimulatedWorld, target: SimulatedWorld) -> Deliver:
+        """Return what a connection calls with the envelopes that arrive."""
+        return partial(self._deliver, source, target) if self._active else target.inbox.deliver
+
+    def _deliver(self, source: SimulatedWorld, target: SimulatedWorld, envelope: Envelope) -> None:
+        if target is self._scheduler():
+            if source in self._known_lost:
                 return
-            if source.node in self._unheard and self._unheard[source.node][0] is not source:
-                self._arrives(*self._unheard[source.node])
-        heard = self._heard_by.get(source)
-        if heard is not None and target not in heard:
-            heard.add(target)
-            target.forget(source.node)
-        target.deliver(letter)
+            pending = self._pending.get(source.node)
+            if pending is not None and pending[0] is not source:
+                self._notify(*pending)
+        reached = self._heard_by.get(source)
+        if reached is not None and target not in reached:
+            reached.add(target)
+            target.outbox.forget(source.node)
+        target.inbox.deliver(envelope)
 
-    def returned(self, world: SimulatedWorld) -> None:
-        """It takes the place of one that was there before."""
-        self._heard_by[world] = set()
+    def on_restarted(self, successor: SimulatedWorld) -> None:
+        """A lost node is back, as ``successor``."""
+        self._heard_by[successor] = set()
 
-    def of_death(self, dead: SimulatedWorld, why: str, delay_s: float) -> None:
-        """The news is there after ``delay_s``, and is heard after what came before it."""
-        self._unheard[dead.node] = dead, why
-        self._clock.at(self._clock.now + delay_s, lambda _: self._arrives(dead, why))
+    def on_lost(self, lost: SimulatedWorld, reason: str, delay_s: float) -> None:
+        """A node is lost: the scheduler hears of it after ``delay_s``, and after what came from that node before."""
+        self._pending[lost.node] = lost, reason
+        self._clock.at(self._clock.now + delay_s, lambda _: self._notify(lost, reason))
 
-    def _arrives(self, dead: SimulatedWorld, why: str) -> None:
-        if dead in self._dead:
-            return  # it came before, with the first word of who took its place
-        self._dead.add(dead)
-        if self._unheard.get(dead.node, (None,))[0] is dead:
-            del self._unheard[dead.node]
-        monitor = self._monitor()
-        at_s = max(self._clock.now, monitor.reading_until_s)
-        self._clock.at(at_s, lambda _: monitor.lost(dead.node, why))
+    def _notify(self, lost: SimulatedWorld, reason: str) -> None:
+        if lost in self._known_lost:
+            return  # notified before, with the first message of the successor
+        self._known_lost.add(lost)
+        if self._pending.get(lost.node, (None,))[0] is lost:
+            del self._pending[lost.node]
+        inbox = self._scheduler().inbox
+        at_s = max(self._clock.now, inbox.reading_until_s)
+        self._clock.at(at_s, lambda _: inbox.report_lost(lost.node, reason))

@@ -1,7 +1,13 @@
-"""Progressive filling of the links and classes that changes can reach; see ``kernels``.
+"""Progressive filling of the links and classes that changes can affect; see ``kernels``.
 
-Where they have one link in common and no other, and it holds them all (one port that everybody sends to), the level is
-what that link has for each, and nothing is to be filled: ``level_of_port``.
+Weighted max-min fairness: no flow's rate can be raised but by lowering that of a flow whose rate per weight is not
+larger. Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2) finds it: raise one level, the rate per
+weight, for all classes together; freeze the classes of a link when it is full, a class when it meets a limit of its
+own; continue with the others. The levels at which that would happen are kept in a heap; that of a link rises when
+other links freeze some of its classes, so it is checked again when it is taken from the heap.
+
+If one shared link holds all classes and no limit of their own is lower (one port that all senders send to), the level
+is capacity / sum of weights, without filling: ``level_of_port``.
 """
 
 # ruff: noqa: N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
@@ -37,9 +43,10 @@ from testbed.simulation.layout import (
 
 
 def component(n_links: int, width: int, state: State) -> int:
-    """Close the set of links and classes that share, however indirectly. Returns links * 2**32 + classes.
+    """Extend the first ``n_links`` links of ``work`` to the connected component of links and classes: all that share a
+    link, directly or through others. Return links * 2**32 + classes, as one integer for numba's sake.
 
-    A link with one active class is no tie between classes, only a limit of that class.
+    A link with one active class connects nothing; it only limits that class.
     """
     F, I, LF, LI, work = state.F, state.I, state.LF, state.LI, state.work
     keys, shares = state.keys, state.shares
@@ -52,7 +59,7 @@ def component(n_links: int, width: int, state: State) -> int:
         link = work[i]
         LF[link * LINK_FLOATS + LEFT] = LF[link * LINK_FLOATS + CAPACITY]
         weights, open_ = 0.0, 0
-        known = 1 if LI[link * LINK_INTS + COUNT] > 1 else 0  # of the shared links of those that are here: this one
+        known = 1 if LI[link * LINK_INTS + COUNT] > 1 else 0  # shared links of these classes that are known: this one
         slot = LI[link * LINK_INTS + HEAD]
         while slot >= 0:
             c = slot // HOPS
@@ -85,7 +92,7 @@ def component(n_links: int, width: int, state: State) -> int:
 
 
 def level_of_port(n_links: int, n_classes: int, state: State) -> float:
-    """If one link alone is shared, by all classes, and holds them all: what it has for each weight; else -1."""
+    """If exactly one link is shared, by all classes, and it limits them all: its capacity per weight; else -1."""
     LF, LI, work, limits, shares = state.LF, state.LI, state.work, state.keys, state.shares
     port = -1
     for i in range(1, n_links + 1):
@@ -98,15 +105,15 @@ def level_of_port(n_links: int, n_classes: int, state: State) -> float:
     level: float = LF[port * LINK_FLOATS + LEFT] / LF[port * LINK_FLOATS + WEIGHTS]
     highest = level * (1.0 + 2.0 * SAME)
     for i in range(1, n_classes + 1):
-        if limits[i] <= highest * shares[i]:  # a limit of its own is met before (or nearly with it)
+        if limits[i] <= highest * shares[i]:  # a limit of its own comes first, or too close to tell
             return -1.0
     return level
 
 
 def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
-    """Class ``c`` gets ``total``; its links have that much less for the others, where there are any.
+    """Give class ``c`` the rate ``total`` (of all its flows), and subtract that from its shared links.
 
-    Link ``full`` is what held it: all its classes are frozen with it, and nobody asks any more what it has left.
+    ``full`` is the link that limits it, or -1. All classes of that link are frozen together, so it needs no update.
     """
     F, I, LF, LI = state.F, state.I, state.LF, state.LI
     stride = CLASS_INTS + 3 * width
@@ -125,7 +132,7 @@ def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
 
 
 def heaped(n_links: int, n_classes: int, state: State) -> int:
-    """Put the levels at which links are full and classes at their limits into the heap; returns its size."""
+    """Fill the heap with the levels at which links are full and classes meet their limits. Return its size."""
     F, LF, LI, work, keys, items = state.F, state.LF, state.LI, state.work, state.keys, state.items
     n_all_links = len(LI) // LINK_INTS
     size = 0
@@ -143,7 +150,7 @@ def heaped(n_links: int, n_classes: int, state: State) -> int:
 
 
 def fill(n_links: int, n_classes: int, width: int, state: State) -> None:
-    """Progressive filling of the component: raise one level (rate per weight) until each class meets a limit."""
+    """Progressive filling of the component: sets TOTAL of each of its classes."""
     F, I, LF, LI, keys, items = state.F, state.I, state.LF, state.LI, state.keys, state.items
     stride = CLASS_INTS + 3 * width
     size = heaped(n_links, n_classes, state)
@@ -160,10 +167,12 @@ def fill(n_links: int, n_classes: int, width: int, state: State) -> None:
         if LI[item * LINK_INTS + OPEN] == 0:
             continue
         current = level
-        if LF[item * LINK_FLOATS + WEIGHTS] > 0.0:  # else rounding has eaten it, and this is the level
+        if LF[item * LINK_FLOATS + WEIGHTS] > 0.0:  # else rounding has made it 0, and this is the level
             current = LF[item * LINK_FLOATS + LEFT] / LF[item * LINK_FLOATS + WEIGHTS]
         if current > level * (1.0 + SAME):
-            size = push(keys, items, size, current, item)  # others were frozen since: more is left for each
+            size = push(
+                keys, items, size, current, item
+            )  # classes were frozen since, at lower levels: more is left for each
             continue
         slot = LI[item * LINK_INTS + HEAD]
         while slot >= 0:

@@ -1,11 +1,20 @@
-"""Flow-level network: flows share links by weighted max-min fairness, and every capacity may change at any time.
+"""A flow-level network: flows share links by weighted max-min fairness, and every capacity may change at any time.
 
-Flows of the same path, cap and weight form a class. They have one rate, so a class keeps one number (the service that
-each of its flows has had) and a heap of the services at which its flows end; the solver sees classes only. Changes
-within one instant are solved once, at the end of the instant, for the links and classes that they can reach.
-A class that has its links to itself changes nothing for others when its flows have ended: it *rests* on them, still in
-the solver's lists, until it goes on or another one wants a link of its path.
-Sizes are bytes, rates bytes per second.
+Instead of packets it knows rates. A rate changes only when a flow starts or ends, or a capacity, cap or weight changes;
+between such events a flow of rate r carries r · Δt bytes, so the next completion is known (Bertsekas and Gallager, Data
+Networks, 6.5.2; the fluid models of SimGrid, Casanova et al. 2014, work alike).
+
+Flows of the same path, cap and weight form a *flow class*. They always have one rate, so a class keeps one number, the
+service S(t) = ∫ rate dt that each of its flows has had. A flow of size M that starts at s ends when S = S(s) + M, its
+*tag* (virtual service as in weighted fair queueing: Parekh and Gallager 1993). A class keeps its tags in a heap, and
+the solver sees classes only, not flows. Changes within one instant are solved once, at the end of the instant, for the
+links and classes that they can affect.
+
+A class that has its links to itself changes nothing for others when its flows have ended. It is *parked*: idle, but
+still in the solver's lists, until it continues or another class needs a link of its path. That saves two updates of
+these lists for each message.
+
+Sizes are in bytes, rates and capacities in bytes per second.
 """
 
 from __future__ import annotations
@@ -20,51 +29,54 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.solver_state import SolverState
 
 Done = Callable[[], None]
-_TAG_TOLERANCE_BYTES = 1e-6
+_TAG_TOLERANCE_BYTES = 1e-6  # flows whose tags differ by less end together: rounding, not bytes
 
 
 class ReservableLink:
-    """A link that somebody may keep to themselves, having foreseen all of their flows: see ``phase``."""
+    """A link that a ``PredictedTransfer`` may reserve while it carries no other flow."""
 
-    __slots__ = ("classes", "give_way")
+    __slots__ = ("classes", "on_other_flow")
 
     def __init__(self) -> None:
         self.classes: list[FlowClass] = []  # over this link
-        self.give_way: Callable[[], None] | None = None  # of who keeps it; called when anybody else starts a flow
+        self.on_other_flow: Callable[[], None] | None = None  # set by the holder; called before a flow starts here
 
     @property
     def free(self) -> bool:
-        """Whether it carries nothing, nor does anybody keep it."""
-        return self.give_way is None and not any(each.flows for each in self.classes)
+        """Whether it has no active flows and no reservation."""
+        return self.on_other_flow is None and not any(each.flows for each in self.classes)
 
 
 class FlowClass:
-    """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``; fields are the network's."""
+    """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``, which alone changes it."""
 
     __slots__ = (
-        "base", "delivered", "dirty", "flows", "idle", "number", "parked", "path", "ports", "shares", "started",
+        "base", "delivered", "dirty", "flows", "idle", "number", "parked", "path", "reservable", "shares", "started",
         "tags", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
         self.base = number * k.CLASS_FLOATS
-        self.flows = 0
-        self.tags: list[tuple[float, int, float, int, Done]] = []  # service at the end, sequence, size, flows, done
-        self.idle, self.dirty = True, False  # idle: not among those that the solver is to know
-        self.parked = False  # idle, but the solver has not been told
-        self.shares = False  # others may have been active on its links since it is
-        self.watched = False  # whether ``FlowNetwork.carrying`` is to tell of it
+        self.flows = 0  # active ones
+        self.tags: list[tuple[float, int, float, int, Done]] = []  # tag, sequence, size, how many flows, done
+        self.idle = True  # has had no flow since its last end was solved
+        self.dirty = False  # changed at this instant
+        self.parked = False  # idle, but still in the solver's lists
+        self.shares = False  # another class may have been active on one of its links since this one became active
+        self.watched = False  # whether ``FlowNetwork.carrying`` includes it
         self.delivered = 0.0  # bytes of flows that have ended
         self.started = 0.0  # sum over active flows of the service at their start
-        self.ports: tuple[ReservableLink, ...] = ()  # of its links, those that somebody may keep
+        self.reservable: tuple[ReservableLink, ...] = ()  # of its links
 
 
 class FlowNetwork:
-    """Links by number, with a capacity each. ``compiled`` uses numba for the same arithmetic, bit for bit.
+    """Links by number, each with a capacity.
 
-    ``longest_path``: at first; it grows with the paths. ``compile_after``: so many solves, each counted
-    as often as there are flows, are enough in Python.
+    longest_path   links of the longest path; grows if a longer one is added
+    compiled       solve with numba: the same arithmetic, bit for bit. Raises ``ImportError`` without numba
+    compile_after  switch to numba after so much work in Python: the sum over solves of the active flows
+    carrying       watched classes that have carried anything since the reader last cleared it
     """
 
     def __init__(
@@ -72,14 +84,14 @@ class FlowNetwork:
         compile_after: float = math.inf,
     ) -> None:  # fmt: skip
         self._clock, self._compile_after = clock, compile_after
-        self._store = SolverState(len(capacities), longest_path)
+        self._solver = SolverState(len(capacities), longest_path)
         if compiled:
-            self._store.compile()
+            self._solver.compile()
         for link, capacity in enumerate(capacities):
-            self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+            self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
-        self._ports: dict[int, ReservableLink] = {}
-        self._alone: dict[tuple[float, float, float, int], SolverState] = {}  # their state is empty between two plays
+        self._reservable: dict[int, ReservableLink] = {}
+        self._isolated: dict[tuple[float, float, float, int], SolverState] = {}  # reused: empty between simulations
         self._latest: list[FlowClass | None] = [None] * len(capacities)  # by link: the last class to become active
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
@@ -87,68 +99,69 @@ class FlowNetwork:
         self._wake_s = math.inf
         self._sequence = 0
         self.active = 0  # flows in the network
-        self.carrying: dict[FlowClass, None] = {}  # watched classes that have carried anything; whoever reads it clears
+        self.carrying: dict[FlowClass, None] = {}
         self.solves = 0
         self._wake_callback, self._flush_callback = self._wake, self._flush
 
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
-        """A class of flows over these links (all different); ``cap`` limits each flow."""
+        """Add a class of flows over these links (all different). ``cap`` limits each flow, in bytes per second."""
         assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
         assert len(set(path)) == len(path) <= k.HOPS, path
-        if len(path) > self._store.width:
-            self._store.widen(len(path))
+        if len(path) > self._solver.width:
+            self._solver.widen(len(path))
         new = FlowClass(len(self._classes), tuple(path))
-        self._store.add_class(new.path, weight, cap)
-        if self._ports:
-            new.ports = tuple(self._ports[link] for link in new.path if link in self._ports)
-            for port in new.ports:
-                port.classes.append(new)
+        self._solver.add_class(new.path, weight, cap)
+        if self._reservable:
+            new.reservable = tuple(self._reservable[link] for link in new.path if link in self._reservable)
+            for link in new.reservable:
+                link.classes.append(new)
         self._classes.append(new)
         return new
 
-    def port(self, link: int) -> ReservableLink:
-        """That link, as one that may be kept; to be asked for before there are classes over it."""
-        if link not in self._ports:
+    def reservable(self, link: int) -> ReservableLink:
+        """Make a link reservable. Only before classes are added over it."""
+        if link not in self._reservable:
             assert not any(link in each.path for each in self._classes), link
-            self._ports[link] = ReservableLink()
-        return self._ports[link]
+            self._reservable[link] = ReservableLink()
+        return self._reservable[link]
 
-    def alone(self, flow_class: FlowClass, flows: int) -> SolverState:
-        """A network of the one link of that class, and as many classes like it as needed; for ``SolverState.play``."""
-        (link,), held = flow_class.path, self._store
-        weight, cap = (held.F[flow_class.base + at] for at in (k.WEIGHT, k.CAP))
-        what = (self.capacity(link), weight, cap, flows)
-        store = self._alone.get(what)
-        if store is None:
-            store = self._alone[what] = SolverState(1, 1)
-            store.LF[k.CAPACITY] = what[0]
+    def isolated(self, flow_class: FlowClass, flows: int) -> SolverState:
+        """Return the state of a network of the one link of ``flow_class`` and ``flows`` classes like it, for
+        ``SolverState.simulate_flows``."""
+        (link,), solver = flow_class.path, self._solver
+        weight, cap = (solver.F[flow_class.base + at] for at in (k.WEIGHT, k.CAP))
+        key = (self.capacity(link), weight, cap, flows)
+        isolated = self._isolated.get(key)
+        if isolated is None:
+            isolated = self._isolated[key] = SolverState(1, 1)
+            isolated.LF[k.CAPACITY] = key[0]
             for _ in range(flows):
-                store.add_class((0,), weight, cap)
-        if held.compiled and not store.compiled:
-            store.compile()
-        return store
+                isolated.add_class((0,), weight, cap)
+        if solver.compiled and not isolated.compiled:
+            isolated.compile()
+        return isolated
 
     def start(
         self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1, passed_bytes: float = 0.0
     ) -> None:
         """Start ``flows`` flows of ``size_bytes`` each, of which ``passed_bytes`` have passed already.
 
-        ``done()`` is called once, when (together) they have ended.
+        ``done()`` is called once, when they have ended, which they do together.
         """
-        if flow_class.ports:
-            for port in flow_class.ports:
-                if port.give_way is not None:
-                    port.give_way()
+        if flow_class.reservable:
+            for link in flow_class.reservable:
+                if link.on_other_flow is not None:
+                    link.on_other_flow()
         served = 0.0
         if flow_class.idle:
             self._begin(flow_class)
         else:
-            F, base, now = self._store.F, flow_class.base, self._clock.now  # noqa: N806
+            F, base, now = self._solver.F, flow_class.base, self._clock.now  # noqa: N806
             served = F[base + k.SERVED]
             if F[base + k.UPDATED] < now:
                 served = F[base + k.SERVED] = self._served(flow_class)
                 F[base + k.UPDATED] = now
-        served -= passed_bytes  # as if they had begun so much earlier
+        served -= passed_bytes  # as if they had started that many bytes of service earlier
         self._sequence += 1
         flow_class.flows += flows
         flow_class.started += served * flows
@@ -160,9 +173,9 @@ class FlowNetwork:
             self._touch(flow_class)
 
     def _begin(self, flow_class: FlowClass) -> None:
-        """It becomes active anew; who rests on its links does so no more."""
+        """The class becomes active; other classes that are parked on its links leave the solver's lists."""
         flow_class.idle = False
-        F, base = self._store.F, flow_class.base  # noqa: N806
+        F, base = self._solver.F, flow_class.base  # noqa: N806
         F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
         if flow_class.parked:
             flow_class.parked = False
@@ -173,57 +186,57 @@ class FlowNetwork:
             before, latest[link] = latest[link], flow_class
             if before is not None and before is not flow_class:
                 if before.parked:
-                    self._take_out(before)
+                    self._unpark(before)
                 elif not before.idle:
                     before.shares = flow_class.shares = True
-            if self._store.active(link):
+            if self._solver.active(link):
                 flow_class.shares = True
 
-    def _take_out(self, flow_class: FlowClass) -> None:
-        """It rests no more, and the solver knows it no more."""
+    def _unpark(self, flow_class: FlowClass) -> None:
+        """Remove a parked class from the solver's lists."""
         flow_class.parked = False
-        self._store.take_out(flow_class.number)
+        self._solver.remove_from_lists(flow_class.number)
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
-        """Limit each flow of the class to ``cap`` from now on."""
-        F, at = self._store.F, flow_class.base + k.CAP  # noqa: N806
+        """Limit each flow of the class to ``cap`` (bytes per second) from now on."""
+        F, at = self._solver.F, flow_class.base + k.CAP  # noqa: N806
         if F[at] != cap:
             F[at] = cap
             self._touch(flow_class)
 
     def set_capacity(self, link: int, capacity: float) -> None:
-        """The link's capacity from now on."""
-        self._store.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        """Set a link's capacity (bytes per second) from now on."""
+        self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
         latest = self._latest[link]
         if latest is not None and latest.parked:
-            self._take_out(latest)
+            self._unpark(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
             self._dirty.append(-1 - link)
-            self._ask_flush()
+            self._request_flush()
 
     def capacity(self, link: int) -> float:
-        """The link's capacity now."""
-        capacity: float = self._store.LF[link * k.LINK_FLOATS + k.CAPACITY]
+        """Return a link's present capacity, in bytes per second."""
+        capacity: float = self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY]
         return capacity
 
     def rate(self, flow_class: FlowClass) -> float:
-        """Rate of one flow of the class, as last solved."""
-        rate: float = self._store.F[flow_class.base + k.RATE]
+        """Return the rate of one flow of the class as last solved, in bytes per second."""
+        rate: float = self._solver.F[flow_class.base + k.RATE]
         return 0.0 if flow_class.parked else rate
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
-        """Bytes that all flows of the class together have carried until now."""
+        """Return the bytes that all flows of the class together have carried until now."""
         if not flow_class.flows:
             return flow_class.delivered
         return flow_class.delivered + flow_class.flows * self._served(flow_class) - flow_class.started
 
     def left_bytes(self, flow_class: FlowClass) -> float:
-        """What the flow of the class that ends first has still to carry; 0 when none is active."""
+        """Return what the next flow of the class to end has still to carry, in bytes; 0 if none is active."""
         return flow_class.tags[0][0] - self._served(flow_class) if flow_class.tags else 0.0
 
     def _served(self, flow_class: FlowClass) -> float:
-        F, base = self._store.F, flow_class.base  # noqa: N806
+        F, base = self._solver.F, flow_class.base  # noqa: N806
         served: float = F[base + k.SERVED]
         elapsed_s = self._clock.now - F[base + k.UPDATED]
         return served + F[base + k.RATE] * elapsed_s if elapsed_s > 0 else served
@@ -232,11 +245,9 @@ class FlowNetwork:
         if not flow_class.dirty:
             flow_class.dirty = True
             self._dirty.append(flow_class.number)
-            if not self._flush_pending:
-                self._flush_pending = True
-                self._clock.closing.append(self._flush_callback)
+            self._request_flush()
 
-    def _ask_flush(self) -> None:
+    def _request_flush(self) -> None:
         if not self._flush_pending:
             self._flush_pending = True
             self._clock.at_end_of_instant(self._flush_callback)
@@ -249,17 +260,17 @@ class FlowNetwork:
             if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
                 next_s = self._solve(dirty)
                 break
-        else:  # nothing has happened but that classes ended which had their links to themselves
-            next_s = self._rest(dirty)
+        else:  # the only changes are ends of classes that had their links to themselves
+            next_s = self._park(dirty)
         dirty.clear()
         if next_s < self._wake_s:
             self._wake_s = next_s
             self._clock.at(next_s, self._wake_callback)
 
     def _solve(self, dirty: list[int]) -> float:
-        """New rates for what has changed; returns the time of the next completion."""
-        store, classes = self._store, self._classes
-        F = store.F  # noqa: N806
+        """Solve for what has changed. Return the time of the next completion."""
+        solver, classes = self._solver, self._classes
+        F = solver.F  # noqa: N806
         for number in dirty:
             if number >= 0:
                 touched = classes[number]
@@ -271,40 +282,42 @@ class FlowNetwork:
                     touched.idle, touched.parked = True, False
                     F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
         self._dirty_links.clear()
-        next_s = store.flush(self._clock.now, dirty)
-        if not store.compiled:
+        next_s = solver.flush(self._clock.now, dirty)
+        if not solver.compiled:
             self._compile_after -= self.active
             if self._compile_after < 0:
-                store.compile()
+                solver.compile()
         return next_s
 
-    def _rest(self, dirty: list[int]) -> float:
-        """These classes rest; returns the time of the next completion."""
-        store, classes = self._store, self._classes
+    def _park(self, dirty: list[int]) -> float:
+        """Park these classes. Return the time of the next completion."""
+        solver, classes = self._solver, self._classes
         for number in dirty:
             touched = classes[number]
             touched.idle, touched.parked, touched.dirty = True, True, False
-            store.F[touched.base + k.SOLVED_FLOWS] = 0.0  # its rate is to be found anew
-        return store.next_s()
+            solver.F[touched.base + k.SOLVED_FLOWS] = (
+                0.0  # never equal to a number of flows: forces a solve when it continues
+            )
+        return solver.next_s()
 
     def _wake(self, _: Any) -> None:
         now = self._clock.now
         if now != self._wake_s:
-            return  # an earlier completion was found since
+            return  # an earlier completion has been found since
         self._wake_s = math.inf
-        store = self._store
+        solver = self._solver
         ended: list[Done] = []
-        for i in range(store.take_due(now)):
-            self._collect(self._classes[store.due[i]], ended)
+        for i in range(solver.take_due(now)):
+            self._collect(self._classes[solver.due[i]], ended)
         for done in ended:
             done()
-        if not self._flush_pending:  # woken for what was over already; the next completion is still to come
-            self._ask_flush()
+        if not self._flush_pending:  # nothing ended, by rounding: arm the wake-up for the next completion
+            self._request_flush()
 
     def _collect(self, flow_class: FlowClass, ended: list[Done]) -> None:
-        """Take the flows of the class that end at this instant."""
+        """Remove the flows of the class that end at this instant, and add their callbacks to ``ended``."""
         tags = flow_class.tags
-        until = self._store.F[flow_class.base + k.SERVED] * (1 + k.SAME) + _TAG_TOLERANCE_BYTES
+        until = self._solver.F[flow_class.base + k.SERVED] * (1 + k.SAME) + _TAG_TOLERANCE_BYTES
         while tags and tags[0][0] <= until:
             tag, _, size_bytes, flows, done = heappop(tags)
             flow_class.flows -= flows

@@ -1,12 +1,13 @@
-"""Folding: one coroutine plays all workers of a server that wait for each other anyway, and stands for each of them.
+"""Folding: one coroutine runs for all workers of a server that wait for each other anyway.
 
-Exact, not approximate: the folded workers' messages are still so many flows of their own sizes, each beginning when its
-own worker is done, and the server is told how many contributions it was handed (``tests/simulation/test_fold.py`` holds
-it against the unfolded run). It needs workers that cannot be told apart but by how long their steps take: sizes without
-numbers, a synchronisation in which all wait for all, codecs whose payload depends on the size alone, no overlay among
-them. Where that is not given, nothing is folded.
+It is exact: the folded workers' messages are still flows of their own sizes, each beginning when its worker's steps are
+done, and the server is told how many contributions a message carries (``tests/simulation/test_fold.py`` compares with
+the unfolded run). It requires workers that differ in nothing but the duration of their steps: sizes without numbers, a
+synchronisation in which all wait for all, codecs whose payload depends on the size alone, no overlay among them.
+Otherwise nothing is folded.
 
-What is lost is inside the LAN: who of the folded waited for whom. Logs tell how many a node ``stands_for``.
+What gets lost is which of the folded workers waited for which, inside the LAN. The ``start`` event of a folded node
+says how many workers it ``stands_for``.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from testbed.training.options.declarations import SCRIPT
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """``plan`` has one node for each crew: the first of its ``members``, by whose name it goes."""
+    """``plan`` has one node for each worker group: its first worker. ``members``: the whole group, by that name."""
 
     plan: Plan
     members: Mapping[str, tuple[NodePlan, ...]] = field(default_factory=dict)
 
 
 def fold(plan: Plan) -> Folded:
-    """The Plan with crews in the place of their members, if it asks for that and nothing but waits is lost."""
-    crews = {crew[0].name: tuple(crew) for crew in _crews(plan) if len(crew) > 1} if foldable(plan) else {}
-    if not crews:
+    """Fold the Plan's workers where possible. Return the Plan unchanged if it is not ``foldable``."""
+    groups = {group[0].name: tuple(group) for group in _groups(plan) if len(group) > 1} if foldable(plan) else {}
+    if not groups:
         return Folded(plan)
-    gone = {member.name for crew in crews.values() for member in crew[1:]}
-    nodes = tuple(_without(node, gone) for node in plan.nodes if node.name not in gone)
-    return Folded(replace(plan, nodes=nodes), crews)
+    folded = {worker.name for group in groups.values() for worker in group[1:]}
+    nodes = tuple(_without(node, folded) for node in plan.nodes if node.name not in folded)
+    return Folded(replace(plan, nodes=nodes), groups)
 
 
 def foldable(plan: Plan) -> bool:
-    """Whether workers of this Plan can be told apart by the time of their steps alone."""
+    """Whether folding is asked for and workers of this Plan differ in nothing but the duration of their steps."""
     technique = plan.technique
     tiers = {"hips": 2, "ps": 1}.get(technique.paradigm.kind, 0)
     overlay, codec = technique.overlay_tier1, technique.codec_tier1
@@ -62,7 +63,7 @@ def foldable(plan: Plan) -> bool:
         and not plan.checkpoint_every
         and not plan.faults
         and not plan.recovery.replicas
-        and plan.simulation.host is None  # whose cores they would share
+        and plan.simulation.host is None  # its cores are shared by each single worker
     )
 
 
@@ -72,22 +73,22 @@ def _overlaps(plan: Plan) -> bool:
 
 
 def _steps_in_parts(plan: Plan) -> bool:
-    """Steps that are pushed layer by layer, by workers that differ: each layer would have an order of its own."""
+    """Whether workers that differ push layer by layer: each layer would arrive in an order of its own."""
     return _overlaps(plan) and any(worker.device.variation > 0 for worker in plan.training_workers)
 
 
-def _crews(plan: Plan) -> list[list[NodePlan]]:
-    """Training workers by server; not the run's first one, which evaluates and gives the first values."""
+def _groups(plan: Plan) -> list[list[NodePlan]]:
+    """Training workers by server, without the run's first one, which evaluates and provides the first values."""
     overlaps = _overlaps(plan)
-    crews: dict[object, list[NodePlan]] = {}
+    groups: dict[object, list[NodePlan]] = {}
     for worker in plan.training_workers:
         if worker.rank > 0 and worker.name != plan.training_workers[0].name:
-            alike = worker.device if overlaps else None
-            crews.setdefault((worker.data_center, worker.parents, alike), []).append(worker)
-    return list(crews.values())
+            same_device = worker.device if overlaps else None
+            groups.setdefault((worker.data_center, worker.parents, same_device), []).append(worker)
+    return list(groups.values())
 
 
-def _without(node: NodePlan, gone: set[str]) -> NodePlan:
-    if not gone.intersection(node.children):
+def _without(node: NodePlan, folded: set[str]) -> NodePlan:
+    if not folded.intersection(node.children):
         return node
-    return replace(node, children=tuple(child for child in node.children if child not in gone))
+    return replace(node, children=tuple(child for child in node.children if child not in folded))

@@ -1,4 +1,4 @@
-"""The heap of the progressive filling, in two arrays, for Python and numba alike: see ``filling``."""
+"""A binary heap of (key, item) in two arrays, for Python and numba alike: see ``filling``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from testbed.simulation.layout import Array
 
 
 def push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
-    """Add to the filling's heap; returns its new size."""
+    """Add an item. Return the new size."""
     j = size
     while j > 0:
         parent = (j - 1) >> 1
@@ -19,7 +19,7 @@ def push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
 
 
 def pop(keys: Array, items: Array, size: int) -> int:
-    """Drop the filling's smallest; returns the new size."""
+    """Remove the item of the smallest key. Return the new size."""
     size -= 1
     if size == 0:
         return 0

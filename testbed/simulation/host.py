@@ -1,12 +1,15 @@
-"""The machine on which a run is emulated: all nodes' software shares its few cores, and waits for them.
+"""The machine that runs an emulation: the software of all nodes shares its few cores.
 
 A real run of a dozen processes on two cores spends a good part of a short round in them: messages are packed,
-authenticated, copied and looked at, and steps really compute before they are paced. With a ``HostPlan`` (measured by
-``testbed calibrate``) each of these takes a core for a while. Threads take turns, one piece of work each; a thread's
-own pieces follow one another. Emulating costs, too: every segment on the WAN is forwarded, shaped and delayed by the
-same cores. That work begins with a message's transfer, and the message is not there before it is done; where the cores
-have time it is done long before. Without a host, every node has a processor of its own
-(``testbed.simulation.compute``).
+authenticated, copied and read, and steps really compute before they are paced. With a ``HostPlan`` (measured by
+``testbed calibrate``) each of these occupies a core for a while:
+
+    handling a message at one end    message_s + size · byte_s
+    forwarding it across the WAN     packet_s for each segment: the same cores forward, shape and delay every packet
+
+Ready threads get a core in the order in which they became ready, for one piece of work each; a thread's pieces follow
+one another. Forwarding begins with a message's transfer, and the message is delivered when both are over. Without a
+``HostPlan`` every node has a processor of its own (``testbed.simulation.compute``).
 """
 
 from __future__ import annotations
@@ -14,55 +17,53 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from testbed.plan.model import HostPlan
 from testbed.simulation.clock import Clock
 
 Done = Callable[[], None]
-SEGMENT_BYTES = 1448  # of payload in a full frame: MTU 1500, TCP timestamps
+SEGMENT_BYTES = 1448  # payload of a full frame: MTU 1500 less IP 20, TCP 20 and its timestamps 12
 
 
 class HostModel:
-    """Cores, and the threads that have something to do and no core."""
+    """Cores, and the threads that are ready to run."""
 
     def __init__(self, clock: Clock, plan: HostPlan) -> None:
         assert plan.cores > 0, plan
         self.plan = plan
-        self._clock, self._idle = clock, plan.cores
+        self._clock, self._idle_cores = clock, plan.cores
         self._ready: deque[Thread] = deque()
 
     def message_s(self, size_bytes: float) -> float:
-        """What handling a message takes at one end."""
+        """Processor time of handling a message at one end, in seconds."""
         return self.plan.message_s + size_bytes * self.plan.byte_s
 
-    def carrying_s(self, size_bytes: float) -> float:
-        """What moving a message across the WAN takes."""
+    def forwarding_s(self, size_bytes: float) -> float:
+        """Processor time of forwarding a message across the WAN, in seconds."""
         return self.plan.packet_s * math.ceil(size_bytes / SEGMENT_BYTES)
 
     def enter(self, thread: Thread) -> None:
-        """``thread`` has something to do again."""
+        """``thread`` is ready."""
         self._ready.append(thread)
-        self._start()
+        self._dispatch()
 
-    def _start(self) -> None:
-        while self._idle and self._ready:
+    def _dispatch(self) -> None:
+        while self._idle_cores and self._ready:
             thread = self._ready.popleft()
             work_s, done = thread.pieces.popleft()
-            self._idle -= 1
-            self._clock.at(self._clock.now + work_s, self._ender(thread, done))
+            self._idle_cores -= 1
+            self._clock.at(self._clock.now + work_s, partial(self._end, thread, done))
 
-    def _ender(self, thread: Thread, done: Done) -> Callable[[Any], None]:
-        def end(_: Any) -> None:
-            self._idle += 1
-            if thread.pieces:
-                self._ready.append(thread)
-            else:
-                thread.waiting = False
-            done()
-            self._start()
-
-        return end
+    def _end(self, thread: Thread, done: Done, _: Any) -> None:
+        self._idle_cores += 1
+        if thread.pieces:
+            self._ready.append(thread)
+        else:
+            thread.active = False
+        done()
+        self._dispatch()
 
 
 class Thread:
@@ -71,11 +72,11 @@ class Thread:
     def __init__(self, host: HostModel) -> None:
         self.host = host
         self.pieces: deque[tuple[float, Done]] = deque()
-        self.waiting = False  # for a core, or has one
+        self.active = False  # has a core or waits for one
 
     def do(self, work_s: float, done: Done) -> None:
-        """``done()`` is called when a core has done this piece."""
+        """Queue a piece of work of ``work_s`` seconds of processor time; ``done()`` is called when it has been done."""
         self.pieces.append((work_s, done))
-        if not self.waiting:
-            self.waiting = True
+        if not self.active:
+            self.active = True
             self.host.enter(self)

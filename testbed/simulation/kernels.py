@@ -1,9 +1,11 @@
-"""Weighted max-min fair sharing, as functions on flat arrays: one source, run by Python on lists or compiled by numba.
+"""Weighted max-min fair sharing as functions on flat arrays: one source, run by Python on lists or compiled by numba.
 
-The same statements in the same order, so both give the same bits. The arrays are in ``layout``.
+Both execute the same statements in the same order, so they give the same bits. ``layout`` describes the arrays,
+``flows`` the model, ``filling`` the algorithm. ``flush`` solves after changes; it skips whatever cannot have changed:
 
-Sources: progressive filling (Bertsekas & Gallager, Data Networks, §6.5.2); virtual service of a class as in weighted
-fair queueing (Parekh & Gallager 1993): all flows of a class have one rate, so one number says how far they are.
+* a class on links of its own has the rate min(CAP, OWN / flows), whatever the others do;
+* a flow that takes the place of one that has just ended in its class changes no rate;
+* a cap that limits a class neither before nor after its change alters nothing (``_cap_is_slack``).
 """
 
 # ruff: noqa: N803, N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
@@ -51,8 +53,8 @@ from testbed.simulation.layout import (
 )
 
 
-def _look(c: int, width: int, state: State) -> None:
-    """Say anew of class ``c`` how many of its links it shares, and what the others allow it."""
+def _count_shared(c: int, width: int, state: State) -> None:
+    """Recount the links that class ``c`` shares (SHARED), and find what its other links allow it (OWN)."""
     I, LF, LI = state.I, state.LF, state.LI
     base = c * (CLASS_INTS + 3 * width)
     shared, own = 0, INFINITE
@@ -68,7 +70,7 @@ def _look(c: int, width: int, state: State) -> None:
 
 
 def _link(c: int, width: int, state: State) -> None:
-    """Enter class ``c`` into the lists of its links."""
+    """Add class ``c`` to the lists of its links."""
     I, LI = state.I, state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
@@ -87,12 +89,12 @@ def _link(c: int, width: int, state: State) -> None:
         LI[link * LINK_INTS + HEAD] = slot
         LI[link * LINK_INTS + COUNT] += 1
         if LI[link * LINK_INTS + COUNT] == 2:
-            _look(head // HOPS, width, state)
-    _look(c, width, state)
+            _count_shared(head // HOPS, width, state)
+    _count_shared(c, width, state)
 
 
 def unlink(c: int, width: int, state: State) -> None:
-    """Take class ``c`` out of the lists of its links."""
+    """Remove class ``c`` from the lists of its links."""
     I, LI = state.I, state.LI
     stride = CLASS_INTS + 3 * width
     base = c * stride
@@ -113,27 +115,28 @@ def unlink(c: int, width: int, state: State) -> None:
             I[other * stride + CLASS_INTS + 2 * width + after - other * HOPS] = before
         LI[link * LINK_INTS + COUNT] -= 1
         if LI[link * LINK_INTS + COUNT] == 1:
-            _look(LI[link * LINK_INTS + HEAD] // HOPS, width, state)
+            _count_shared(LI[link * LINK_INTS + HEAD] // HOPS, width, state)
 
 
-def _is_spare(c: int, flows: float, F: Array) -> bool:
-    """Whether nothing has changed about class ``c`` but a cap that did not limit it, and does not now."""
+def _cap_is_slack(c: int, flows: float, F: Array) -> bool:
+    """Whether nothing has changed in class ``c`` but its cap, which limits it neither before nor after."""
     b = c * CLASS_FLOATS
     rate = F[b + RATE] * (1.0 + SPARE)
     return flows > 0.0 and flows == F[b + SOLVED_FLOWS] and rate < F[b + CAP] and rate < F[b + SOLVED_CAP]
 
 
-def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912, PLR0915
-    """Link what became active, unlink what ended, finish lone classes; returns how many links need a solve."""
+def _apply_changes(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> int:  # noqa: PLR0912, PLR0915
+    """Link classes that became active, unlink those that ended, update those that share nothing. Write the links that
+    need a solve to ``work`` and return how many these are."""
     F, I, LI, work = state.F, state.I, state.LI, state.work
     done, ends, places = state.done, state.ends, state.places
     stride = CLASS_INTS + 3 * width
     n_links = 0
-    for k in range(n_dirty):  # first the lists, so that the second pass sees them all
+    for k in range(n_dirty):  # the lists first, so that the second pass sees all of them
         c = dirty[k]
         if c < 0:
             if LI[(-1 - c) * LINK_INTS + COUNT] == 1:
-                _look(LI[(-1 - c) * LINK_INTS + HEAD] // HOPS, width, state)
+                _count_shared(LI[(-1 - c) * LINK_INTS + HEAD] // HOPS, width, state)
         elif F[c * CLASS_FLOATS + FLOWS] > 0.0 and I[c * stride + LINKED] == 0:
             F[c * CLASS_FLOATS + UPDATED] = now
             _link(c, width, state)
@@ -151,11 +154,11 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
         if I[c * stride + LINKED] == 0:
             continue
         if flows > 0.0 and flows == F[b + SOLVED_FLOWS] and F[b + CAP] == F[b + SOLVED_CAP]:
-            advance(now, c, F[b + RATE], F, ends)  # a new flow took the place of one that ended: no rate changes
+            advance(now, c, F[b + RATE], F, ends)  # a new flow has taken the place of one that ended
             settle(done, ends, places, c)
             continue
         shared = I[c * stride + SHARED] > 0
-        if n_dirty == 1 and shared and F[b + UPDATED] != now and ends[c] != INFINITE and _is_spare(c, flows, F):
+        if n_dirty == 1 and shared and F[b + UPDATED] != now and ends[c] != INFINITE and _cap_is_slack(c, flows, F):
             F[b + SOLVED_CAP] = F[b + CAP]
             continue
         F[b + SOLVED_FLOWS], F[b + SOLVED_CAP] = flows, F[b + CAP]
@@ -182,7 +185,7 @@ def _seed(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> i
 
 
 def _solve(now: float, n_links: int, width: int, state: State) -> None:
-    """New rates for all that these links can reach."""
+    """Compute new rates for the component of the first ``n_links`` links of ``work``."""
     F, work, done, ends, places = state.F, state.work, state.done, state.ends, state.places
     both = component(n_links, width, state)
     n_links = both // 4294967296
@@ -202,7 +205,7 @@ def _solve(now: float, n_links: int, width: int, state: State) -> None:
         if rate == F[b + RATE] and F[b + UPDATED] != now and ends[c] != INFINITE:
             continue
         advance(now, c, rate, F, ends)
-        i = places[c]  # most stay where they are, and then the call is dear
+        i = places[c]  # most classes keep their place in the heap; a call for each would be slow
         end = ends[c]
         if (
             i <= 0
@@ -214,9 +217,9 @@ def _solve(now: float, n_links: int, width: int, state: State) -> None:
 
 
 def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> float:
-    """Solve anew for what changed (classes, or links as -1 - link); returns the time of the next completion."""
+    """Solve for what has changed (classes, and links as -1 - link). Return the time of the next completion."""
     state.work[0] += 1
-    n_links = _seed(now, dirty, n_dirty, width, state)
+    n_links = _apply_changes(now, dirty, n_dirty, width, state)
     if n_links > 0:
         _solve(now, n_links, width, state)
     if state.done[0] > 0:
@@ -224,13 +227,13 @@ def flush(now: float, dirty: Array, n_dirty: int, width: int, state: State) -> f
     return INFINITE
 
 
-def play(until: float, starts: FlowArrivals, dirty: Array, due: Array, width: int, state: State) -> int:
-    """Let flows start, share and end until a given time; then none is left. Returns how many have ended by then.
+def simulate_flows(until: float, flows: FlowArrivals, dirty: Array, due: Array, width: int, state: State) -> int:
+    """Simulate flows, one in each class, until a given time, then remove those that are left. Return how many ended.
 
-    Class ``i`` has the ``i``-th start, and nothing before it. Says of each when it ended (``INFINITE``: it has not),
-    and what was left to carry; and in which order they ended.
+    Flow ``i`` is in class ``i``, which is idle before. Sets in ``flows`` when each ended (``INFINITE``: not by
+    ``until``), the bytes left to carry, and the order in which they ended.
     """
-    F, begin, end, left, n = state.F, starts.begin, starts.end, starts.left, len(starts.begin)
+    F, begin, end, left, n = state.F, flows.begin, flows.end, flows.left, len(flows.begin)
     started = ended = 0
     next_s = INFINITE
     while started < n or next_s < INFINITE:
@@ -244,35 +247,36 @@ def play(until: float, starts: FlowArrivals, dirty: Array, due: Array, width: in
             n_dirty = take_due(now, due, state)
             for k in range(n_dirty):
                 c = due[k]
-                dirty[k], starts.order[ended], end[c], left[c] = c, c, now, 0.0
+                dirty[k], flows.order[ended], end[c], left[c] = c, c, now, 0.0
                 F[c * CLASS_FLOATS + FLOWS], F[c * CLASS_FLOATS + TOP] = 0.0, INFINITE
                 ended += 1
         while started < n and begin[started] <= now:
-            F[started * CLASS_FLOATS + FLOWS], F[started * CLASS_FLOATS + TOP] = starts.flows[started], left[started]
+            F[started * CLASS_FLOATS + FLOWS], F[started * CLASS_FLOATS + TOP] = flows.flows[started], left[started]
             dirty[n_dirty] = started
             n_dirty += 1
             started += 1
         next_s = flush(now, dirty, n_dirty, width, state)
     if ended < started:
-        _break_off(until, started, starts, dirty, width, state)
+        _remove_flows(until, started, flows, dirty, width, state)
     return ended
 
 
-def _break_off(now: float, started: int, starts: FlowArrivals, dirty: Array, width: int, state: State) -> None:
-    """End all flows, and say what was left of them."""
+def _remove_flows(now: float, started: int, flows: FlowArrivals, dirty: Array, width: int, state: State) -> None:
+    """Remove all flows, and set what they had left to carry."""
     F, n_dirty = state.F, 0
     for c in range(started):
         b = c * CLASS_FLOATS
         if F[b + FLOWS] > 0.0:
-            left = starts.left[c] - F[b + SERVED] - F[b + RATE] * (now - F[b + UPDATED])
-            starts.left[c] = left if left > 0.0 else 0.0
+            left = flows.left[c] - F[b + SERVED] - F[b + RATE] * (now - F[b + UPDATED])
+            flows.left[c] = left if left > 0.0 else 0.0
             F[b + FLOWS], F[b + TOP] = 0.0, INFINITE
             dirty[n_dirty] = c
             n_dirty += 1
     flush(now, dirty, n_dirty, width, state)
 
 
-PLACES = len(State._fields) + 2 + 2  # where each array begins, and where the last one of each kind ends
+# Before the integers stand the offsets of all arrays (State's, ``dirty`` and ``due``), and the end of each kind.
+OFFSETS = len(State._fields) + 2 + 2
 
 
 def _unpacked(floats: Array, ints: Array) -> State:
@@ -284,17 +288,17 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
-    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _look, _link, unlink,
-    _is_spare, _seed, _solve, _unpacked, flush, take_due, play, _break_off,
+    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _count_shared, _link,
+    unlink, _cap_is_slack, _apply_changes, _solve, _unpacked, flush, take_due, simulate_flows, _remove_flows,
 )  # fmt: skip
 
 
 @functools.cache
 def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., int]]:
-    """``flush``, ``take_due`` and ``play`` compiled; ``ImportError`` without numba.
+    """Return ``flush``, ``take_due`` and ``simulate_flows`` compiled. Raise ``ImportError`` without numba.
 
-    They take two arrays, for each more costs time in every call: all floats, and all integers, dirty and due classes
-    among them (see ``store``).
+    They take two arrays, all floats and all integers with ``dirty`` and ``due`` among them (see ``solver_state``),
+    because every further argument costs time in each call.
     """
     import numba
     from numba.extending import register_jitable
@@ -304,7 +308,7 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
     sources = _fingerprint()
 
     def flush_packed(now: float, n_dirty: int, width: int, floats: Array, ints: Array) -> float:
-        if sources < 0:  # never; but so it is part of what the compiled code is kept under
+        if sources < 0:  # never true; makes the fingerprint part of what numba caches the code under
             return INFINITE
         return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
 
@@ -313,19 +317,22 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
             return 0
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
 
-    def play_packed(until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array) -> int:
+    def simulate_packed(
+        until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array
+    ) -> int:
         if sources < 0:
             return 0
-        starts = FlowArrivals(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
-        return play(until, starts, ints[ints[12] : ints[13]], ints[ints[13] : ints[14]], width, _unpacked(floats, ints))
+        flows = FlowArrivals(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
+        dirty, due = ints[ints[12] : ints[13]], ints[ints[13] : ints[14]]
+        return simulate_flows(until, flows, dirty, due, width, _unpacked(floats, ints))
 
-    flush_compiled, take_due_compiled, play_compiled = (
-        numba.njit(cache=True)(each) for each in (flush_packed, take_due_packed, play_packed)
+    flush_compiled, take_due_compiled, simulate_compiled = (
+        numba.njit(cache=True)(each) for each in (flush_packed, take_due_packed, simulate_packed)
     )
-    return flush_compiled, take_due_compiled, play_compiled
+    return flush_compiled, take_due_compiled, simulate_compiled
 
 
 def _fingerprint() -> int:
-    """Of all that is compiled. numba looks at one file only to see whether what it has kept is still good."""
+    """Checksum of the sources of all that is compiled. numba itself checks only the file of the compiled function."""
     files = sorted({inspect.getfile(helper) for helper in (*_CALLED, State)})
     return zlib.crc32(b"".join(Path(file).read_bytes() for file in files))

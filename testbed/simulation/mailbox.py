@@ -1,4 +1,4 @@
-"""What has arrived at a simulated node, and who takes it: receivers one by one, or a handler everything."""
+"""The messages that have arrived at a simulated node, for receivers that take one each or a handler that takes all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ Handle = Callable[[Message], bool]
 
 
 class Mailbox:
-    """In the order of arrival. A handler is called in place of a coroutine that waits for messages, when that would go
-    on: where other events come first at this instant, after them.
+    """A queue of messages in the order of arrival.
+
+    A handler is called where a coroutine that receives in a loop would resume: after the events that were scheduled
+    for this instant before the message came.
     """
 
     __slots__ = ("_busy", "_clock", "_end", "_handle", "_messages", "_receivers")
@@ -25,27 +27,26 @@ class Mailbox:
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._handle: Handle | None = None
         self._end: VirtualFuture[None] = VirtualFuture(clock)
-        self._busy = False  # handling, or about to
+        self._busy = False  # the handler runs, or is scheduled to
 
     def put(self, message: Message, last: bool = False) -> None:
-        """``last``: the event that brings it does nothing after this."""
+        """Add a message. ``last``: the caller's event does nothing afterwards (``VirtualFuture.set_result_last``)."""
         while self._receivers:
             receiver = self._receivers.popleft()
             if not receiver.done():
-                (receiver.set_last if last else receiver.set_result)(message)
+                (receiver.set_result_last if last else receiver.set_result)(message)
                 return
         self._messages.append(message)
         if self._handle is None or self._busy:
             return
-        queue, now = self._clock.pending, self._clock.now
-        if last and (not queue or queue[0][0] > now):
-            self._go_on(None)
+        if last and self._clock.last_of_instant:
+            self._handle_messages(None)
         else:
             self._busy = True
-            self._clock.at(now, self._go_on)
+            self._clock.at(self._clock.now, self._handle_messages)
 
     def next(self) -> VirtualFuture[Message]:
-        """The next message, perhaps to come."""
+        """Return the next message as a future."""
         arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
         if self._messages and not self._receivers:
             arrival.set_result(self._messages.popleft())
@@ -53,25 +54,28 @@ class Mailbox:
             self._receivers.append(arrival)
         return arrival
 
-    def give_up(self, arrival: VirtualFuture[Message]) -> None:
-        """Nobody waits for that any more."""
+    def withdraw(self, arrival: VirtualFuture[Message]) -> None:
+        """Remove a future that ``next`` has returned and that no task waits for any longer."""
         self._receivers.remove(arrival)
 
     def serve(self, handle: Handle) -> VirtualFuture[None]:
-        """Hand everything to ``handle``, beginning with what is here, until it returns False or raises."""
-        assert self._handle is None, "two take all messages"
+        """Pass every message to ``handle``, beginning with those that are here, until it returns False.
+
+        The future is set then, or to the error that ``handle`` raises.
+        """
+        assert self._handle is None, "only one handler may take all messages"
         self._handle, self._end = handle, VirtualFuture(self._clock)
-        self._go_on(None)
+        self._handle_messages(None)
         return self._end
 
     def close(self) -> list[Message]:
-        """Nobody takes anything any more. Returns what nobody took."""
+        """Stop handling messages. Return those that were not taken."""
         self._handle = None
-        missed = list(self._messages)
+        messages = list(self._messages)
         self._messages.clear()
-        return missed
+        return messages
 
-    def _go_on(self, _: Any) -> None:
+    def _handle_messages(self, _: Any) -> None:
         self._busy = True
         try:
             while self._messages and self._handle is not None:

@@ -1,16 +1,21 @@
 """Pacing of a BBR connection that has not yet seen its path full (STARTUP), packet by packet.
 
-Linux' tcp_bbr.c and tcp_output.c: packets leave in trains of two segments (one below 1.2 Mbit/s, a millisecond's worth
-above 23). The first train leaves at once, each other when the one before has been paid for at the pacing rate; who has
-been idle gets half of the first one for nothing. So n trains take n - 1.5 times what one costs, and whatever fits into
-one costs nothing. The pacing rate is g = 2/ln 2 times the best delivery rate: B / (RTT + T) after a burst of B bytes
-whose last train left after T. It begins at the initial window per RTT, and never falls before the path was seen full,
-which who sends short bursts never sees.
+From Linux' tcp_bbr.c and tcp_output.c (BBR: Cardwell et al., ACM Queue 2016):
 
-Longer ones overflow the queue Q, as they come g times faster than the path takes them: Q / (1 - 1/g) pass, then one
-packet in g. What was lost is there two round trips after what had passed. So it goes until three bursts have filled
-the path, or one has filled path and queue one and a half times over. (Law and counts from 35 series of emulated
-transfers, 0.75 to 10 bandwidth-delay products: the penalty was 2.0 to 2.1 round trips in 17 of 21 bursts that lost.)
+* Packets leave in trains of two segments; of one below 1.2 Mbit/s (bbr_min_tso_segs), of a millisecond's worth above
+  23 Mbit/s (tcp_tso_autosize). The first train leaves at once, each further one when the one before has been paid for
+  at the pacing rate; a connection that has been idle gets half of its first train for free (tcp_update_skb_after_send).
+  So n trains take n - 1.5 times what one costs, and a message that fits into one train costs nothing.
+* The pacing rate is g = 2/ln 2 = 2.885 times the best delivery rate so far (bbr_high_gain), less 1 %
+  (bbr_pacing_margin_percent). A burst of B bytes whose last train left after T is delivered at B / (RTT + T). The rate
+  begins at the initial window per RTT, and never falls before the path was seen full, which a sender of short bursts
+  never sees.
+
+Longer bursts arrive g times faster than the path takes them. They overflow the queue Q: Q / (1 - 1/g) bytes pass, then
+one packet in g. What was lost arrives two round trips after what had passed. That continues until three bursts have
+filled the path (bbr_full_bw_cnt), or one has filled path and queue 1.5 times. (Law and counts from 35 series of
+emulated transfers, 0.75 to 10 bandwidth-delay products: the penalty was 2.0 to 2.1 round trips in 17 of 21 bursts that
+lost packets.)
 """
 
 from __future__ import annotations
@@ -18,25 +23,30 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-_WIRE = 1500 / 1448  # rates are counted with headers
-_GAIN = 2.885 * 0.99 * _WIRE  # bbr_high_gain, bbr_pacing_margin_percent
-_TWO_SEGMENTS_FROM = 150_000 / _WIRE  # bytes per second: bbr_min_tso_rate
-_TRAIN_S = 1 / 1024  # sk_pacing_shift
+_WIRE = 1500 / 1448  # IP packet per payload: BBR counts rates with headers
+_GAIN = 2.885 * 0.99 * _WIRE  # of payload: bbr_high_gain, bbr_pacing_margin_percent
+_TWO_SEGMENTS_FROM = 150_000 / _WIRE  # payload bytes per second: bbr_min_tso_rate, 1.2 Mbit/s
+_TRAIN_S = 1 / 1024  # sk_pacing_shift = 10: a train is at most rate >> 10
 _RECOVERY_ROUND_TRIPS = 2.0
 _BURSTS_TO_KNOW = 3
 _FILLS_TO_KNOW = 1.5
 
 
 class Pipe(NamedTuple):
-    """A path: bytes of payload per second, round trip, and the queue before it."""
+    """A path: its capacity (payload bytes per second), round-trip time, and the queue before it."""
 
     capacity: float
     rtt_s: float
     queue_bytes: float
 
+    @property
+    def bdp_bytes(self) -> float:
+        """Bandwidth-delay product."""
+        return self.capacity * self.rtt_s
+
 
 class Pacing:
-    """When the trains of one connection leave. ``rate``: bytes of payload per second."""
+    """When the packet trains of one connection leave. ``rate``: the pacing rate, in payload bytes per second."""
 
     __slots__ = ("_begin_s", "_free_s", "_full_bursts", "_segment_bytes", "rate")
 
@@ -44,10 +54,11 @@ class Pacing:
         self._segment_bytes = segment_bytes
         self.rate = 0.0
         self._full_bursts = 0
-        self._begin_s = self._free_s = -math.inf  # of this burst; from when on another train may leave
+        self._begin_s = -math.inf  # of this burst
+        self._free_s = -math.inf  # when the last train has been paid for
 
-    def saw(self, size_bytes: float, took_s: float, rtt_s: float) -> None:
-        """So many bytes left within ``took_s``: they are delivered a round trip later."""
+    def observe(self, size_bytes: float, took_s: float, rtt_s: float) -> None:
+        """Raise the rate by a delivery: ``size_bytes`` left within ``took_s`` and were acknowledged an RTT later."""
         self.rate = max(self.rate, _GAIN * size_bytes / (rtt_s + min(took_s, rtt_s / (_GAIN - 1))))
 
     def begin(self, now_s: float) -> None:
@@ -55,30 +66,29 @@ class Pacing:
         self._begin_s = now_s
 
     def last_leaves_s(self, burst_bytes: float) -> float:
-        """When the last byte leaves of a burst of that size in all, should nothing else be in its way."""
+        """Return when the last byte of a burst of ``burst_bytes`` leaves, if pacing alone delays it."""
         train = self._train_bytes()
         before = self._before_last(burst_bytes, train)
         first_s = max(self._begin_s, self._free_s)
         return first_s + before * train / self.rate - self._credit_s(train) if before else first_s
 
     def ended(self, now_s: float, burst_bytes: float) -> None:
-        """The burst has left: the next one may when its last train has been paid for."""
+        """The burst has left: another train may leave when its last one has been paid for."""
         train = self._train_bytes()
         before = self._before_last(burst_bytes, train)
         last_bytes = burst_bytes - before * train
         self._free_s = now_s + last_bytes / self.rate - (0.0 if before else self._credit_s(last_bytes))
 
-    def filled(self, burst_bytes: float, pipe_bytes: float, queue_bytes: float) -> None:
-        """A burst is over; did it fill the path?"""
-        if burst_bytes >= _FILLS_TO_KNOW * (pipe_bytes + queue_bytes):
+    def filled(self, burst_bytes: float, path: Pipe) -> None:
+        """Count a burst that has filled the path (and its queue)."""
+        if burst_bytes >= _FILLS_TO_KNOW * (path.bdp_bytes + path.queue_bytes):
             self._full_bursts = _BURSTS_TO_KNOW
-        elif burst_bytes >= pipe_bytes:
+        elif burst_bytes >= path.bdp_bytes:
             self._full_bursts += 1
 
     def recovery_s(self, sent_bytes: float, message_bytes: float, burst_bytes: float, path: Pipe) -> float:
-        """How much later a message is there, which is the first of its burst that does not wholly fit into the queue.
-
-        ``sent_bytes`` of the burst have been sent before it. 0 for all other messages.
+        """Return by how much losses delay a message, in seconds. 0 unless it is the first of its burst to overflow the
+        queue. ``sent_bytes`` of the burst were sent before it.
         """
         room = path.queue_bytes / (1 - 1 / _GAIN)
         if self._full_bursts >= _BURSTS_TO_KNOW or not sent_bytes <= room < sent_bytes + message_bytes:
@@ -87,7 +97,7 @@ class Pacing:
         return max(0.0, _RECOVERY_ROUND_TRIPS * path.rtt_s - lost_bytes / path.capacity)
 
     def _credit_s(self, train_bytes: float) -> float:
-        """What the first train of the burst needs not pay."""
+        """Time that the first train of the burst need not pay for."""
         return min(train_bytes / self.rate / 2, max(0.0, self._begin_s - self._free_s))
 
     def _train_bytes(self) -> float:
@@ -96,5 +106,5 @@ class Pacing:
 
     @staticmethod
     def _before_last(burst_bytes: float, train: float) -> int:
-        """Full trains before the last one."""
+        """Number of full trains before the last one."""
         return max(0, math.ceil(burst_bytes / train) - 1)

@@ -1,6 +1,6 @@
 """The Plan's network as numbered links for the flow network, and the path between any two nodes.
 
-Links: the WAN links in the Plan's order, then an uplink and a downlink of each node (its LAN port). Capacities are
+Links: the WAN links in the Plan's order, then an uplink and a downlink of each node (its LAN port). Capacities are in
 bytes of TCP payload per second: ``rate_bps / 8 * goodput``. ``lan_delay_s`` is the one-way delay between two nodes of
 one LAN, and between a node and its gateway.
 """
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.plan.routes import routes_of
-from testbed.simulation.emulated import EmulatedLink
+from testbed.simulation.emulated_link import EmulatedLink
 
 
 @dataclass(slots=True)
 class WanLink:
-    """A WAN link's present state; ``number`` is its place in the flow network."""
+    """A WAN link's present state. ``number``: of its link in the flow network."""
 
     number: int
     plan: LinkPlan
     rate_bps: float
     delay_s: float
     loss: float
-    corruption: float  # whose packets a checksum finds: they are lost as well
+    corruption: float  # share of packets that a checksum rejects: lost as well
     up: bool = True
-    taken_bps: float = 0.0  # by background datagrams
+    taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
     emulated: EmulatedLink | None = None
 
 
 @dataclass(slots=True)
 class SitePath:
-    """What the connections between two sites (or inside one) have in common; kept up to date by ``refresh``."""
+    """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state."""
 
     tier: str  # "lan" or "wan"
     links: tuple[WanLink, ...]
@@ -47,7 +47,7 @@ class SitePath:
     narrowest: WanLink | None = None
 
     def refresh(self) -> None:
-        """Sum up the links anew."""
+        """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
         self.up = all(link.up for link in self.links)
@@ -57,7 +57,11 @@ class SitePath:
 
 
 class PathTable:
-    """All links, and paths by pair of nodes (made when first asked for)."""
+    """All links, and the paths between nodes, which are made on first use.
+
+    goodput           payload bytes per byte of Ethernet frame
+    node_bytes_per_s  upper bound of a node's port, from its processor
+    """
 
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
         self.goodput = goodput
@@ -76,26 +80,26 @@ class PathTable:
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
     def _emulate(self) -> None:
-        """What only matters where an emulation is to be predicted to the per cent."""
+        """Add the effects of emulation; see ``emulated_link``."""
         for link in self.links:
             link.emulated = EmulatedLink(self.goodput)
         for link in self.links:
             back = self._by_name.get(link_name(link.plan.target, link.plan.source))
             if back is not None and back.emulated is not None and link.emulated is not None:
-                link.emulated.face(back.emulated)
+                link.emulated.reverse = back.emulated
 
     def capacities(self) -> list[float]:
-        """Capacity of every link in payload bytes per second, as the Plan begins."""
+        """Return the capacity of every link at the start, in payload bytes per second."""
         wan = [self.capacity(link.rate_bps) for link in self.links]
         ports = [self._port(site) for _, site in self._place.values() for _ in range(2)]
         return wan + ports
 
     def capacity(self, rate_bps: float) -> float:
-        """Payload bytes per second of a link of that rate."""
+        """Return the capacity of a link of that rate, in payload bytes per second."""
         return rate_bps / 8 * self.goodput
 
     def between(self, source: str, target: str) -> tuple[SitePath, tuple[int, ...]]:
-        """The path of a connection: what it shares with its site pair, and its links by number."""
+        """Return the path between two nodes, and the numbers of its links."""
         (i, here), (j, there) = self._place[source], self._place[target]
         sites = (here.name, there.name)
         path = self._between.get(sites)
@@ -106,8 +110,9 @@ class PathTable:
         return path, numbers
 
     def shared(self, source: str, target: str, folded: Collection[str]) -> tuple[tuple[int, ...], float]:
-        """Of a connection between nodes of which some are ``folded``: the links that it has in common with those of the
-        others behind the same name, and the capacity of the ports that it has to itself."""
+        """As ``between``, for a connection of a ``folded`` node, which represents others. Return the links that their
+        connections have in common, and the capacity of the ports that each has to itself (bytes/s; infinite if none).
+        """
         (_, here), (_, there) = self._place[source], self._place[target]
         _, numbers = self.between(source, target)
         own = []
@@ -123,7 +128,7 @@ class PathTable:
         return min(self.capacity(site.lan_rate_bps), self._node_bytes_per_s)
 
     def crossing(self, link: WanLink) -> list[SitePath]:
-        """Known paths over ``link``."""
+        """Return the paths over ``link`` that are in use."""
         return [path for path in self._between.values() if link in path.links]
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
@@ -137,7 +142,8 @@ class PathTable:
 
 
 def changes(series: Series) -> Iterator[tuple[float, float]]:
-    """(time, value) of every step of a series, repeated by its period for ever; steps to the same value left out."""
+    """Yield (time in s, value) of every step of a series, repeated by its period for ever, without steps to the same
+    value."""
     last: float | None = None
     for lap in itertools.count() if series.period_s < math.inf else (0,):
         for at_s, value in zip(series.times_s, series.values, strict=True):
@@ -149,7 +155,7 @@ def changes(series: Series) -> Iterator[tuple[float, float]]:
 
 
 def changes_from(series: Series, after_s: float) -> Iterator[tuple[float, float]]:
-    """As ``changes``, beginning with the step that holds at ``after_s`` (or the first)."""
+    """As ``changes``, beginning with the last step at or before ``after_s``, or else with the first."""
     steps = changes(series)
     held = next(steps, None)
     for step in steps:

@@ -1,9 +1,10 @@
-"""A phase of a private LAN: what a crew sends its server is foreseen at once, while nobody else uses the server's port.
+"""Transfers of a worker group to its server over a private LAN, computed ahead of time.
 
-The members' flows share that port with each other alone, so when each of them ends is known when the first one starts:
-``kernels.play``, which is the flow network's own solver on a network of one link. One event is left, the last arrival,
-where there would be four for each member. As soon as anybody else starts a flow into the port, the phase gives way:
-what has not ended goes on as flows of the network, from where it is (``tests/simulation/test_phase.py``).
+While nothing else sends into the server's port, the workers' flows share that port with each other alone, so the end
+of each of them is known when the first one starts: ``kernels.simulate_flows`` runs the flow network's own solver on a
+network of one link. That leaves one event, the last arrival, of four per worker. When another flow enters the port,
+the prediction is withdrawn: what has not ended continues as flows of the network, from where it is
+(``tests/simulation/test_predicted_transfer.py``).
 """
 
 from __future__ import annotations
@@ -16,118 +17,122 @@ from typing import Any, Protocol
 
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
+from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.layout import FlowArrivals
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp import TcpConnection
 
 
-class Receiver(Protocol):
-    """What of a world is used."""
+class PartsReceiver(Protocol):
+    """The server's ``SimulatedInbox``."""
 
-    phase: PredictedTransfer | None
+    predicted_transfer: PredictedTransfer | None
 
-    def deliver(self, letter: Any, copies: int = 1) -> None: ...
-    def part_came(self, letter: Any, copies: int, at_s: float) -> None: ...
+    def deliver(self, envelope: Envelope, copies: int = 1) -> None: ...
+    def part_arrived(self, envelope: Envelope, copies: int, at_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPath:
-    """From a crew to their server. ``port``: its own, if it may be kept."""
+    """From a worker group to their server. ``port``: the server's, if it may be reserved."""
 
     network: FlowNetwork
-    target: Receiver
+    inbox: PartsReceiver
     port: ReservableLink | None = None
     delay_s: float = 0.0
 
 
-# Begin, number, size of each, how many alike, and over what: what some members send.
+# What the workers of one flow group send: begin (s), number, size of each message (bytes), copies, connection.
 Part = tuple[float, int, float, int, TcpConnection]
 
 
 class PredictedTransfer:
-    """One letter in several parts. It keeps the port from now until the last part has arrived, or until it gives way.
+    """One envelope in several parts. Reserves the port until the last part has arrived or another flow enters it.
 
-    What others send at this very instant is seen as well, for nothing is foreseen before the instant's end.
+    The prediction is made at the end of the instant, so that it sees other flows that start at the same instant.
     """
 
-    __slots__ = ("_arrivals", "_clock", "_come", "_letter", "_parts", "_port", "_priority", "_way")
+    __slots__ = ("_arrivals", "_clock", "_envelope", "_parts", "_path", "_port", "_priority", "_reported")
 
     def __init__(
-        self, clock: Clock, way: ServerPath, port: ReservableLink, parts: list[Part], priority: float, letter: Any
-    ) -> None:
-        self._clock, self._way, self._port = clock, way, port
-        self._parts, self._priority, self._letter = sorted(parts), priority, letter
-        self._arrivals: list[tuple[float, int]] = []  # when, and how many alike
-        self._come = 0  # of these, those that the receiver has been told of
-        port.give_way, way.target.phase = self.give_way, self
-        clock.at_end_of_instant(self._foresee)
+        self, clock: Clock, path: ServerPath, port: ReservableLink, parts: list[Part], priority: float,
+        envelope: Envelope,
+    ) -> None:  # fmt: skip
+        self._clock, self._path, self._port = clock, path, port
+        self._parts, self._priority, self._envelope = sorted(parts), priority, envelope
+        self._arrivals: list[tuple[float, int]] = []  # when, and how many copies
+        self._reported = 0  # of the arrivals, how many the receiver has been told of
+        port.on_other_flow, path.inbox.predicted_transfer = self.withdraw, self
+        clock.at_end_of_instant(self._predict)
 
-    def _foresee(self, _: Any) -> None:
-        if self._way.target.phase is not self:
+    def _predict(self, _: Any) -> None:
+        if self._path.inbox.predicted_transfer is not self:
             return
-        starts, _ended = self._play(math.inf)
-        delay_s = self._way.delay_s
-        self._arrivals = [(starts.end[i] + delay_s, self._parts[i][3]) for i in starts.order]
+        flows, _ended = self._simulate(math.inf)
+        delay_s = self._path.delay_s
+        self._arrivals = [(flows.end[i] + delay_s, self._parts[i][3]) for i in flows.order]
         self._clock.at(self._arrivals[-1][0], self._finish)
 
-    def _play(self, until_s: float) -> tuple[FlowArrivals, int]:
+    def _simulate(self, until_s: float) -> tuple[FlowArrivals, int]:
         parts = self._parts
-        starts = FlowArrivals(
+        flows = FlowArrivals(
             [part[0] for part in parts], [part[2] for part in parts], [float(part[3]) for part in parts],
             [math.inf] * len(parts), [0] * len(parts),
         )  # fmt: skip
-        return self._way.network.alone(parts[0][4].flow, len(parts)).play(starts, until_s)
+        return self._path.network.isolated(parts[0][4].flow, len(parts)).simulate_flows(flows, until_s)
 
     def _finish(self, _: Any) -> None:
-        if self._way.target.phase is not self:
+        if self._path.inbox.predicted_transfer is not self:
             return
-        self._end()
+        self._release()
         for _begin_s, _number, size_bytes, copies, connection in self._parts:
             connection.flow.delivered += size_bytes * copies
-        self._way.target.deliver(self._letter, self._arrivals[-1][1])
+        self._path.inbox.deliver(self._envelope, self._arrivals[-1][1])
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         self.catch_up()
-        self._port.give_way = self._way.target.phase = None
+        self._port.on_other_flow = self._path.inbox.predicted_transfer = None
 
     def catch_up(self) -> None:
-        """Tell the receiver of the parts that are there by now, but of the last, which has an event of its own."""
+        """Tell the receiver of the parts that have arrived by now; of the last one, an event of its own tells."""
         arrivals, now = self._arrivals, self._clock.now
-        while self._come < len(arrivals) - 1 and arrivals[self._come][0] <= now:
-            at_s, copies = arrivals[self._come]
-            self._way.target.part_came(self._letter, copies, at_s)
-            self._come += 1
+        while self._reported < len(arrivals) - 1 and arrivals[self._reported][0] <= now:
+            at_s, copies = arrivals[self._reported]
+            self._path.inbox.part_arrived(self._envelope, copies, at_s)
+            self._reported += 1
 
-    def give_way(self) -> None:
-        """Somebody else is about to use the port: what has not ended goes on as flows."""
-        self._end()
-        starts, ended = self._play(self._clock.now)
-        for at_s, copies in self._arrivals[self._come : ended]:
+    def withdraw(self) -> None:
+        """Another flow is about to enter the port: continue what has not ended as flows of the network."""
+        self._release()
+        flows, ended = self._simulate(self._clock.now)
+        for at_s, copies in self._arrivals[self._reported : ended]:
             self._clock.at(at_s, partial(self._deliver, copies))
         for i, (begin_s, _number, size_bytes, copies, connection) in enumerate(self._parts):
-            connection.flow.delivered += (size_bytes - starts.left[i]) * copies
-            if starts.end[i] == math.inf:
-                start(self._clock, begin_s, connection, (starts.left[i], self._priority, self._letter))
+            connection.flow.delivered += (size_bytes - flows.left[i]) * copies
+            if flows.end[i] == math.inf:
+                send_at(self._clock, begin_s, connection, (flows.left[i], self._priority, self._envelope))
 
     def _deliver(self, copies: int, _: Any) -> None:
-        self._way.target.deliver(self._letter, copies)
+        self._path.inbox.deliver(self._envelope, copies)
 
 
-def ports_of(crews: Iterable[str], plan: Plan, paths: PathTable, network: FlowNetwork) -> dict[int, ReservableLink]:
-    """The ports, by link, into which crews send inside a LAN."""
+def reservable_ports(
+    groups: Iterable[str], plan: Plan, paths: PathTable, network: FlowNetwork
+) -> dict[int, ReservableLink]:
+    """The ports, by link, into which the worker groups with these names send inside a LAN."""
     links = set()
-    for name in crews:
+    for name in groups:
         for parent in plan.node(name).parents:
             path, numbers = paths.between(name, parent)
             if path.tier == "lan":
                 links.add(numbers[-1])
-    return {link: network.port(link) for link in sorted(links)}
+    return {link: network.reservable(link) for link in sorted(links)}
 
 
-def start(clock: Clock, begin_s: float, connection: TcpConnection, what: tuple[float, float, Any]) -> None:
-    """Send (size, priority, letter) over a connection, now or later."""
+def send_at(clock: Clock, begin_s: float, connection: TcpConnection, message: tuple[float, float, Any]) -> None:
+    """Send (size in bytes, priority, item) over a connection, now or at ``begin_s``."""
     if begin_s <= clock.now:
-        connection.send(*what)
+        connection.send(*message)
     else:
-        clock.at(begin_s, lambda _: connection.send(*what))
+        clock.at(begin_s, lambda _: connection.send(*message))

@@ -1,4 +1,4 @@
-"""What one simulated node tells: its event log on disk, and lines of progress for whoever watches the run."""
+"""The records of one simulated node: its event log on disk, and what it tells the watcher of the run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.messages import Message
+from testbed.plan.model import Plan
 from testbed.results.events import microseconds
+from testbed.results.progress import PASSED_ON, NodeProgress, Progress
 
-Progress = Callable[[dict[str, Any]], None]
 Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
 
-BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # what a brief log leaves out
+BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # kinds that a brief log leaves out
 
-# What a watcher sees one by one; of the others it sees sums in ``status``.
-_WATCHED = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
+# With ``simulation.events: auto`` logs are brief from so many nodes on; messages of an all-reduce grow with the square.
+_BRIEF_NODES = 2000
+_BRIEF_RANKS = 300
+
+
+def left_out(plan: Plan) -> frozenset[str]:
+    """Return the kinds of events that the nodes of this Plan do not write."""
+    events = plan.simulation.events
+    limit = _BRIEF_RANKS if plan.technique.paradigm.kind == "allreduce" else _BRIEF_NODES
+    brief = events == "brief" or (events == "auto" and len(plan.nodes) >= limit)
+    return BRIEF if brief else frozenset()
 
 
 class VirtualEventSink(Protocol):
@@ -24,69 +34,52 @@ class VirtualEventSink(Protocol):
     def append(self, event: dict[str, Any]) -> None: ...
 
 
-class VirtualRecorder:
-    """Writes events to ``log`` and passes the telling ones to ``progress``. Counts payload that crosses the WAN.
+class VirtualRecorder(NodeProgress):
+    """Writes events to ``log``, unless their kind is in ``left_out``; ``transfer`` there means those inside a LAN.
 
-    ``on_milestone`` hears of the start of training, and of rounds. ``left_out``: kinds that are not written;
-    ``transfer`` among them means those inside a LAN.
+    ``on_milestone`` is called with the start of training, and with every round.
     """
 
     def __init__(
         self, node: str, log: VirtualEventSink, progress: Progress, on_milestone: Milestone,
         left_out: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
-        self.node, self._log, self._progress, self._on_milestone = node, log, progress, on_milestone
-        self._left_out, self._silent_lan = left_out, "transfer" in left_out
-        self._activity, self._round = 0, 0
-        self._loss: float | None = None
-        self._up_bytes = self._down_bytes = 0
+        super().__init__(node, progress)
+        self._log, self._on_milestone = log, on_milestone
+        self._left_out, self._leaves_out_lan = left_out, "transfer" in left_out
 
     def keeps(self, kind: str) -> bool:
-        """Whether events of this kind are written at all."""
+        """Whether events of this kind are written."""
         return kind not in self._left_out
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
-        """One event at virtual time ``t``."""
-        self._activity += 1
+        """Write an event at virtual time ``t``."""
+        self.activity += 1
         if kind in self._left_out:
             return
         self._log.append({"t": microseconds(t), "kind": kind, **fields})
-        if kind in _WATCHED:
-            self._watched(kind, t, fields)
-
-    def _watched(self, kind: str, t: float, fields: dict[str, Any]) -> None:
-        if kind == "round":
-            self._round, self._loss = fields["round"], fields.get("loss")
-        if kind in ("train", "round"):
-            self._on_milestone(kind, fields)
-        self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+        if kind in PASSED_ON:
+            if kind in ("train", "round"):
+                self._on_milestone(kind, fields)
+            self.pass_on(kind, t, fields)
 
     def sent(self, tier: str, payload_bytes: int) -> None:
-        """A message has been accepted for sending."""
+        """Count a message that has been accepted for sending."""
         if tier == "wan":
-            self._up_bytes += payload_bytes
+            self.up_bytes += payload_bytes
 
     def arrived(self, message: Message, payload_bytes: int, header_bytes: int, tier: str, t: float) -> None:
-        """Write the ``transfer`` event of a message that is here whole, if it came on the reliable channel."""
+        """Write the ``transfer`` event of a message on the reliable channel; the receiver of best-effort messages
+        writes one event for many of them."""
         if tier == "wan":
-            self._down_bytes += payload_bytes
-        self._activity += 1
-        if message.channel or (self._silent_lan and tier == "lan"):
-            return  # whoever receives best-effort messages writes one event for many
+            self.down_bytes += payload_bytes
+        self.activity += 1
+        if message.channel or (self._leaves_out_lan and tier == "lan"):
+            return
         self._log.append(
             {
                 "t": microseconds(t), "kind": "transfer", "t0": microseconds(message.sent_at_s),
                 "source": message.sender, "target": self.node, "message": message.kind._value_, "key": message.key,
                 "round": message.round, "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
-            }
-        )  # fmt: skip
-
-    def status(self, t: float, waits: list[tuple[str, float]]) -> None:
-        """Tell the watcher where this node stands."""
-        self._progress(
-            {
-                "kind": "status", "t": t, "node": self.node, "round": self._round, "loss": self._loss,
-                "wan_up_bytes": self._up_bytes, "wan_down_bytes": self._down_bytes,
-                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self._activity,
             }
         )  # fmt: skip

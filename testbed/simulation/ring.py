@@ -1,13 +1,13 @@
 """The ring all-reduce on private links as a recurrence over all ranks at once, for rings of thousands.
 
-A ring's messages are 2 (p - 1) p; by events that is minutes at a thousand ranks. On links that nothing else uses they
-follow a max-plus recurrence, and numpy does all ranks of a step together:
+A ring of p ranks sends 2·(p - 1)·p messages; simulated one by one, these take minutes at a thousand ranks. On links
+that nothing else uses they follow a max-plus recurrence, and numpy computes all ranks i of a step s together:
 
-    sent[i, s] = max(ready[i, s], sent[i, s - 1]) + bytes / rate[i]       the link is free, and the chunk is there
+    sent[i, s] = max(ready[i, s], sent[i, s - 1]) + bytes / rate[i]       when the link is free and the chunk is ready
     arrived[i + 1, s] = sent[i, s] + delay[i]
     ready[i, s + 1] = max(arrived[i, s], added[i]) + bytes · gamma        in the first p - 1 steps; later: arrived
 
-Equal to ``testbed.policy.collective.predict`` on the same schedules and to the roles (tests/simulation/test_ring.py).
+Equal to ``testbed.policy.collective.predict`` on the same schedules and to the roles (``test_ring.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RingLinks:
-    """By rank, to its right neighbour: one-way delay and seconds per byte. ``gamma_s``: seconds to add one byte."""
+    """By rank, to its right neighbour: one-way delay (s) and seconds per byte. ``gamma_s``: seconds to add one byte."""
 
     delay_s: Times
     byte_s: Times
@@ -30,7 +30,10 @@ class RingLinks:
 
 
 def ring_times_s(size_bytes: float, links: RingLinks, start_s: Times | float = 0.0, header_bytes: float = 0.0) -> Times:
-    """When each rank has all sums. ``start_s``: when each begins; ``header_bytes`` beside each chunk on the wire."""
+    """Return when each rank has all sums, in seconds.
+
+    ``start_s``: when each rank begins; ``header_bytes``: sent with each chunk.
+    """
     ranks = len(links.delay_s)
     chunk = size_bytes / ranks
     sending_s = (chunk + header_bytes) * links.byte_s

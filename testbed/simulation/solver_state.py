@@ -1,4 +1,7 @@
-"""The arrays of ``layout``: lists, or two numpy arrays with memory views for quick access from Python."""
+"""The arrays of ``layout``, for the flow network: lists, or two numpy arrays that compiled kernels take.
+
+Python reads and writes the numpy arrays through memory views: an access takes half the time of numpy's.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,20 @@ from testbed.simulation.completions import take_due
 
 
 def _as_numpy(values: array[Any]) -> Any:
-    """Of the same memory; quicker than an array made of a list."""
+    """Return a numpy array of the same memory, which is quicker to make than one of a list."""
     import numpy as np
 
     return np.frombuffer(values, values.typecode)
 
 
 _NAMES = k.State._fields
-_MORE = ("dirty", "due")  # integers that go in and out
+_IN_OUT = ("dirty", "due")  # integers, arguments and results of the kernels
 
 
 class SolverState:
-    """State of links and classes, which may become more. ``compile`` once, and numba solves from then on.
+    """Links, and classes that may be added. From ``compile`` on, numba solves.
 
-    ``F``, ``LF``, ``due``: as Python reads and writes them.
+    ``F``, ``LF``, ``due`` are arrays of ``layout`` for the caller to read and write.
     """
 
     def __init__(self, links: int, width: int) -> None:
@@ -33,11 +36,11 @@ class SolverState:
         self._capacity = self._used = 0
         self._flush: Any = None
         self._take_due: Any = None
-        self._play: Any = None
+        self._simulate: Any = None
         self.F: Any = []
         self.LF: Any = []
         self.due: Any = []
-        self._arrays: dict[str, Any] = {name: [] for name in (*_NAMES, *_MORE)}
+        self._arrays: dict[str, Any] = {name: [] for name in (*_NAMES, *_IN_OUT)}
         self._arrays |= {"LF": [0.0] * (links * k.LINK_FLOATS), "LI": [-1, 0, 0, 0] * links}
         for name, first in (("done", 1), ("work", links + 1), ("keys", links + 1), ("shares", links + 1),
                             ("items", links), ("dirty", links)):  # fmt: skip
@@ -45,7 +48,7 @@ class SolverState:
         self._grow(max(64, links))
 
     def add_class(self, path: tuple[int, ...], weight: float, cap: float) -> None:
-        """The next class, by number."""
+        """Add a class; they are numbered in order. ``cap`` in bytes per second."""
         if self._used == self._capacity:
             self._grow(2 * self._capacity)
         base = self._used * k.CLASS_FLOATS
@@ -77,46 +80,48 @@ class SolverState:
         return next_s
 
     def active(self, link: int) -> int:
-        """How many classes are active on that link, as last solved."""
+        """Return how many classes are active on a link, as last solved."""
         count: int = self._state.LI[link * k.LINK_INTS + k.COUNT]
         return count
 
-    def take_out(self, c: int) -> None:
-        """Class ``c``, of which all flows have ended, is active no more."""
+    def remove_from_lists(self, c: int) -> None:
+        """Remove class ``c``, whose flows have all ended, from the lists of its links."""
         state, base = self._state, c * k.CLASS_FLOATS
         kernels.unlink(c, self.width, state)
         state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
         state.ends[c] = math.inf
 
     def take_due(self, now: float) -> int:
-        """See ``completions.take_due``; which, is in ``due``."""
+        """See ``completions.take_due``; the classes are in ``self.due``."""
         if not self.compiled:
             return take_due(now, self.due, self._state)
         count: int = self._take_due(now, self._floats, self._ints)
         return count
 
-    def play(self, starts: k.FlowArrivals, until_s: float) -> tuple[k.FlowArrivals, int]:
-        """See ``kernels.play``; ``starts`` are lists, and so are those returned."""
+    def simulate_flows(self, flows: k.FlowArrivals, until_s: float) -> tuple[k.FlowArrivals, int]:
+        """See ``kernels.simulate_flows``. Takes and returns lists."""
         if not self.compiled:
             dirty, due = self._arrays["dirty"], self._arrays["due"]
-            return starts, kernels.play(until_s, starts, dirty, due, self.width, self._state)
-        n, order = len(starts.order), array("l", starts.order)
-        times = array("d", starts.begin + starts.left + starts.flows + starts.end)
-        ended: int = self._play(until_s, n, self.width, _as_numpy(times), _as_numpy(order), self._floats, self._ints)
+            return flows, kernels.simulate_flows(until_s, flows, dirty, due, self.width, self._state)
+        n, order = len(flows.order), array("l", flows.order)
+        times = array("d", flows.begin + flows.left + flows.flows + flows.end)
+        ended: int = self._simulate(
+            until_s, n, self.width, _as_numpy(times), _as_numpy(order), self._floats, self._ints
+        )
         left, end = times[n : 2 * n].tolist(), times[3 * n :].tolist()
-        return k.FlowArrivals(starts.begin, left, starts.flows, end, order.tolist()), ended
+        return k.FlowArrivals(flows.begin, left, flows.flows, end, order.tolist()), ended
 
     def _grow(self, capacity: int) -> None:
-        """Room for ``capacity`` classes."""
+        """Make room for ``capacity`` classes."""
         stride = k.CLASS_INTS + 3 * self.width
         new, self._capacity = capacity - self._capacity, capacity
         more: dict[str, list[Any]] = {name: [0.0 if name in _NAMES[: k.FLOATS] else 0] * new for name in self._arrays}
         more |= {"F": [0.0] * (new * k.CLASS_FLOATS), "LF": [], "LI": []}
         more["I"] = ([0] * k.CLASS_INTS + [-1] * (stride - k.CLASS_INTS)) * new
-        self._name({name: [*values, *more[name]] for name, values in self._arrays.items()})
+        self._use({name: [*values, *more[name]] for name, values in self._arrays.items()})
 
     def widen(self, width: int) -> None:
-        """Room for paths of so many links."""
+        """Make room for paths of ``width`` links."""
         old, stride = self.width, k.CLASS_INTS + 3 * self.width
         ints: list[int] = []
         rows = [int(each) for each in self._arrays["I"]]
@@ -126,31 +131,31 @@ class SolverState:
             more = [-1] * (width - old)
             ints += [*fixed, *path, *more, *after, *more, *before, *more]
         self.width = width
-        self._name({**self._arrays, "I": ints})
+        self._use({**self._arrays, "I": ints})
 
     def compile(self) -> None:
-        """From now on the arrays are such as compiled kernels take."""
-        self._flush, self._take_due, self._play = kernels.compiled()
+        """Solve with numba from now on. Raise ``ImportError`` without it."""
+        self._flush, self._take_due, self._simulate = kernels.compiled()
         self.compiled = True
-        self._name(self._arrays)
+        self._use(self._arrays)
 
-    def _name(self, arrays: dict[str, Any]) -> None:
-        """These are the arrays now."""
+    def _use(self, arrays: dict[str, Any]) -> None:
+        """Use these arrays from now on."""
         self._arrays = self._packed(arrays) if self.compiled else arrays
         self.F, self.LF, self.due, self._dirty_view = (self._arrays[name] for name in ("F", "LF", "due", "dirty"))
         self._state = k.State(*(self._arrays[name] for name in _NAMES))
 
     def _packed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Views of two arrays into which all are copied; where each begins stands before the integers."""
+        """Copy all arrays into two; return views of their parts. Their offsets stand before the integers."""
         import numpy as np
 
-        names = ([*_NAMES[: k.FLOATS]], [*_NAMES[k.FLOATS :], *_MORE])
-        begins = [0], [kernels.PLACES]
+        names = ([*_NAMES[: k.FLOATS]], [*_NAMES[k.FLOATS :], *_IN_OUT])
+        begins = [0], [kernels.OFFSETS]
         for each, at in zip(names, begins, strict=True):
             for name in each:
                 at.append(at[-1] + len(arrays[name]))
         self._floats, self._ints = np.zeros(begins[0][-1], np.float64), np.zeros(begins[1][-1], np.int64)
-        self._ints[: kernels.PLACES] = [*begins[0], *begins[1]]
+        self._ints[: kernels.OFFSETS] = [*begins[0], *begins[1]]
         views: dict[str, Any] = {}
         for each, at, values in zip(names, begins, (self._floats, self._ints), strict=True):
             view: Any = memoryview(values)  # type: ignore[arg-type]

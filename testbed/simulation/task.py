@@ -1,15 +1,13 @@
-"""A coroutine that runs in virtual time: SimPy's process, less what only its interrupts need.
+"""Tasks: coroutines that run in virtual time, and their results.
 
-An awaitable yields the event that it waits for, and only one that has not happened yet. Whoever is spawned runs at the
-end of the present instant's urgent events, as a SimPy process does, and nothing happens when it has ended but
-``on_end``. Half as many events as with SimPy's own, which begin and end with one each; and what the coroutine raises
-is handed over, where SimPy's would copy it and end the whole run.
+As in asyncio, a task runs a coroutine and whoever spawned it may await the result (here a ``TaskFuture``). SimPy's
+``Process`` does the same for generators; a ``Task`` needs half as many events, because a process begins and ends with
+an event each, and it hands over what the coroutine raises, where SimPy copies the exception and ends the whole run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from heapq import heappush
 from typing import Any
 
 from simpy.events import URGENT
@@ -19,56 +17,75 @@ from testbed.simulation.clock import Clock, VirtualFuture
 OnEnd = Callable[["Task", Any, BaseException | None], None]
 
 
-def _nothing(_: Any) -> None:
-    pass
+class TaskFuture(VirtualFuture[Any]):
+    """The result of a task. ``awaited``: whether anything has asked for it, and so will see an error."""
+
+    awaited: bool = False
+
+    def __await__(self) -> Any:
+        self.awaited = True
+        return super().__await__()
 
 
 class Task:
-    """``on_end(fiber, result, error)`` is called when the coroutine has ended. ``of``: its maker's own."""
+    """Run ``coroutine`` in virtual time, beginning among the urgent events of the present instant.
 
-    __slots__ = ("_clock", "_on_end", "_send", "closed", "coroutine", "of", "resume", "target")
+    The coroutine yields the ``VirtualFuture`` that it waits for, which must not be done yet, or ``None`` when it
+    sleeps and has scheduled its own ``resume``. ``on_end(task, result, error)`` is called when it has returned or
+    raised. ``context`` is for the caller's use.
+    """
+
+    __slots__ = ("_clock", "_on_end", "_send", "closed", "context", "coroutine", "resume", "waits_for")
 
     def __init__(
-        self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any], on_end: OnEnd, of: Any = None
+        self,
+        clock: Clock,
+        coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any],
+        on_end: OnEnd,
+        context: Any = None,
     ) -> None:
-        self._clock, self.coroutine, self._on_end, self.of = clock, coroutine, on_end, of
+        self._clock, self.coroutine, self._on_end, self.context = clock, coroutine, on_end, context
         self._send = coroutine.send
-        self.resume: Callable[[Any], None] = self._resume  # one object, so that it is found among callbacks
-        self.target: VirtualFuture[Any] | None = None  # what it waits for; not when it sleeps
+        self.resume: Callable[[Any], None] = self._resume  # kept, so that one object is found among callbacks
+        self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
         self.closed = False
-        heappush(clock._queue, (clock.now, URGENT, next(clock._eid), self.resume, None))
+        clock.at(clock.now, self.resume, None, URGENT)
 
     def _resume(self, _: Any) -> None:
         if self.closed:
             return
         clock = self._clock
-        before, clock.running = clock.running, self
+        interrupted, clock.current_task = clock.current_task, self
         try:
-            target = self.target = self._send(None)
-            if target is not None:  # else it sleeps
-                target.callbacks.append(self.resume)
+            future = self.waits_for = self._send(None)
+            if future is not None:
+                future.callbacks.append(self.resume)
         except StopIteration as stop:
             self._end(stop.value, None)
         except (Exception, KeyboardInterrupt) as error:
             self._end(None, error)
         finally:
-            clock.running = before
+            clock.current_task = interrupted
 
-    def leave_target(self) -> None:
-        """Do not wait any longer for what it waits for."""
-        if self.target is not None and self.target.callbacks and self.resume in self.target.callbacks:
-            self.target.callbacks.remove(self.resume)
+    def stop_waiting(self) -> None:
+        """Withdraw from the future that the task waits for, if any."""
+        if self.waits_for is not None and self.resume in self.waits_for.callbacks:
+            self.waits_for.callbacks.remove(self.resume)
 
     def close(self) -> None:
-        """End it where it stands; nobody is told."""
-        self.leave_target()
-        self._forget()
+        """Close the coroutine where it is, without calling ``on_end``."""
+        self.stop_waiting()
+        self._release()
         self.coroutine.close()
 
     def _end(self, result: Any, error: BaseException | None) -> None:
-        self._forget()
+        self._release()
         self._on_end(self, result, error)
 
-    def _forget(self) -> None:
-        self.closed, self.target = True, None
-        self.resume = _nothing  # else it and its method would keep each other alive
+    def _release(self) -> None:
+        self.closed, self.waits_for = True, None
+        self.resume = _ignore  # breaks the reference cycle of the task and its bound method
+
+
+def _ignore(_: Any) -> None:
+    pass

@@ -7,29 +7,47 @@ from dataclasses import dataclass
 
 from testbed.plan.model import TransportPlan
 
+# Exponent γ of a connection's share of a bottleneck, which is proportional to RTT^-γ. Reno adds one segment per RTT, so
+# rates at a common loss rate go with 1/RTT (Mathis et al. 1997). CUBIC's window is a function of time, not of
+# round trips: W(p, RTT) ~ (RTT/p)^(3/4) (RFC 9438, 5.1), hence r ~ RTT^(-1/4) at equal p; in FIFO queues, with its
+# Reno-friendly region, it lies between that and Reno's: 0.5. BBR aims at equal rates.
 _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
-_BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}  # RFC 5681, RFC 9438
+# β: what is left of the window after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR does not react to single losses)
+_BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}
+
+_LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
+_SHORTEST_RTT_S = 1e-4  # for the loss formulas, which diverge at 0: what host and switch take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpModel:
-    """Constants of the model; printed with every result. ``of`` takes them from the Plan's transport."""
+    """Constants of the model, printed in the ``model`` event of every run. ``of`` takes them from the Plan's transport.
+
+    goodput                  payload per byte of Ethernet frame: 1448 of 1514 bytes, with MTU 1500 and TCP timestamps
+    initial_window_bytes     10 segments (RFC 6928)
+    window_limit_bytes       the smaller of the socket buffers, if the Plan sets any
+    setup_round_trips        see ``testbed.simulation.tcp``
+    retransmission_floor_s   RTO = RTT + this (Linux: TCP_RTO_MIN, 200 ms)
+    sharing_exponent         γ
+    window_after_loss        β
+    slow_start               False: no congestion window at all, for closed forms in tests
+    """
 
     congestion_control: str = "cubic"
     slow_start_after_idle: bool = False
-    goodput: float = 1448 / 1514  # payload per byte of Ethernet frame: MTU 1500, TCP timestamps
+    goodput: float = 1448 / 1514
     segment_bytes: int = 1448
     initial_window_bytes: float = 14_480.0
     window_limit_bytes: float = math.inf
     setup_round_trips: float = 3.0
-    retransmission_floor_s: float = 0.2  # RTO = RTT + this (Linux)
+    retransmission_floor_s: float = 0.2
     sharing_exponent: float = 0.5
     window_after_loss: float = 0.7
     slow_start: bool = True
 
     @classmethod
     def of(cls, transport: TransportPlan) -> TcpModel:
-        """The model of this congestion control; one not known here is taken for CUBIC."""
+        """Return the model of this congestion control; CUBIC's constants for one that is not known here."""
         control = transport.congestion_control if transport.congestion_control in _GAMMA else "cubic"
         buffers = (transport.send_buffer_bytes, transport.receive_buffer_bytes)
         return cls(
@@ -42,23 +60,47 @@ class TcpModel:
         )
 
     @property
+    def known(self) -> bool:
+        """Whether this congestion control is modelled; others are simulated as CUBIC."""
+        return self.congestion_control in _GAMMA
+
+    @property
     def loss_based(self) -> bool:
-        """Whether bursts are unpaced and idle windows decay."""
+        """Whether bursts are unpaced, and windows shrink by losses and idle time."""
         return self.congestion_control != "bbr"
 
     def weight(self, rtt_s: float) -> float:
-        """Share of a bottleneck relative to other connections."""
+        """Return the weight of a connection in max-min sharing, RTT^-γ; RTTs below 1 µs count as 1 µs."""
         return max(rtt_s, 1e-6) ** -self.sharing_exponent if self.sharing_exponent else 1.0
 
     def rate_limit(self, rtt_s: float, loss: float, capacity: float) -> float:
-        """Bytes per second that windows and random loss allow."""
+        """Return the rate that window limit and random loss p allow, in bytes per second.
+
+        Reno: sqrt(3/2)·MSS / (RTT·sqrt(p)) (Mathis, Semke, Mahdavi and Ott 1997). CUBIC: the larger of that and
+        (C·(3 + β) / (4·(1 - β)))^(1/4)·(RTT/p)^(3/4)·MSS / RTT, with C = 0.4 and β = 0.7 (RFC 9438, 5.1): the first
+        factor is 1.054. BBR: capacity·(1 - p).
+        """
         limit = self.window_limit_bytes / rtt_s if rtt_s > 0 else math.inf
         if loss <= 0:
             return limit
         if self.congestion_control == "bbr":
             return min(limit, capacity * (1 - loss))
-        rtt_s = max(rtt_s, 1e-4)
+        rtt_s = max(rtt_s, _SHORTEST_RTT_S)
         rate = math.sqrt(1.5) * self.segment_bytes / (rtt_s * math.sqrt(loss))
         if self.congestion_control == "cubic":
             rate = max(rate, 1.054 * (rtt_s / loss) ** 0.75 * self.segment_bytes / rtt_s)
         return min(limit, rate)
+
+
+def retransmission_s(lost_s: float, up_s: float, timeout_s: float) -> float:
+    """Return when the first retransmission gets through after an outage (RFC 6298, 5.5: the timeout doubles each time).
+
+    lost_s     when the first lost segment was sent
+    up_s       since when the path is up again
+    timeout_s  the retransmission timeout before the outage
+    """
+    at_s = lost_s + timeout_s
+    while at_s < up_s:
+        timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
+        at_s += timeout_s
+    return at_s

@@ -1,4 +1,4 @@
-"""Who waits for what: deadlines in virtual time, and the wait graph of a run in which nobody can advance."""
+"""Named waits: deadlines in virtual time, and the wait graph of a run in which no node can advance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_GRAPH = 50
 
 
 class Deadlock(WaitTimeout):
-    """A wait that nobody can end: besides ``WaitTimeout``'s fields, ``wait_graph`` says what every node waits for."""
+    """A wait that no node can end. ``wait_graph``: what every node waits for, one line each."""
 
     def __init__(self, wait: Wait, deadline_s: float, wait_graph: list[str]) -> None:
         super().__init__(wait.node, wait.waiting_for, wait.since_s, deadline_s)
@@ -37,57 +37,61 @@ class Wait(msgspec.Struct, eq=False):
     since_s: float
     end_s: float
     future: VirtualFuture[Any]
-    fiber: Task
+    task: Task
     expired: bool = False
-    graph: list[str] | None = None  # as it was when this wait expired, if nobody could advance
+    graph: list[str] | None = None  # the wait graph when it expired, if no node could advance then
 
     def __await__(self) -> Generator[VirtualFuture[Any], Any, None]:
-        return iter((self.future,))  # type: ignore[return-value]  # as a generator would yield it, at less cost
+        return iter((self.future,))  # type: ignore[return-value]  # what a generator would yield, at a lower cost
 
     def __str__(self) -> str:
         return f"{self.node} waits for {self.waiting_for} since t = {self.since_s:.3f} s"
 
 
 class Waits:
-    """All waits of a run. One timer, armed for the earliest deadline that it knew when it last fired."""
+    """All waits of a run.
+
+    One timer serves all deadlines: it is armed for the earliest one that was known when it last fired, so that a wait
+    which ends in time, as nearly all do, costs no event.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[Wait, None] = {}  # in the order in which they began
         self._armed_s = math.inf
-        self.graph: list[str] | None = None  # set while nobody can advance but by a deadline
+        self.graph: list[str] | None = None  # set while nothing but a deadline can let a node advance
 
     def enter(self, node: str, waiting_for: str, deadline_s: float, future: VirtualFuture[Any]) -> Wait:
-        """Begin a wait of the running fiber; await the ``Wait``, then ``leave`` it."""
+        """Begin a wait of the current task for ``future``. Await the ``Wait``, then ``leave`` it."""
         now = self._clock.now
         end_s = now + deadline_s
-        wait = Wait(node, waiting_for, now, end_s, future, self._clock.running)
+        wait = Wait(node, waiting_for, now, end_s, future, self._clock.current_task)
         self._waits[wait] = None
         if end_s < self._armed_s:
             self._arm(end_s)
         return wait
 
     def leave(self, wait: Wait) -> None:
-        """The wait is over."""
+        """End a wait."""
         del self._waits[wait]
 
     def describe(self) -> list[str]:
-        """The wait graph, as lines, the longest wait first. Who waits without a deadline is idle, and not in it."""
+        """Return the wait graph as lines, the longest wait first. Waits without a deadline are idle and left out."""
         return [str(wait) for wait in self._waits if wait.end_s < math.inf]
 
     def by_node(self) -> dict[str, list[Wait]]:
-        """The waits of every waiting node, the longest first."""
+        """Return the waits of every waiting node, the longest first."""
         waits: dict[str, list[Wait]] = {}
         for wait in self._waits:
             waits.setdefault(wait.node, []).append(wait)
         return waits
 
     def earliest_s(self) -> float:
-        """The earliest deadline; infinite if there is none."""
+        """Return the earliest deadline; infinite if there is none."""
         return min((wait.end_s for wait in self._waits), default=math.inf)
 
     def error(self, wait: Wait) -> WaitTimeout:
-        """What to raise for a wait that passed its deadline."""
+        """Return the error of a wait that has expired."""
         deadline_s = wait.end_s - wait.since_s
         if wait.graph is not None:
             return Deadlock(wait, deadline_s, wait.graph)
@@ -109,15 +113,15 @@ class Waits:
             self._arm(earliest_s)
 
     def _expire(self, wait: Wait) -> None:
-        """Wake the one fiber that waits here, and leave the future as it is."""
-        fiber = wait.fiber
+        """Resume the task that waits here; the future stays unset."""
+        task = wait.task
         if wait.expired or wait.future.done():
             return
         wait.expired, wait.graph = True, self.graph
-        fiber.leave_target()
+        task.stop_waiting()
 
         def resume(event: Any) -> None:
-            if wait in self._waits:  # else its node was closed meanwhile
-                fiber.resume(event)
+            if wait in self._waits:  # else its node has been closed meanwhile
+                task.resume(event)
 
         self._clock.at(self._clock.now, resume)

@@ -209,7 +209,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.faults:silences", always(()),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
     "a stopped node is alive": Mutation(
-        "testbed.simulation.faults:SimulatedFaults._silent_at", always(None),
+        "testbed.simulation.faults:SimulatedFaults._lose_at", always(None),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)),
     "wrong bits pass": Mutation(
         "emulation.shaping.line:Line._drawn", always([]),

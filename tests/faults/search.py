@@ -19,7 +19,7 @@ from pathlib import Path
 
 from testbed.errors import NodeLost, RunFailed
 from testbed.plan.fault_clock import late_comers
-from testbed.simulation.run import little_collecting
+from testbed.simulation.run import relaxed_garbage_collection
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import Ended, run_plan
 from tests.faults.schedules import ROUNDS, Case, case, techniques
@@ -145,7 +145,7 @@ _CALM: Calm = {}  # a process' own
 
 
 def _portion(seeds: range) -> list[str]:
-    with little_collecting():
+    with relaxed_garbage_collection():
         found = search(map(case, seeds), _CALM)
     gc.collect()
     return found

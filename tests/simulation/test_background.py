@@ -12,7 +12,7 @@ from testbed.plan.model import BackgroundPlan, Plan, Series
 from testbed.simulation.background import start_background
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.monitor import Links
+from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.paths import PathTable
 
 
@@ -31,7 +31,7 @@ def time_to_send(settings: Plan, size_bits: float) -> float:
     clock, ended = Clock(), []
     paths = PathTable(settings, 1.0)
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
-    links = Links(clock, network, paths, NoLog(), 0.5)  # type: ignore[arg-type]
+    links = LinkMonitor(clock, network, paths, NoLog())  # type: ignore[arg-type]
     links.start_traces(0.0)
     start_background(settings, clock, links, 0.0)
     number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")

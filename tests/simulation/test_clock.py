@@ -1,4 +1,4 @@
-"""Virtual time itself: the order of what happens at one instant, fibers, and futures that nobody waits for."""
+"""Virtual time: the order of events at one instant, tasks, futures, and SimPy's own processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import weakref
 from collections.abc import Generator
 
 import pytest
-from simpy import Event
+from simpy import Event, Resource
 
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.task import Task
 
 
-def _ended(fiber: Task, result: object, error: BaseException | None) -> None:
+def _ended(task: Task, result: object, error: BaseException | None) -> None:
     assert error is None
 
 
@@ -47,7 +47,7 @@ def test_the_end_of_the_last_instant_comes_too() -> None:
     assert seen == [1.0]
 
 
-def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
+def test_a_task_begins_when_its_maker_has_returned_to_the_clock() -> None:
     clock, seen = Clock(), []
 
     async def child() -> None:
@@ -56,7 +56,7 @@ def test_a_fiber_begins_when_its_maker_has_returned_to_the_clock() -> None:
         seen.append("child again")
 
     async def parent() -> None:
-        Task(clock, child(), lambda fiber, result, error: seen.append("child has ended"))
+        Task(clock, child(), lambda task, result, error: seen.append("child has ended"))
         seen.append("parent")
         await Sleep(clock, 1.0)
         seen.append("parent again")
@@ -90,11 +90,11 @@ def test_a_future_is_set_once_and_may_carry_an_error() -> None:
         future.result()
     with pytest.raises(AssertionError, match="only once"):
         future.set_result(1)
-    assert not clock.pending  # nobody waits for it, so nothing happens
+    assert clock.peek() == float("inf"), "no task waits for it, so nothing is scheduled"
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
+def test_a_closed_task_does_nothing_more_and_cleans_up(started: bool) -> None:
     clock, seen = Clock(), []
 
     async def work() -> None:
@@ -104,35 +104,35 @@ def test_a_closed_fiber_does_nothing_more_and_cleans_up(started: bool) -> None:
         finally:
             seen.append("cleaned up")
 
-    fiber = Task(clock, work(), lambda fiber, result, error: seen.append("ended"))
+    task = Task(clock, work(), lambda task, result, error: seen.append("ended"))
     clock.at(1.0 if started else 0.0, lambda _: seen.append("now"))
     if started:
         while not seen:
             clock.step()
-    fiber.close()
+    task.close()
     clock.run()
     assert seen == (["now", "cleaned up"] if started else ["now"])
 
 
-def test_a_fiber_that_has_ended_is_no_garbage_for_the_collector() -> None:
+def test_a_task_that_has_ended_is_freed_without_the_collector() -> None:
     clock = Clock()
 
     async def work() -> None:
         await Sleep(clock, 1.0)
 
-    fiber = Task(clock, work(), _ended)
-    gone = weakref.ref(fiber.coroutine)
+    task = Task(clock, work(), _ended)
+    gone = weakref.ref(task.coroutine)
     gc.disable()
     try:
         clock.run()
-        del fiber
+        del task
         assert gone() is None
     finally:
         gc.enable()
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_nobody(beside: bool) -> None:
+def test_set_last_of_an_instant_a_future_resumes_its_tasks_at_once_but_not_before_other_events(beside: bool) -> None:
     clock, seen = Clock(), []
     future: VirtualFuture[str] = VirtualFuture(clock)
 
@@ -140,9 +140,8 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
         seen.append(await future)
 
     def last(_: object) -> None:
-        events = len(clock.pending)
-        future.set_last("woken")
-        assert len(clock.pending) == events + beside  # an event of its own only where somebody else comes first
+        future.set_result_last("woken")
+        assert ("woken" in seen) is not beside
 
     Task(clock, waiter(), _ended)
     clock.at(1.0, last)
@@ -153,12 +152,12 @@ def test_who_waits_for_the_last_thing_of_an_instant_goes_on_at_once_but_before_n
     assert seen == ["beside", "woken", "later"][not beside :]
 
 
-def test_simpys_own_processes_run_beside_fibers() -> None:
+def test_simpys_own_processes_run_beside_tasks() -> None:
     clock, seen = Clock(), []
 
-    async def fiber() -> None:
+    async def task() -> None:
         await Sleep(clock, 1.5)
-        seen.append(("fiber", clock.now))
+        seen.append(("task", clock.now))
 
     def process() -> Generator[Event, None, None]:
         for _ in range(2):
@@ -166,19 +165,55 @@ def test_simpys_own_processes_run_beside_fibers() -> None:
             seen.append(("process", clock.now))
 
     clock.process(process())
-    Task(clock, fiber(), _ended)
+    Task(clock, task(), _ended)
     clock.run()
-    assert seen == [("process", 1.0), ("fiber", 1.5), ("process", 2.0)]
+    assert seen == [("process", 1.0), ("task", 1.5), ("process", 2.0)]
 
 
-def test_who_is_closed_while_it_sleeps_never_wakes() -> None:
+def test_a_task_that_is_closed_while_it_sleeps_never_resumes() -> None:
     clock, seen = Clock(), []
 
     async def sleeper() -> None:
         await Sleep(clock, 2.0)
         seen.append("woken")
 
-    fiber = Task(clock, sleeper(), _ended)
-    clock.at(1.0, lambda _: fiber.close())
+    task = Task(clock, sleeper(), _ended)
+    clock.at(1.0, lambda _: task.close())
     clock.run()
     assert not seen
+
+
+def test_simpys_resources_conditions_and_until_work_on_this_clock() -> None:
+    clock, seen = Clock(), []
+    counter = Resource(clock, capacity=1)
+
+    def customer(name: str, service_s: float) -> Generator[Event, None, str]:
+        with counter.request() as request:
+            yield request
+            yield clock.timeout(service_s)
+            seen.append((name, clock.now))
+        return name
+
+    both = clock.all_of([clock.process(customer("a", 2.0)), clock.process(customer("b", 1.0))])
+    clock.run(until=2.5)
+    assert (clock.now, seen, clock.peek()) == (2.5, [("a", 2.0)], 3.0)
+    assert list(clock.run(until=both).values()) == ["a", "b"]
+    assert (seen, clock.peek()) == ([("a", 2.0), ("b", 3.0)], float("inf"))
+
+
+def test_an_error_of_a_simpy_process_ends_the_run_unless_another_process_handles_it() -> None:
+    def failing(clock: Clock) -> Generator[Event, None, None]:
+        yield clock.timeout(1.0)
+        raise ValueError("no")
+
+    def handling(clock: Clock) -> Generator[Event, None, None]:
+        with pytest.raises(ValueError, match="no"):
+            yield clock.process(failing(clock))
+
+    alone, handled = Clock(), Clock()
+    alone.process(failing(alone))
+    with pytest.raises(ValueError, match="no"):
+        alone.run()
+    handled.process(handling(handled))
+    handled.run()
+    assert handled.now == 1.0

@@ -164,7 +164,7 @@ def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
         case = random_case(seed)
         end, network = run_network(case, compile_after=40)
         assert end == run_network(case)[0], seed
-        compiled += network._store.compiled
+        compiled += network._solver.compiled
     assert 50 < compiled < 200
 
 

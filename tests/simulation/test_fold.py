@@ -1,4 +1,4 @@
-"""Folding loses nothing: a crew's run is the run of its members, to the byte and (but for rounding) to the instant."""
+"""Folding loses nothing: a folded run is the run of its workers, to the byte and (but for rounding) to the instant."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def plan_of(*overrides: str) -> Plan:
 
 
 class Ran:
-    """What one run told: for each worker that logged its rounds' ends since training began; bytes by WAN direction."""
+    """Of one run: for each worker that logged its rounds' ends since training began; bytes by WAN direction."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         exits = simulate(plan, make_role, directory, lambda event: None)
@@ -77,7 +77,7 @@ class Ran:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_crew_ends_its_rounds_when_its_members_would(name: str, tmp_path: Path) -> None:
+def test_folded_workers_end_their_rounds_when_they_would_unfolded(name: str, tmp_path: Path) -> None:
     plan = plan_of(*CASES[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
     folded = Ran(plan, tmp_path / "folded")
@@ -88,17 +88,17 @@ def test_a_crew_ends_its_rounds_when_its_members_would(name: str, tmp_path: Path
     assert folded.bytes == whole.bytes
 
 
-def test_who_is_folded_is_said() -> None:
+def test_groups_are_listed_by_their_first_worker() -> None:
     plan = plan_of()
     folded = fold(plan)
-    sizes = {name: len(crew) for name, crew in folded.members.items()}
+    sizes = {name: len(group) for name, group in folded.members.items()}
     assert sizes == {"a/worker1": 3, "b/worker0": 12, "c/worker0": 3}
     assert len(folded.plan.nodes) == len(plan.nodes) - 2 - 11 - 2
     assert folded.plan.node("b/server0").children == ("b/worker0",)
     assert folded.plan.node("a/server0").children == ("a/worker0", "a/worker1")
 
 
-def test_a_log_says_for_how_many_it_stands(tmp_path: Path) -> None:
+def test_the_start_event_says_how_many_workers_it_stands_for(tmp_path: Path) -> None:
     assert Ran(plan_of(), tmp_path).stands_for == {3, 12}
 
 

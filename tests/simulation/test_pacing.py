@@ -48,11 +48,11 @@ def test_bursts_leave_when_the_kernel_would_let_them(seed: int) -> None:
 
 def test_the_rate_is_the_best_seen_times_the_gain_and_never_falls() -> None:
     pacing = Pacing(SEGMENT)
-    pacing.saw(14_480, 0.0, 0.1)
+    pacing.observe(14_480, 0.0, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 144_800)
-    pacing.saw(28_960, 0.02, 0.1)
+    pacing.observe(28_960, 0.02, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
-    pacing.saw(1_000, 0.0, 0.1)
+    pacing.observe(1_000, 0.0, 0.1)
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
 
 
@@ -67,13 +67,13 @@ def test_bursts_that_overflow_the_queue_wait_two_round_trips_for_their_losses_un
     product, rtt_s = 125_000.0, 0.2
     pipe = Pipe(product / rtt_s, rtt_s, queue_products * product)
     pacing, size = Pacing(SEGMENT), products * product
-    pacing.filled(size, product, pipe.queue_bytes)
+    pacing.filled(size, pipe)
     for round_trips in (*expected, 0, 0):
         room = pipe.queue_bytes / (1 - 1 / GAIN)
         passed = room + (size - room) / GAIN
         wanted_s = round_trips * rtt_s - (size - passed) / pipe.capacity if round_trips else 0.0
         assert pacing.recovery_s(0.0, size, size, pipe) == pytest.approx(wanted_s)
-        pacing.filled(size, product, pipe.queue_bytes)
+        pacing.filled(size, pipe)
 
 
 def test_only_the_first_message_that_does_not_fit_waits() -> None:

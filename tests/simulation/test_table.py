@@ -53,7 +53,7 @@ CLOSED_FORMS = {
     "Bi-Sparse's bytes, and where D·t = 1/2": f"{TECHNIQUES}::test_bisparses_bytes",
     "FP16 halves": f"{ROUNDS}::test_half_precision_halves_the_payload_on_every_hop",
     "multiplicity": f"{FLOWS}::test_a_multiplicity_is_so_many_flows",
-    "folded as unfolded": "simulation/test_fold.py::test_a_crew_ends_its_rounds_when_its_members_would",
+    "folded as unfolded": "simulation/test_fold.py::test_folded_workers_end_their_rounds_when_they_would_unfolded",
     "numba as Python, network": f"{FLOWS}::test_numba_gives_the_same_bits",
     "numba as Python, run": f"{RUN}::test_numba_gives_the_same_run",
     "order of insertion": f"{FLOWS}::test_the_order_of_insertion_does_not_matter",

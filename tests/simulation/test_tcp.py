@@ -9,7 +9,7 @@ import pytest
 
 from testbed.plan.model import LinkPlan, TransportPlan
 from testbed.simulation.clock import Clock
-from testbed.simulation.emulated import EmulatedLink
+from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import TcpConnection

@@ -1,4 +1,4 @@
-"""What a simulated run says about its own prediction."""
+"""Warnings of a simulated run about its own prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.simulation.run import simulate
 
 SCENARIO = """
 version: 1
-name: doubts
+name: validity
 seed: 1
 run: {on: simulate}
 topology:
@@ -31,16 +31,16 @@ SMALL = ("training.model={kind: mlp, hidden: 400}", "training.data=digits")
 
 
 def warnings(directory: Path, *overrides: str) -> list[str]:
-    said: list[str] = []
+    messages: list[str] = []
 
     def on_progress(event: dict[str, object]) -> None:
         if event["kind"] == "warning":
-            said.append(str(event["message"]))
+            messages.append(str(event["message"]))
 
     plan = build_plan(loads(SCENARIO, overrides=["simulation.fold=false", *overrides]))
     exits = simulate(plan, make_role, directory, on_progress)
     assert [end.error for end in exits.values() if end.error] == []
-    return said
+    return messages
 
 
 def test_long_transfers_on_even_paths_are_inside_the_claim(tmp_path: Path) -> None:
@@ -53,23 +53,23 @@ def test_a_connection_of_its_own_may_be_short(tmp_path: Path) -> None:
     assert not any(" b>hub" in message for message in warnings(tmp_path, *SMALL, wide))
 
 
-def test_short_transfers_that_share_a_link_are_told(tmp_path: Path) -> None:
+def test_short_transfers_that_share_a_link_are_warned_of(tmp_path: Path) -> None:
     (message,) = warnings(tmp_path, *SMALL, "paradigm=ps")
     assert re.match(r"on [abc]>hub, 4 connections send 0\.\d+ bandwidth-delay products", message)
 
 
-@pytest.mark.parametrize(("control", "told"), [("cubic", 1), ("bbr", 0)])
-def test_loss_based_algorithms_on_uneven_round_trips_are_told(control: str, told: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("control", "warned"), [("cubic", 1), ("bbr", 0)])
+def test_loss_based_algorithms_on_uneven_round_trips_are_warned_of(control: str, warned: int, tmp_path: Path) -> None:
     far = ("topology.links[2].delay=60 ms", f"transport.congestion_control={control}", "topology.links[*].queue=1 MiB")
     found = [message for message in warnings(tmp_path, "paradigm=ps", *far) if "may share unevenly" in message]
-    assert len(found) == told
+    assert len(found) == warned
 
 
 @pytest.mark.parametrize(
-    ("control", "rate", "told"), [("cubic", 5, 1), ("bbr", 5, 0), ("cubic", 50, 0), ("cubic", 1, 0)]
+    ("control", "rate", "warned"), [("cubic", 5, 1), ("bbr", 5, 0), ("cubic", 50, 0), ("cubic", 1, 0)]
 )
-def test_bursts_that_overflow_a_queue_are_told(control: str, rate: int, told: int, tmp_path: Path) -> None:
+def test_bursts_that_overflow_a_queue_are_warned_of(control: str, rate: int, warned: int, tmp_path: Path) -> None:
     """118 kB: more than the queue takes at 5 Mbit/s, not at 50; at 1 Mbit/s they are long transfers."""
     settings = f"topology.links[*].rate={rate} Mbit/s", f"transport.congestion_control={control}"
     found = [message for message in warnings(tmp_path, *SMALL, *settings) if "overflow a queue" in message]
-    assert len(found) == told
+    assert len(found) == warned

@@ -1,4 +1,4 @@
-"""Classes of flows that rest on links which they have to themselves: nothing comes out otherwise, to the bit."""
+"""Parked flow classes: with and without parking, results are equal to the bit."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from testbed.simulation.flows import FlowNetwork
 from tests.simulation.test_flows import SOLVERS
 
 
-class Restless(FlowNetwork):
-    """Tells the solver at once of whoever ends."""
+class WithoutParking(FlowNetwork):
+    """Updates the solver's lists at once when a class ends."""
 
-    def _rest(self, dirty: list[int]) -> float:
+    def _park(self, dirty: list[int]) -> float:
         return self._solve(dirty)
 
 
-class Counting(FlowNetwork):
-    """Counts how often classes go to rest."""
+class CountsParking(FlowNetwork):
+    """Counts how often classes are parked."""
 
-    rests = 0
+    parked = 0
 
-    def _rest(self, dirty: list[int]) -> float:
-        self.rests += 1
-        return super()._rest(dirty)
+    def _park(self, dirty: list[int]) -> float:
+        self.parked += 1
+        return super()._park(dirty)
 
 
 def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, float, float]]:
@@ -65,25 +65,25 @@ def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, floa
 
 
 @pytest.mark.parametrize("compiled", SOLVERS)
-def test_who_rests_changes_nothing(compiled: bool) -> None:
-    rested = 0
+def test_parking_changes_no_result(compiled: bool) -> None:
+    parked = 0
     for seed in range(40):
         clock = Clock()
-        network = Counting(clock, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled)
+        network = CountsParking(clock, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled)
         ends = _play(seed, network, clock)
-        rested += network.rests
+        parked += network.parked
         other = Clock()
-        assert ends == _play(seed, Restless(other, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled), other)
-    assert rested > 500
+        assert ends == _play(seed, WithoutParking(other, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled), other)
+    assert parked > 500
 
 
-def test_who_rests_has_no_rate_and_makes_way() -> None:
+def test_a_parked_class_has_no_rate_and_leaves_its_links_to_others() -> None:
     clock, ends = Clock(), []
-    network = Counting(clock, [10.0, 4.0], 2)
+    network = CountsParking(clock, [10.0, 4.0], 2)
     first, second = network.flow_class((0, 1)), network.flow_class((0,))
     network.start(first, 8.0, lambda: ends.append(clock.now))
     clock.run()
-    assert (ends, network.rests, network.rate(first)) == ([2.0], 1, 0.0)
+    assert (ends, network.parked, network.rate(first)) == ([2.0], 1, 0.0)
     network.start(second, 10.0, lambda: ends.append(clock.now))
     clock.run()
     assert ends == [2.0, 3.0], "the whole link is the second one's"

@@ -1,6 +1,6 @@
-"""What is foreseen of a private LAN is what the flows do: to the bit while nobody comes between, else but for rounding.
+"""Predicted transfers end as their flows would: to the bit while no other flow interferes, else but for rounding.
 
-Held against the same without foreseeing, and (``test_fold``) against members that nobody folded.
+Compared with the same transfers without prediction, and (as ``test_fold``) with workers that are not folded.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from random import Random
 import pytest
 
 from testbed.messages import Message, MessageKind
+from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
+from testbed.simulation.group_connections import GroupConnections
+from testbed.simulation.inbox import SimulatedInbox
+from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
 from testbed.simulation.predicted_transfer import PredictedTransfer, ServerPath
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.waits import Waits
-from testbed.simulation.worker_group import FlowGroup, FlowGroups, WorkerGroup
-from testbed.simulation.world import SimulatedWorld
+from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
 from tests.simulation.test_fold import EXACT, Ran, plan_of
 
 TCP = TcpModel(setup_round_trips=0)
-CREW, OTHER = 0, 1
+GROUP, OTHER = 0, 1
 BEGIN_S = 1000.0  # by then connections are set up, by a first message
 
 
 @dataclass(frozen=True)
 class Case:
-    """Messages of a crew, and letters of somebody else into the same port (when, bytes)."""
+    """Messages of a worker group, and messages of another sender into the same port (when, bytes)."""
 
     ready_s: tuple[float, ...]
     copies: tuple[int, ...]
@@ -45,7 +47,7 @@ class Case:
     own_bytes_per_s: float
     delay_s: float
     others: tuple[tuple[float, float], ...] = ()
-    again_s: float = 100.0  # when the crew sends once more
+    again_s: float = 100.0  # when the group sends once more
 
 
 def drawn(seed: int, others: int) -> Case:
@@ -64,10 +66,10 @@ def drawn(seed: int, others: int) -> Case:
 
 
 class Members(WorkerGroup):
-    """A crew of which the test says when each is ready: at once, or so long after BEGIN_S."""
+    """A group of which the test decides when each worker is ready: at once, or so long after BEGIN_S."""
 
     def __init__(self, ready_s: tuple[float, ...]) -> None:
-        self._late_s, self.alike = ready_s, False
+        self._late_s, self.in_step = ready_s, False
         self._ready_s = [0.0] * len(ready_s)
 
     def begin(self) -> None:
@@ -75,53 +77,54 @@ class Members(WorkerGroup):
 
 
 class Lan:
-    """A server, and a crew with a private way to it; ``arrivals`` says when which letter was handed over."""
+    """A server, and a worker group with a private path to it. ``arrivals``: when which message was handed over."""
 
-    def __init__(self, case: Case, foresee: bool, compiled: bool) -> None:
+    def __init__(self, case: Case, predict: bool, compiled: bool) -> None:
         self.clock = clock = Clock()
         self.network = FlowNetwork(clock, [case.port_bytes_per_s, 1e9], 2, compiled)
-        self.port: ReservableLink | None = self.network.port(0)
+        self.port: ReservableLink | None = self.network.reservable(0)
         node = tiny_plan([NEIGHBOUR]).nodes[0]
-        recorder = VirtualRecorder(node.name, Nothing(), lambda event: None, lambda kind, fields: None, frozenset())
-        self.server = SimulatedWorld(node, clock, Waits(clock), recorder, ComputeModel(), 1e9, lambda *_: None)  # type: ignore[arg-type]
+        recorder = VirtualRecorder(node.name, NullLog(), lambda event: None, lambda kind, fields: None, frozenset())
+        pacer = Pacer(node.device, 1, node.name)
+        self.server = SimulatedInbox(SimulatedNode(node.name, pacer), clock, recorder, ComputeModel().message_cost_s)
         self.arrivals: list[tuple[float, int]] = []
-        self.server.serve(self._take)
+        self.server.mailbox.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
-        self.lanes = self._lanes(case, lan, foresee)
+        self.groups = self._connect(case, lan, predict)
         far = SitePath("lan", (), 3e-4, 3e-4)
         self.other = TcpConnection(clock, self.network, far, (1, 0), TCP, self.server.deliver)
         for at_s, size_bytes in case.others:
             clock.at(BEGIN_S + at_s, partial(self._send_other, size_bytes))
         clock.at(BEGIN_S, lambda _: self.members.begin())
         for at_s in (0.0, BEGIN_S, BEGIN_S + case.again_s):
-            clock.at(at_s, partial(self._send_crew, case.size_bytes))
+            clock.at(at_s, partial(self._send_group, case.size_bytes))
         clock.run()
 
-    def _lanes(self, case: Case, path: SitePath, foresee: bool) -> FlowGroups:
-        lanes = [
+    def _connect(self, case: Case, path: SitePath, predict: bool) -> GroupConnections:
+        flow_groups = [
             FlowGroup(i, copies, more)
             for i, (copies, more) in enumerate(zip(case.copies, case.more_bytes, strict=True))
         ]
         self.connections = [
             TcpConnection(
-                self.clock, self.network, path, (0,), TCP, partial(self.server.deliver, copies=lane.copies),
-                ConnectionGroup(lane.copies, case.own_bytes_per_s),
+                self.clock, self.network, path, (0,), TCP, partial(self.server.deliver, copies=each.copies),
+                ConnectionGroup(each.copies, case.own_bytes_per_s),
             )
-            for lane in lanes
+            for each in flow_groups
         ]  # fmt: skip
-        way = ServerPath(self.network, self.server, self.port if foresee else None, path.delay_s)
+        server_path = ServerPath(self.network, self.server, self.port if predict else None, path.delay_s)
         self.members = Members(case.ready_s)
-        return FlowGroups(self.clock, self.members, lanes, self.connections, way)
+        return GroupConnections(self.clock, self.members, flow_groups, self.connections, server_path)
 
-    def _send_crew(self, size_bytes: float, _: object) -> None:
-        letter = self._letter(CREW)
-        letter.lanes = self.lanes.count
-        self.lanes.send(size_bytes, 0.0, letter)
+    def _send_group(self, size_bytes: float, _: object) -> None:
+        envelope = self._envelope(GROUP)
+        envelope.parts = self.groups.count
+        self.groups.send(size_bytes, 0.0, envelope)
 
     def _send_other(self, size_bytes: float, _: object) -> None:
-        self.other.send(size_bytes, 0.0, self._letter(OTHER))
+        self.other.send(size_bytes, 0.0, self._envelope(OTHER))
 
-    def _letter(self, key: int) -> Envelope:
+    def _envelope(self, key: int) -> Envelope:
         return Envelope(Message(MessageKind.PUSH, key, sender="west/worker0"), 0, 0, self.server, "lan")
 
     def _take(self, message: Message) -> bool:
@@ -133,45 +136,45 @@ class Lan:
         return [connection.carried_bytes for connection in self.connections]
 
 
-class Nothing:
-    """A log that nobody reads."""
+class NullLog:
+    """A log that drops all events."""
 
     def write(self, kind: str, t: float, **fields: object) -> None: ...
     def append(self, event: dict[str, object]) -> None: ...
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How many phases there were, and how many gave way."""
-    count = {"phases": 0, "gave way": 0}
-    begin, give_way = PredictedTransfer._foresee, PredictedTransfer.give_way
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many transfers were predicted, and how many predictions were withdrawn."""
+    count = {"predicted": 0, "withdrawn": 0}
+    predict, withdraw = PredictedTransfer._predict, PredictedTransfer.withdraw
 
-    def count_begin(phase: PredictedTransfer, event: object) -> None:
-        count["phases"] += 1
-        begin(phase, event)
+    def count_predicted(transfer: PredictedTransfer, event: object) -> None:
+        count["predicted"] += 1
+        predict(transfer, event)
 
-    def count_end(phase: PredictedTransfer) -> None:
-        count["gave way"] += 1
-        give_way(phase)
+    def count_withdrawn(transfer: PredictedTransfer) -> None:
+        count["withdrawn"] += 1
+        withdraw(transfer)
 
-    monkeypatch.setattr(PredictedTransfer, "_foresee", count_begin)
-    monkeypatch.setattr(PredictedTransfer, "give_way", count_end)
+    monkeypatch.setattr(PredictedTransfer, "_predict", count_predicted)
+    monkeypatch.setattr(PredictedTransfer, "withdraw", count_withdrawn)
     return count
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_alone_everything_happens_at_the_very_same_time(compiled: bool, told: dict[str, int]) -> None:
+def test_alone_all_messages_arrive_at_the_very_same_time(compiled: bool, counts: dict[str, int]) -> None:
     for seed in range(60):
         case = replace(drawn(seed, others=0), again_s=100.0)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
         assert seen.arrivals == expected.arrivals, seed
         assert len(seen.arrivals) == 3
         assert seen.carried == pytest.approx(expected.carried, rel=EXACT)
-    assert told == {"phases": 120, "gave way": 0}
+    assert counts == {"predicted": 120, "withdrawn": 0}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_with_others_at_any_time_it_goes_on_as_flows(compiled: bool, told: dict[str, int]) -> None:
+def test_when_another_flow_interferes_it_continues_as_flows(compiled: bool, counts: dict[str, int]) -> None:
     for seed in range(150):
         case = drawn(seed, others=1 + seed % 3)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
@@ -181,17 +184,17 @@ def test_with_others_at_any_time_it_goes_on_as_flows(compiled: bool, told: dict[
         assert seen.carried == pytest.approx(expected.carried, rel=EXACT), seed
         assert seen.port is not None
         assert seen.port.free
-    assert told["phases"] > told["gave way"] > 100
+    assert counts["predicted"] > counts["withdrawn"] > 100
 
 
-def test_what_was_on_its_way_before_is_read_in_its_turn(told: dict[str, int]) -> None:
-    """It starts no flow while the crew sends, but arrives after ten of them, and is looked at after these."""
+def test_a_message_that_was_in_flight_before_is_read_in_its_turn(counts: dict[str, int]) -> None:
+    """It starts no flow while the group sends, but arrives after ten of its messages, and is read after these."""
     case = Case((0.0, 1.0), (10, 1), (0, 0), 1e3, 1e9, 1e9, 1e-5, others=((-1e-5, 100.0),))
     seen, expected = Lan(case, True, False), Lan(case, False, False)
     assert seen.arrivals == expected.arrivals
     read_s = [at_s - BEGIN_S for at_s, key in seen.arrivals if key == OTHER]
     assert read_s == pytest.approx([11 * ComputeModel().message_cost_s + 2e-5], abs=1e-7)
-    assert told == {"phases": 2, "gave way": 0}
+    assert counts == {"predicted": 2, "withdrawn": 0}
 
 
 PATIENT = ("timeouts.step_deadline=24 h", "timeouts.run_deadline=240 h")
@@ -205,7 +208,7 @@ LANS = {
 
 
 @pytest.mark.parametrize("name", LANS)
-def test_a_run_is_the_same_as_that_of_the_members(name: str, tmp_path: Path, told: dict[str, int]) -> None:
+def test_a_run_is_the_same_as_that_of_the_members(name: str, tmp_path: Path, counts: dict[str, int]) -> None:
     plan = plan_of("device.variation=0.4", "training.model.buckets=1", *LANS[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
     folded = Ran(plan, tmp_path / "folded")
@@ -213,4 +216,6 @@ def test_a_run_is_the_same_as_that_of_the_members(name: str, tmp_path: Path, tol
         assert ends == pytest.approx(whole.ends[worker], rel=EXACT, abs=2e-6), worker
     assert folded.bytes == whole.bytes
     windows = name == "no windows but those of the WAN"
-    assert (told["phases"] == 0) if windows else (told["phases"] - told["gave way"] >= 8)  # not where a worker is alone
+    assert (
+        (counts["predicted"] == 0) if windows else (counts["predicted"] - counts["withdrawn"] >= 8)
+    )  # not where a worker is alone

@@ -1,0 +1,43 @@
+"""What a node tells the watcher of a run, in the real and in the virtual world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Progress = Callable[[dict[str, Any]], None]
+
+# Events that are passed on one by one; all others are summed up in ``status``.
+PASSED_ON = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
+
+
+class NodeProgress:
+    """Passes a node's telling events on to ``progress``, and reports its status.
+
+    activity    grows while the node advances; a watcher compares two values of it
+    up_bytes    payload that the node has sent across the WAN; ``down_bytes``: received
+    """
+
+    def __init__(self, node: str, progress: Progress) -> None:
+        self.node, self._progress = node, progress
+        self.activity = self.up_bytes = self.down_bytes = 0
+        self.last_round = 0
+        self._loss: float | None = None
+
+    def pass_on(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        """Pass an event on, if its kind is in ``PASSED_ON``."""
+        if kind not in PASSED_ON:
+            return
+        if kind == "round":
+            self.last_round, self._loss = fields["round"], fields.get("loss")
+        self._progress({"kind": kind, "t": t, "node": self.node, **fields})
+
+    def status(self, t: float, waits: list[tuple[str, float]]) -> None:
+        """Report the node's status. ``waits``: what it waits for and since when (s), the longest wait first."""
+        self._progress(
+            {
+                "kind": "status", "t": t, "node": self.node, "round": self.last_round, "loss": self._loss,
+                "wan_up_bytes": self.up_bytes, "wan_down_bytes": self.down_bytes,
+                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self.activity,
+            }
+        )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Connections between simulated nodes, made when a node first sends to another."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+
+from testbed.best_effort import pace_bps
+from testbed.plan.model import NodePlan, Plan
+from testbed.results.events import EventLog
+from testbed.simulation.best_effort import BestEffort, BestEffortSettings
+from testbed.simulation.clock import Clock
+from testbed.simulation.failure_notifier import FailureNotifier
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.group_connections import GroupConnections
+from testbed.simulation.link_monitor import LinkMonitor
+from testbed.simulation.outbox import Peer
+from testbed.simulation.paths import PathTable, SitePath
+from testbed.simulation.predicted_transfer import ServerPath, reservable_ports
+from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
+from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.world import SimulatedWorld
+
+_LARGE_NODES = 300  # from so many on, numba's start-up time (some seconds) pays
+_LONG_WORK = 1_000_000  # solves times flows: after so much work in Python, it pays in a smaller run as well
+
+
+class SimulatedNetwork:
+    """The network of a Plan: flows, paths, the state of links, and how two nodes are connected.
+
+    ``folded``: the workers that each folded node represents. ``compiled``: see ``SimulationOptions``.
+    """
+
+    def __init__(
+        self, plan: Plan, clock: Clock, tcp: TcpModel, node_bytes_per_s: float, compiled: bool | None,
+        folded: Mapping[str, tuple[NodePlan, ...]],
+    ) -> None:  # fmt: skip
+        self._plan, self._clock, self._tcp, self._folded = plan, clock, tcp, folded
+        self.paths = PathTable(plan, tcp.goodput, node_bytes_per_s)
+        numba = importlib.util.find_spec("numba") is not None
+        at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
+        compile_after = _LONG_WORK if compiled is None and numba else math.inf
+        self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
+        self._ports = reservable_ports(folded, plan, self.paths, self.flows)
+
+    def monitor(self, log: EventLog) -> LinkMonitor:
+        """Return the monitor of the WAN links. Once, before any connection."""
+        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log)
+        return self._monitor
+
+    def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
+        """Connect two nodes, as ``source`` sees it."""
+        path, links = self.paths.between(source.node, target.node)
+        if source.state.group is not None or target.state.group is not None:
+            return self._connect_folded(source, target, path)
+        connection = self._connection(path, links, notifier.deliverer(source, target))
+        best_effort = None
+        if self._plan.transport.best_effort_channels:
+            settings = BestEffortSettings(
+                pace_bps(self._plan, source.node, target.node), self._tcp.goodput,
+                Random(f"{self._plan.seed}/{source.node}>{target.node}"), self._monitor.add_flow,
+            )  # fmt: skip
+            best_effort = BestEffort(self._clock, self.flows, connection, path, links, settings, target.inbox.deliver)
+        return Peer(connection, target.inbox, path.tier, best_effort)
+
+    def _connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
+        """As ``connect``, where one end represents several nodes: one connection for those that send the same."""
+        links, private_capacity = self.paths.shared(source.node, target.node, self._folded)
+        deliver, group = target.inbox.deliver, source.state.group
+        if group is None:
+            members = ConnectionGroup(target.state.copies, private_capacity)
+            return Peer(self._connection(path, links, deliver, members), target.inbox, path.tier)
+        # to its server each worker sends when its own steps are done; to others, all send at the same time
+        simultaneous = target.node not in self._plan.node(source.node).parents
+        flow_groups = group.flow_groups(simultaneous)
+        connections = [
+            self._connection(
+                path, links, deliver if each.copies == 1 else partial(deliver, copies=each.copies),
+                ConnectionGroup(each.copies, private_capacity),
+            )
+            for each in flow_groups
+        ]  # fmt: skip
+        server_path = ServerPath(self.flows, target.inbox, self._ports.get(links[0]), path.delay_s)
+        groups = GroupConnections(self._clock, group, flow_groups, connections, server_path)
+        return Peer(connections[0], target.inbox, path.tier, None, groups)
+
+    def _connection(
+        self, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None],
+        group: ConnectionGroup = SINGLE,
+    ) -> TcpConnection:  # fmt: skip
+        connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
+        self._monitor.add(connection, links)
+        return connection

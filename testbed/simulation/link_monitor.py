@@ -1,0 +1,144 @@
+"""The WAN links over time: traces and background traffic that change them, and samples of what they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from testbed.plan.model import LinkPlan, Series
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.paths import PathTable, WanLink, changes_from
+from testbed.simulation.recorder import VirtualEventSink
+from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.validity import validity_warnings
+
+_DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
+_LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
+_SAMPLE_INTERVAL_S = 0.5  # virtual time
+_SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number does not grow
+
+
+class LinkMonitor:
+    """Applies changes to the WAN links, and writes ``link`` and ``replay`` events to ``log``.
+
+    Bytes are those of Ethernet frames, as an interface counts them.
+    """
+
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink) -> None:
+        self._clock, self._network, self._paths, self._log = clock, network, paths, log
+        self._sampling = False
+        self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
+        self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
+        self._known: dict[FlowClass, float] = {}  # by flow class: likewise
+
+    def add(self, connection: TcpConnection, links: tuple[int, ...]) -> None:
+        """Add a connection over these links."""
+        for number in links:
+            if number in self._connections:
+                self._connections[number].append(connection)
+                connection.flow.watched = True
+
+    def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
+        """Add a flow class that belongs to no connection."""
+        flow.watched = any(number in self._connections for number in links)
+
+    def validity_warnings(self, model: TcpModel) -> list[str]:
+        """Return where the TCP model claims nothing for these connections; see ``validity``."""
+        return validity_warnings(self._paths.links, self._connections, model)
+
+    def start_sampling(self) -> None:
+        """Sample now, and at every interval until the run stalls. Called again, continue after a stall.
+
+        With n > 200 links the interval is (n / 200)² times as long.
+        """
+        if not self._sampling:
+            self._sampling = True
+            self._on_interval(None)
+
+    def _on_interval(self, _: Any) -> None:
+        self.sample()
+        if self._clock.stalled:  # nothing changes before the next deadline, which may be far
+            self._sampling = False
+        else:
+            factor = max(1.0, len(self._paths.links) / _SAMPLED_LINKS) ** 2
+            self._clock.at_background(self._clock.now + _SAMPLE_INTERVAL_S * factor, self._on_interval)
+
+    def sample(self) -> None:
+        """Write one ``link`` event per WAN link."""
+        self._count()
+        for link in self._paths.links:
+            self._write(link)
+
+    def _sample(self, link: WanLink) -> None:
+        self._count()
+        self._write(link)
+
+    def _write(self, link: WanLink) -> None:
+        self._log.append(
+            {
+                "t": round(self._clock.now, 6), "kind": "link", "link": link.plan.name, "configured_bps": link.rate_bps,
+                "bytes": round(self._carried[link.number] / self._paths.goodput), "dropped_packets": 0,
+                "backlog_bytes": 0,
+            }
+        )  # fmt: skip
+
+    def _count(self) -> None:
+        """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
+        carrying, wan = self._network.carrying, len(self._carried)
+        moved = list(carrying)
+        carrying.clear()
+        for flow in moved:
+            total = self._network.delivered_bytes(flow)
+            more, self._known[flow] = total - self._known.get(flow, 0.0), total
+            for number in flow.path:
+                if number < wan:
+                    self._carried[number] += more
+            if flow.flows:
+                carrying[flow] = None
+
+    def start_traces(self, start_s: float) -> None:
+        """Follow all traces; their time 0 is ``start_s``, the start of training. Steps in the past are skipped."""
+        for link in self._paths.links:
+            plan: LinkPlan = link.plan
+            for what in ("rate", "delay", "loss", "state", "corruption"):
+                series: Series | None = getattr(plan, f"{what}_trace")
+                if series is not None:
+                    steps = changes_from(series, self._clock.now - start_s)
+                    self._clock.follow(steps, start_s, partial(self._apply, link, what))
+
+    def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
+        self._sample(link)  # so that bytes carried at the old rate are counted at it
+        self._log.write(
+            "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
+        )
+        if what == "state":
+            link.up = value > 0
+            self._set_capacity(link)
+        elif what == "rate":
+            link.rate_bps = value
+            self._set_capacity(link)
+        elif what == "delay":
+            link.delay_s = value
+        else:
+            setattr(link, what, value)  # loss, corruption
+        for path in self._paths.crossing(link):
+            path.refresh()
+        for connection in self._connections[link.number]:
+            connection.state_changed() if what == "state" else connection.path_changed()
+        self._sample(link)
+
+    def take(self, links: tuple[int, ...], rate_bps: float) -> None:
+        """Let background datagrams take ``rate_bps`` more of these links (less, if negative)."""
+        for number in links:
+            link = self._paths.links[number]
+            link.taken_bps += rate_bps
+            self._set_capacity(link)
+            for connection in self._connections[number]:
+                connection.path_changed()
+
+    def _set_capacity(self, link: WanLink) -> None:
+        left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps) if link.up else 0.0
+        self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))

@@ -1,0 +1,131 @@
+"""The sending side of a simulated node: one ``Peer`` for each node that it sends to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from testbed.best_effort import best_effort_overhead_bytes
+from testbed.messages import Message, wire_bytes
+from testbed.simulation.best_effort import BestEffort
+from testbed.simulation.clock import Clock, VirtualFuture
+from testbed.simulation.envelope import Envelope
+from testbed.simulation.group_connections import GroupConnections
+from testbed.simulation.host import Thread
+from testbed.simulation.inbox import SimulatedInbox
+from testbed.simulation.node import SimulatedNode
+from testbed.simulation.recorder import VirtualRecorder
+from testbed.simulation.tcp import TcpConnection
+
+QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
+
+
+class Peer:
+    """Another node, as a sender knows it.
+
+    groups  connections of a folded sender; ``connection`` is the first of them
+    """
+
+    __slots__ = ("best_effort", "connection", "forwarding", "groups", "inbox", "tier", "waiting_senders")
+
+    def __init__(
+        self, connection: TcpConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
+        groups: GroupConnections | None = None,
+    ) -> None:  # fmt: skip
+        self.connection, self.inbox, self.tier = connection, inbox, tier
+        self.best_effort, self.groups = best_effort, groups
+        self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
+        self.forwarding: Thread | None = None  # the shared host's work on packets that cross the WAN to that node
+
+
+class SimulatedOutbox:
+    """Sends messages of ``node``. ``connect(name)`` makes the ``Peer`` of another node, when it is first sent to."""
+
+    def __init__(
+        self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, connect: Callable[[str], Peer]
+    ) -> None:
+        self._node, self._clock, self._recorder, self._connect = node, clock, recorder, connect
+        self._peers: dict[str, Peer] = {}
+
+    async def send(self, to: str, message: Message) -> None:
+        """See ``testbed.world.World.send``."""
+        peer = self._peers.get(to)
+        if peer is None:
+            peer = self._peers[to] = self._connect(to)
+        node = self._node
+        message = self._stamped(message)
+        if message.channel:
+            return self._send_best_effort(peer, message)
+        payload_bytes, header_bytes = wire_bytes(message)
+        size_bytes = payload_bytes + header_bytes
+        copies = node.copies * peer.inbox.node.copies  # records count the messages of all folded nodes
+        self._recorder.sent(peer.tier, payload_bytes * copies)
+        envelope = Envelope(message, payload_bytes * copies, header_bytes * copies, peer.inbox, peer.tier)
+        if peer.groups is not None:
+            envelope.parts = peer.groups.count
+            envelope.header_bytes += peer.groups.extra_bytes
+            return peer.groups.send(size_bytes, message.priority, envelope)
+        if node.thread is not None:
+            return self._send_by_thread(node.thread, peer, size_bytes, envelope)
+        connection = peer.connection
+        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
+            connection.send(size_bytes, message.priority, envelope)
+            return None
+        return await self._send_when_accepted(peer, size_bytes, envelope)
+
+    def forget(self, peer: str) -> None:
+        """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
+        self._peers.pop(peer, None)
+
+    def _stamped(self, message: Message) -> Message:
+        """Return the message as the receiver gets it: stamped with sender and time, with tensors of its own."""
+        if message.sender:  # sent before: that object belongs to its first receiver
+            message = replace(message, meta=dict(message.meta))
+        message.sender, message.sent_at_s, message.copies = self._node.name, self._clock.now, self._node.copies
+        for part in message.parts:
+            if not part.is_meta:
+                message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
+                break
+        return message
+
+    def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
+        """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""
+        host, priority, connection = thread.host, envelope.message.priority, peer.connection
+        forwarding_s = host.forwarding_s(size_bytes) if peer.tier == "wan" else 0.0
+        on_start: Callable[[], None] | None = None
+        if forwarding_s > 0:
+            forwarding = peer.forwarding = peer.forwarding or Thread(host)
+            envelope.forwarded = False
+            on_start = partial(forwarding.do, forwarding_s, envelope.on_forwarded)
+        thread.do(host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, envelope, on_start))
+
+    def _send_best_effort(self, peer: Peer, message: Message) -> None:
+        assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"
+        payload_bytes = message.payload_bytes
+        self._recorder.sent(peer.tier, payload_bytes)
+        header_bytes = best_effort_overhead_bytes(message)
+        peer.best_effort.send(Envelope(message, payload_bytes, header_bytes, peer.inbox, peer.tier))
+
+    async def _send_when_accepted(self, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
+        """Queue the message at once; return when the queue has room or the message has left it."""
+        accepted: VirtualFuture[None] = VirtualFuture(self._clock)
+
+        def started() -> None:
+            if not accepted.done():
+                accepted.set_result(None)
+
+        peer.connection.on_room = partial(self._release, peer)
+        peer.connection.send(size_bytes, envelope.message.priority, envelope, started)
+        if peer.connection.queued_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
+            peer.waiting_senders.append(accepted)
+            await accepted
+
+    def _release(self, peer: Peer) -> None:
+        if peer.connection.queued_bytes <= QUEUE_LIMIT_BYTES:
+            peer.connection.on_room = None
+            for accepted in peer.waiting_senders:
+                if not accepted.done():
+                    accepted.set_result(None)
+            peer.waiting_senders.clear()
