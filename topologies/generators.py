@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import networkx as nx
 
@@ -22,16 +22,6 @@ _SITES = {"help": "data centres, the central one included", "min": 2, "max": 10_
 _WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
 _RATE = {"help": "rate of every WAN link, each way", "unit": "bit/s"}
 _DELAY = {"help": "one-way delay of every WAN link", "unit": "s"}
-
-
-class Options(Protocol):
-    """What every generator's options tell: how much they ask for."""
-
-    @property
-    def data_centers(self) -> int: ...
-
-    @property
-    def workers(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
