@@ -209,7 +209,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.run:late_comers", always(()), (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)
     ),
     "who leaves takes what is not across along": Mutation(
-        "testbed.engine.technique:rounds_across",
+        "testbed.engine.technique:lan_rounds",
         always(1),
         (f"{FAULTS}_leave.py::test_with_hfa_it_goes_after_a_round_across",),
     ),

@@ -41,9 +41,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.sync.esync:balanced_steps", edit("reach_s - report.transfer_s", "reach_s"), SYNC
     ),
     "DiLoCo averages without an outer optimizer": Mutation(
-        "testbed.policy.sync.diloco:DiLoCo.Options.outer",
-        instead(property(lambda self: ("sgd", {"learning_rate": 1.0}))),
-        ("tests/engine/sync/test_both_worlds.py", "tests/engine/sync/test_golden.py"),
+        "testbed.policy.sync.diloco:DiLoCo.outer_optimizer",
+        always(("sgd", {"learning_rate": 1.0})),
+        ("tests/engine/sync/test_golden.py::test_dilocos_outer_step_has_nesterovs_momentum",),
     ),
     "TAP answers with the round before": Mutation(
         "testbed.policy.sync.asynchronous:Tap.on_push",
@@ -77,9 +77,7 @@ MUTATIONS: dict[str, Mutation] = {
     "TSEngine never forgets a measurement": Mutation(
         "testbed.policy.overlay.throughput:Throughput.get", edit("round_ - made <= self._expiry", "True"), OVERLAYS
     ),
-    "a tree is a chain": Mutation(
-        "testbed.policy.overlay.tree:Tree.__init__", edit("degree = options.degree", "degree = 1"), OVERLAYS
-    ),
+    "a tree is a chain": Mutation("testbed.policy.overlay.tree:Tree.__init__", edit("options.degree,", "1,"), OVERLAYS),
     "hashed placement puts all keys on one server": Mutation(
         "testbed.policy.shard.hashed:HASH_FACTOR", instead(0), SHARDS
     ),

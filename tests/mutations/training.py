@@ -21,10 +21,10 @@ MUTATIONS: dict[str, Mutation] = {
     "every epoch has the same order": Mutation(
         "testbed.training.batches:Batches._order", edit("self._rank, epoch).", "self._rank, 0)."), SPLITS
     ),
-    "iid is contiguous": Mutation("testbed.training.splits.rules:RULES", in_place_of("iid", "contiguous"), SPLITS),
-    "by_class is iid": Mutation("testbed.training.splits.rules:RULES", in_place_of("by_class", "iid"), SPLITS),
-    "dirichlet is iid": Mutation("testbed.training.splits.rules:RULES", in_place_of("dirichlet", "iid"), SPLITS),
-    "by_count is iid": Mutation("testbed.training.splits.rules:RULES", in_place_of("by_count", "iid"), SPLITS),
+    "iid is contiguous": Mutation("testbed.training.splits:RULES", in_place_of("iid", "contiguous"), SPLITS),
+    "by_class is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_class", "iid"), SPLITS),
+    "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
+    "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
     "the sample store is infinitely fast": Mutation(
         "testbed.engine.loading.source:SampleStore.fetch",
         edit("/ self._rate_bps", "* 0"),

@@ -168,6 +168,8 @@ def test_one_side_asks_and_every_edge_is_used() -> None:
         partners = [Partners(graph, rank) for rank in range(size)]
         asked = {(rank, one.partner(draw)) for rank, one in enumerate(partners) if one.asks for draw in range(20)}
         assert {frozenset(pair) for pair in asked} == {frozenset((a, b)) for a in range(size) for b in graph[a]}
+        if sides := two_sides(graph):
+            assert tuple(one.asks for one in partners) == sides
     assert not Partners(GRAPHS["ring"](1), 0).asks
 
 

@@ -213,6 +213,7 @@ def test_a_balanced_tree_reaches_everybody(members: int, degree: int) -> None:
     assert sum(tree.size(child) for child in tree.children(-1)) == members
     assert all(len(tree.children(node)) <= degree for node in range(-1, members))
     assert tree.size(0) >= tree.size(members - 1) == 1
+    assert sum(0 < len(tree.children(node)) < degree for node in range(-1, members)) <= 1, "all but the last are full"
 
 
 def test_a_cycle_is_no_tree() -> None:
