@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.collective import ALL_REDUCE
@@ -40,7 +40,6 @@ def shapes(draw: st.DrawFn) -> GroupShape:
 
 @pytest.mark.parametrize("name", ALL_REDUCE)
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, shape: GroupShape, seed: int) -> None:
     schedules = [ALL_REDUCE[name](shape, rank) for rank in range(shape.size)]
     timing = random.Random(seed)
@@ -55,7 +54,6 @@ def test_every_number_of_ranks(name: str, size: int) -> None:
 
 
 @given(schedule=st.sampled_from(sorted(ALL_REDUCE)), shape=shapes(), elements=st.integers(0, 200))
-@settings(max_examples=200, deadline=None)
 def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: GroupShape, elements: int) -> None:
     bounds = ALL_REDUCE[schedule](shape, 0).bounds(elements)
     assert bounds[0] == 0
