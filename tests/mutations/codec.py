@@ -32,8 +32,10 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "MPQ sends large keys in float16": Mutation("testbed.codec.mpq:is_large", always(False), GEOMX),
     "small keys are sparse": Mutation("testbed.codec.sparse:is_large", always(True), GEOMX),
-    "MSTopK takes one magnitude less": Mutation(
-        "testbed.codec.selectors.bisection:_kth_largest", edit(">= k:", "> k:"), SELECTORS
+    "MSTopK leaves out the k-th magnitude": Mutation(
+        "testbed.codec.selectors.bisection:_collect",
+        edit("(np.flatnonzero(bits == bound) + start)[:k]", "np.empty(0, np.int64)"),
+        SELECTORS,
     ),
     "ties are chosen from the end": Mutation(
         "testbed.codec.selectors.bisection:_collect",

@@ -59,8 +59,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.plan.timeouts:_work", instead(lambda scenario, step_s: (step_s, step_s)), TIMEOUTS
     ),
     "deadlines may be out of order": Mutation("testbed.plan.timeouts:_check", always(None), TIMEOUTS),
-    "a node may be in two silences": Mutation(
-        "testbed.plan.silence:_merged", instead(list), ("tests/faults/test_plan.py",)
+    "outages one after the other are two short ones": Mutation(
+        "testbed.plan.silence:_merged", instead(list), ("tests/plan/test_silence.py",)
     ),
     "traces go round from the wrong place": Mutation(
         "topologies.traces.change:shifted",

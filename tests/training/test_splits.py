@@ -143,3 +143,9 @@ def test_every_epoch_sees_every_sample_once(size: int, batch: int, seed: int) ->
     fresh = Batches(share, batch, seed, rank=0)
     assert fresh.indices(steps - 1).equal(batches.indices(steps - 1))
     assert batches.epoch(steps - 1) == (steps - 1) * batch // size
+
+
+def test_every_epoch_of_every_worker_has_an_order_of_its_own() -> None:
+    share = torch.arange(50)
+    orders = {tuple(Batches(share, 50, 1, rank).indices(epoch).tolist()) for rank in range(2) for epoch in range(3)}
+    assert len(orders) == 6
