@@ -11,7 +11,7 @@ from tests.mutations.mutation import Mutation, always, edit
 DGT = ("tests/engine/dgt/test_rounds.py",)
 SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
 CHECKPOINT, COLLECTIVES = ("tests/engine/checkpoint/test_checkpoint.py",), ("tests/engine/collectives/test_topk.py",)
-GOSSIP, SYNC = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_both_worlds.py",)
+GOSSIP, GOLDEN = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_golden.py",)
 
 
 def _zeros(before: Any) -> Any:
@@ -64,12 +64,12 @@ MUTATIONS: dict[str, Mutation] = {
         GOSSIP,
     ),
     "workers push models instead of changes": Mutation(
-        "testbed.engine.local_work:LocalSteps._contributions", edit("is Contribution.MODEL", "is not None"), SYNC
+        "testbed.engine.local_work:LocalSteps._contributions", edit("is Contribution.MODEL", "is not None"), GOLDEN
     ),
     "gradients are not divided among local optimizers": Mutation(
         "testbed.engine.local_work:LocalOptimizerWork.take",
         edit("total / self._workers", "total"),
-        ("tests/engine/sync/test_equivalences.py",),
+        GOLDEN,
     ),
     "scripts exchange in every step": Mutation(
         "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._done < self._steps", "False"), SCRIPT

@@ -64,16 +64,23 @@ def sockets(path: Path, *overrides: str, nodes: InProcess | None = None) -> dict
     return (nodes or InProcess())({node.name: make_role(plan, node) for node in plan.nodes}, plan)
 
 
-SYNCS = ["fsa", "{kind: hfa, k1: 2, k2: 1}", "{kind: diloco, h: 3}", "{kind: esync, fixed_steps: 2}"]
+# each with the rounds that the six steps of the loop make
+SYNCS = [
+    ("fsa", 6),
+    ("{kind: hfa, k1: 2, k2: 1}", 3),
+    ("{kind: diloco, h: 3}", 2),
+    ("{kind: esync, fixed_steps: 2}", 3),
+]
 
 
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
-@pytest.mark.parametrize("sync", SYNCS)
-def test_two_lines_make_a_loop_geo_distributed(sync: str, paradigm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sync", "rounds"), SYNCS)
+def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LOOP)
     virtual = run(tmp_path / "run", f"sync={sync}", f"paradigm={paradigm}", scenario=path)
     workers = {name: values_sha256(values) for name, values in virtual.results.items() if "worker" in name}
     assert len(set(workers.values())) == 1
+    assert {len(virtual.of_kind("round", name)) for name in workers} == {rounds}
     if paradigm == "hips":
         real = sockets(path, f"sync={sync}")
         assert {name: values_sha256(real[name]) for name in workers} == workers
