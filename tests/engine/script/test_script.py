@@ -86,6 +86,25 @@ def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm:
         assert {name: values_sha256(real[name]) for name in workers} == workers
 
 
+@pytest.mark.parametrize(("weights", "mean"), [("party", (1 + (2 + 3) / 2) / 2), ("worker", (1 + 2 + 3) / 3)])
+@pytest.mark.parametrize("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0"])
+def test_models_are_averaged_by_weight(sync: str, weights: str, mean: float, tmp_path: Path) -> None:
+    """Worker r moves from 0 to r + 1."""
+    script = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+parameter = torch.nn.Parameter(torch.zeros(2))
+optimizer = GeoOptimizer(torch.optim.SGD([parameter], lr=1.0), store)
+parameter.grad = torch.full((2,), -1.0 - store.rank)
+optimizer.step()
+"""
+    path = scenario(tmp_path / "a", script)
+    chosen = (f"sync={{kind: {sync}, weights: {weights}}}", "training.rounds=1", "training.evaluate_every=1")
+    results = run(tmp_path / "run", *chosen, scenario=path).results
+    assert results["east/worker1"][0].tolist() == pytest.approx([mean, mean])
+
+
 def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradients(tmp_path: Path) -> None:
     script = LOOP.replace("torch.randn(5, 4) + random.random()", "torch.full((5, 4), 1.0 + store.rank)")
     path = scenario(tmp_path / "a", script + "\nassert store.num_workers == 3\n")
