@@ -8,6 +8,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import hypothesis.strategies  # noqa: F401  (warm, so that the forked processes need not import it)
+import pandas  # noqa: F401
+import pyarrow.json  # noqa: F401
+import sklearn.datasets  # noqa: F401
+
 from tests.mutations.mutation import ROOT, Mutation, is_noticed
 from tests.mutations.table import MUTATIONS
 
@@ -28,9 +33,12 @@ def main() -> None:
 
 def _tell(name: str, mutation: Mutation) -> bool:
     began_s = time.monotonic()
-    noticed = is_noticed(mutation)
-    verdict = "noticed" if noticed else "UNNOTICED"
-    sys.stdout.write(f"{verdict} in {time.monotonic() - began_s:.1f} s: {name} ({mutation.place})\n")
+    try:
+        noticed = is_noticed(mutation)
+        outcome = "noticed" if noticed else "UNNOTICED"
+    except RuntimeError as error:
+        noticed, outcome = False, f"NOT RUN: {error}"
+    sys.stdout.write(f"{outcome} in {time.monotonic() - began_s:.1f} s: {name} ({mutation.place})\n")
     sys.stdout.flush()
     return noticed
 

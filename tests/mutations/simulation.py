@@ -16,7 +16,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.flows:FlowNetwork.start", edit("flow_class.flows += flows", "flow_class.flows += 1"), FLOWS
     ),
     "connections are set up at once": Mutation(
-        "testbed.simulation.tcp_model:TcpModel.setup_round_trips", instead(0.0), TCP
+        "testbed.simulation.tcp:TcpConnection._set_up", edit("self._model.setup_round_trips * self.rtt_s", "0.0"), TCP
     ),
     "all congestion controls share alike": Mutation("testbed.simulation.tcp_model:TcpModel.weight", always(1.0), TCP),
     "loss does not limit TCP": Mutation(
