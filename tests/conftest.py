@@ -1,17 +1,45 @@
-"""Which tests are slow: those that run many whole trainings in real processes. ``pytest -m slow`` runs them."""
+"""Of the whole suite: the profiles of hypothesis, and less garbage collection between simulations."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-SLOW = ("engine/checkpoint", "engine/script", "engine/dgt", "engine/overlay", "engine/p3", "engine/kvstore", "run")
-HERE = Path(__file__).parent
+_CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
+# The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
+settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_CHECKS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        place = item.path.relative_to(HERE).as_posix()
-        if place.startswith(tuple(f"{folder}/" for folder in SLOW)):
-            item.add_marker(pytest.mark.slow)
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile", default=None):
+        settings.load_profile("thorough" if _is_thorough(config) else "ci")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``-m slow`` also runs all property tests, by the thorough profile."""
+    if _is_thorough(config):
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(pytest.mark.slow)
+
+
+def _is_thorough(config: pytest.Config) -> bool:
+    return bool(config.getoption("-m") == "slow")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _little_collecting() -> Iterator[None]:
+    """A simulation looks through all objects of the process before and after; here, once before the first test.
+
+    Modules of thousands of tests are many objects: 0.2 s a simulation, most of what a small one takes.
+    """
+    with ExitStack() as stack:
+        if run := sys.modules.get("testbed.simulation.run"):
+            stack.enter_context(run.little_collecting())
+        yield

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,11 +58,6 @@ def hostile_parts(draw: st.DrawFn, honest: tuple[Tensor, ...]) -> tuple[Tensor, 
             part = part.reshape(-1).flip(0)
         parts[index : index + (damage != "copy")] = [part]
     return tuple(parts)
-
-
-_hostility = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors], derandomize=True
-)
 
 
 class CodecContract:
@@ -185,7 +180,6 @@ class CodecContract:
     # ---- hostile peers --------------------------------------------------------------------------------------------
 
     @given(st.data())
-    @_hostility
     def test_hostile_contributions_raise_value_errors_only(self, data: st.DataObject) -> None:
         size = data.draw(st.sampled_from(self.sizes))
         parts = data.draw(hostile_parts(self.make().encode(KEY, numbers(size))))
@@ -196,7 +190,6 @@ class CodecContract:
         assert arrived.shape == (size,)
 
     @given(st.data())
-    @_hostility
     def test_hostile_values_raise_value_errors_only(self, data: st.DataObject) -> None:
         size = data.draw(st.sampled_from(self.sizes))
         server, child = self.connected(size)

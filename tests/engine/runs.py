@@ -51,9 +51,10 @@ def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simul
     errors = {name: end.error for name, end in exits.items() if end.error is not None}
     assert not errors, errors
     events = []
-    for node in plan.nodes:
-        path = directory / "events" / f"{node.name.replace('/', '.')}.jsonl"
-        events += [{"node": node.name, **json.loads(line)} for line in path.read_text().splitlines()]
+    for path in sorted((directory / "events").glob("*.jsonl")):  # one for all workers that were simulated as one
+        name = path.stem.replace(".", "/")
+        if name in exits:
+            events += [{"node": name, **json.loads(line)} for line in path.read_text().splitlines()]
     events.sort(key=lambda event: event["t"])
     return Simulated(plan, {name: end.result for name, end in exits.items()}, events)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.engine.collectives.roles import allreduce_worker
@@ -142,7 +142,6 @@ def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
     assert [disk.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([torch.float32, torch.uint8, torch.int64]), st.lists(st.integers(1, 4), max_size=3))
 def test_samples_come_back_bit_by_bit(dtype: torch.dtype, shape: list[int]) -> None:
     inputs = torch.arange(2 * int(torch.tensor(shape).prod())).reshape(2, *shape).to(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.plan.build import build_plan
@@ -48,7 +48,6 @@ def test_draws_belong_to_seed_node_and_step() -> None:
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6), st.integers(0, 5))
-@settings(deadline=None)
 def test_pieces_of_a_step_take_what_the_step_takes(weights: list[float], steps_before: int) -> None:
     device = DevicePlan(step_time_s=1.0, variation=0.4)
     whole, cut = Pacer(device, 1, "n"), Pacer(device, 1, "n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
@@ -20,7 +20,6 @@ def timeouts(*overrides: str) -> Timeouts:
     return build_plan(loads(GOOD, "s.yaml", overrides)).timeouts
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.floats(1e3, 1e12), st.floats(0, 10), st.integers(1, 10**6))
 def test_in_order_on_every_network(rate_bps: float, delay_s: float, rounds: int) -> None:
     t = timeouts(

@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply, WorkerReport
@@ -88,7 +88,6 @@ def test_mixedsync_stands_on_the_wan_only() -> None:
 
 
 @given(st.integers(0, 6), st.lists(st.floats(0.1, 10), min_size=2, max_size=5))
-@settings(deadline=None)
 def test_ssp_never_leads_by_more_than_its_bound_and_answers_everything_once(bound: int, times: list[float]) -> None:
     speeds = {f"m{number}": time for number, time in enumerate(times)}
     result = race(Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=bound)), speeds, rounds=12)

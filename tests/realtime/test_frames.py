@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.engine.overlay.entries import Entry, pack, unpack
@@ -55,7 +55,6 @@ def push(size: int = 1000) -> Message:
     )
 
 
-@settings(max_examples=50, deadline=None)
 @given(sizes=st.lists(st.integers(0, 70_000), max_size=4), portion=st.integers(1, 200_000), meta=st.integers(-9, 9))
 def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int, meta: int) -> None:
     parts = tuple(torch.randint(-99, 99, (size,), dtype=torch.int16) for size in sizes)

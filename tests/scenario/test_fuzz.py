@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
@@ -33,7 +33,6 @@ TREES = st.recursive(
     ),
     max_leaves=15,
 )
-QUIET = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(text: str | bytes, overrides: tuple[str, ...] = ()) -> None:
@@ -51,32 +50,27 @@ def read(text: str | bytes, overrides: tuple[str, ...] = ()) -> None:
         assert from_json(to_json(plan)) == plan
 
 
-@QUIET
 @given(st.text(max_size=200) | st.binary(max_size=200))
 def test_any_text(text: str | bytes) -> None:
     read(text)
 
 
-@QUIET
 @given(TREES)
 def test_any_tree(text: str) -> None:
     read(text)
 
 
-@QUIET
 @given(st.dictionaries(WORDS, TREES, max_size=3))
 def test_any_tree_beside_good_keys(entries: dict[str, str]) -> None:
     read(GOOD + "".join(f"{key}: {value}\n" for key, value in entries.items() if f"\n{key}:" not in f"\n{GOOD}"))
 
 
-@QUIET
 @given(st.sampled_from(CORPUS), st.integers(0, 10**6), st.integers(0, 30), LEAVES)
 def test_mutated_files(text: str, position: int, length: int, token: str) -> None:
     position %= len(text) + 1
     read(text[:position] + token + text[position + length :])
 
 
-@QUIET
 @given(st.sampled_from([GOOD, starter()]), st.integers(0, 10**6), LEAVES)
 def test_a_value_replaced(text: str, choice: int, token: str) -> None:
     places = [place for place in range(len(text)) if text.startswith(": ", place)]
@@ -85,7 +79,6 @@ def test_a_value_replaced(text: str, choice: int, token: str) -> None:
     read(text[:place] + token + text[min(ends) :])
 
 
-@QUIET
 @given(st.sampled_from(["seed", "links[*].rate", "links", "device", "topology", "sync", "data_centers[west]"]), TREES)
 def test_any_override(path: str, value: str) -> None:
     read(GOOD, (f"{path}={value}",))

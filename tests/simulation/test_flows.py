@@ -6,7 +6,7 @@ import importlib.util
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulation.clock import Clock
@@ -207,7 +207,6 @@ def rates(capacities: list[float], flows: list[Flow], compiled: bool = False) ->
     return [network.rate(flow_class) for flow_class in classes]
 
 
-@settings(max_examples=200, deadline=None)
 @given(_case)
 def test_the_bottleneck_property(case: Case) -> None:
     """No link is overloaded; each flow is at its cap, or crosses a full link where nobody has more per weight.
@@ -227,13 +226,11 @@ def test_the_bottleneck_property(case: Case) -> None:
         )
 
 
-@settings(max_examples=100, deadline=None)
 @given(_case)
 def test_agrees_with_brute_force(case: Case) -> None:
     assert run_network(case)[0] == pytest.approx(finish_times(case), rel=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(_case, st.lists(st.floats(0, 40), max_size=5))
 def test_what_is_delivered_and_left_is_the_size(case: Case, looks: list[float]) -> None:
     """At any time, for each flow in a class of its own; and the times of what happens never fall."""
@@ -263,7 +260,6 @@ def test_what_is_delivered_and_left_is_the_size(case: Case, looks: list[float]) 
     assert [total for total, _ in seen] == pytest.approx([size for _, size in seen], rel=1e-9, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(_case, st.sampled_from([2.0, 0.25, 1024.0]))
 def test_scaling_bytes_and_capacity_leaves_times_unchanged(case: Case, factor: float) -> None:
     scaled = Case(
@@ -274,7 +270,6 @@ def test_scaling_bytes_and_capacity_leaves_times_unchanged(case: Case, factor: f
     assert run_network(scaled)[0] == pytest.approx(run_network(case)[0], rel=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(_case, st.randoms(use_true_random=False))
 def test_the_order_of_insertion_does_not_matter(case: Case, random: object) -> None:
     order = list(range(len(case.flows)))
@@ -284,7 +279,6 @@ def test_the_order_of_insertion_does_not_matter(case: Case, random: object) -> N
     assert run_network(shuffled)[0] == pytest.approx([end[i] for i in order], rel=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1, 500), min_size=1, max_size=10), _capacity, st.floats(1.0, 4.0))
 def test_more_capacity_never_delays_a_single_bottleneck(sizes: list[float], capacity: float, more: float) -> None:
     flows = [Flow(i * 0.5, (0,), size) for i, size in enumerate(sizes)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.messages import Message, MessageKind, overhead_bytes, wire_bytes
@@ -12,7 +12,6 @@ DEVICES = ["cpu", "meta"]
 SHAPES = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=3), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shapes=SHAPES,
     meta=st.integers(-(2**40), 2**40),

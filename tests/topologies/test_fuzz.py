@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
@@ -15,7 +15,6 @@ from topologies.readers import GraphReading, parse_graph
 from topologies.traces import FORMATS, Reading, parse_trace
 from topologies.traces.model import WHAT, TextFile
 
-QUIET = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 TEXTS = st.text(max_size=300) | st.text(alphabet='0123456789., -eE\n[]{}":', max_size=200)
 CORPUS = [case[1] for case in TRACES if len(case[1]) < 2000] + ["1\n2\n3\n", "0 1\n1 2\n", "time_s,loss\n0,0\n"]
 FILES = [("t.gml", GML), ("t.xml", SNDLIB), ("t.graphml", graphml(*TRIANGLE)), *((c[1], c[2]) for c in GRAPHS)]
@@ -37,19 +36,16 @@ def spoil(text: str, how: tuple[int, int, str]) -> str:
     return text[:position] + token + text[position + length :]
 
 
-@QUIET
 @given(TEXTS, st.sampled_from([None, *FORMATS]), st.sampled_from(WHAT))
 def test_any_text_as_a_trace(text: str, kind: str | None, what: str) -> None:
     take("t.txt", lambda: parse_trace(text, "t.txt", Reading(format=kind, what=what)))
 
 
-@QUIET
 @given(st.sampled_from(CORPUS), SPOILT, st.sampled_from([None, *FORMATS]))
 def test_a_spoilt_trace(text: str, how: tuple[int, int, str], kind: str | None) -> None:
     take("t.txt", lambda: parse_trace(spoil(text, how), "t.txt", Reading(format=kind)))
 
 
-@QUIET
 @given(st.sampled_from(FILES), SPOILT, st.booleans())
 def test_a_spoilt_graph(file: tuple[str, str], how: tuple[int, int, str], filled: bool) -> None:
     name, text = file
@@ -57,7 +53,6 @@ def test_a_spoilt_graph(file: tuple[str, str], how: tuple[int, int, str], filled
     take(name, lambda: parse_graph(TextFile.of(name, spoil(text, how)), reading))
 
 
-@QUIET
 @given(TEXTS, st.sampled_from([".gml", ".xml", ".graphml"]))
 def test_any_text_as_a_graph(text: str, ending: str) -> None:
     take(f"t{ending}", lambda: parse_graph(TextFile.of(f"t{ending}", text), GraphReading()))

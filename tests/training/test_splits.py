@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
@@ -26,7 +26,6 @@ def labels_of(count: int, classes: int, seed: int) -> torch.Tensor:
     return torch.randint(0, classes, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     case=st.sampled_from(CASES),
     count=st.integers(1, 400),
@@ -133,7 +132,6 @@ def test_text_has_no_classes_to_split_by(kind: str) -> None:
         shares_of(torch.zeros(10, 4, dtype=torch.int64), kind, {}, 1, 2)
 
 
-@settings(max_examples=60, deadline=None)
 @given(size=st.integers(1, 50), batch=st.integers(1, 70), seed=st.integers(0, 99))
 def test_every_epoch_sees_every_sample_once(size: int, batch: int, seed: int) -> None:
     share = torch.arange(100, 100 + size)
@@ -145,3 +143,9 @@ def test_every_epoch_sees_every_sample_once(size: int, batch: int, seed: int) ->
     fresh = Batches(share, batch, seed, rank=0)
     assert fresh.indices(steps - 1).equal(batches.indices(steps - 1))
     assert batches.epoch(steps - 1) == (steps - 1) * batch // size
+
+
+def test_every_epoch_of_every_worker_has_an_order_of_its_own() -> None:
+    share = torch.arange(50)
+    orders = {tuple(Batches(share, 50, 1, rank).indices(epoch).tolist()) for rank in range(2) for epoch in range(3)}
+    assert len(orders) == 6

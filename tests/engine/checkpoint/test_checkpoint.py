@@ -182,7 +182,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
     monkeypatch.setattr(CheckpointFiles, "write", write)
     run(plan_of(*TECHNIQUES["fsa"], "training.rounds=9"), tmp_path)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["ckpt-000003"]
-    (warning,) = events(tmp_path, "warning")
+    (warning,) = (event for event in events(tmp_path, "warning") if "checkpoint" in event["message"])
     assert "No space left" in warning["message"]
 
 

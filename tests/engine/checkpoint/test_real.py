@@ -35,6 +35,7 @@ def result(path: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow  # 39 s
 @pytest.mark.timeout(280)
 def test_kill_and_resume(tmp_path: Path) -> None:
     subprocess.run(command(tmp_path / "whole"), check=True, timeout=120, stdout=subprocess.DEVNULL)
@@ -58,6 +59,7 @@ def newest(directory: Path) -> int:
     return max((int(path.name.removeprefix("ckpt-")) for path in directory.glob("ckpt-*")), default=0)
 
 
+@pytest.mark.slow  # 68 s
 @pytest.mark.timeout(290)
 def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     """Each run goes on from where the one before it was killed; the last one ends with the undisturbed run's bits."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.codec.errors import NonFiniteNumbers
@@ -249,7 +249,6 @@ def test_numbers_that_are_not_finite_never_enter_the_memory(tmp_path: Path) -> N
 fates = st.sampled_from(["in time", "late", "very late", "lost", "twice"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(fates, min_size=5, max_size=5), min_size=1, max_size=5), st.integers(0, 1 << 30))
 def test_whatever_happens_to_blocks_each_counts_once_and_in_its_place(
     tmp_path_factory: pytest.TempPathFactory, plan: list[list[str]], seed: int

@@ -1,7 +1,6 @@
 """Every cell of the composition matrix that works, run in the virtual world.
 
-Pairwise: each run has a value on every axis, and together they hold every pair. By default a part of them runs, with
-``-m slow`` all of them.
+Pairwise: each run has a value on every axis, and together they hold every pair.
 """
 
 from __future__ import annotations
@@ -77,21 +76,14 @@ def check(directory: Path, combination: Combination, plain: object) -> None:
         assert len({tuple(result.parameters(worker).tolist()) for worker in WORKERS}) == 1
 
 
-@pytest.mark.parametrize("combination", ROWS[::8], ids=name)
-def test_a_part(tmp_path: Path, combination: Combination, plain: object) -> None:
-    check(tmp_path / "run", combination, plain)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("combination", [row for index, row in enumerate(ROWS) if index % 8], ids=name)
-def test_the_rest(tmp_path: Path, combination: Combination, plain: object) -> None:
+@pytest.mark.parametrize("combination", ROWS, ids=name)
+def test_every_pair_of_techniques(tmp_path: Path, combination: Combination, plain: object) -> None:
     check(tmp_path / "run", combination, plain)
 
 
 TIERS = [(below, above) for below in AXES["sync"] for above in AXES["sync"] if below != above]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tiers", [pair for pair in TIERS if not tier_refusals(*pair)], ids="-".join)
 def test_two_algorithms_one_on_each_tier(tmp_path: Path, tiers: tuple[str, str]) -> None:
     below, above = tiers

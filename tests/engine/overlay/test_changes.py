@@ -9,6 +9,8 @@ import statistics
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.engine.overlay.test_overlays import NINE_SITES
 from tests.engine.runs import Simulated, run
 
@@ -42,6 +44,7 @@ def direct(result: Simulated, begin: int, end: int) -> float:
     return len(found) / (end - begin)
 
 
+@pytest.mark.slow  # 26 s
 def test_tsengine_recovers_within_five_rounds_of_a_step_change(tmp_path: Path) -> None:
     """Five rounds after a link has become a fourteenth as fast, rounds take as long as where it always was so slow."""
     at_s = begins(nine(tmp_path / "before", *TSENGINE))[CHANGE] + 0.5

@@ -26,6 +26,7 @@ def places_of_the_first_layer(run: Finished) -> list[float]:
     return [keys.index(0) / len(keys) for keys in rounds]
 
 
+@pytest.mark.slow  # 34 s
 @pytest.mark.emulation
 def test_urgent_slices_overtake_on_a_real_wan_link(tmp_path: Path) -> None:
     """Row 62."""

@@ -64,19 +64,45 @@ def sockets(path: Path, *overrides: str, nodes: InProcess | None = None) -> dict
     return (nodes or InProcess())({node.name: make_role(plan, node) for node in plan.nodes}, plan)
 
 
-SYNCS = ["fsa", "{kind: hfa, k1: 2, k2: 1}", "{kind: diloco, h: 3}", "{kind: esync, fixed_steps: 2}"]
+# each with the rounds that the six steps of the loop make
+SYNCS = [
+    ("fsa", 6),
+    ("{kind: hfa, k1: 2, k2: 1}", 3),
+    ("{kind: diloco, h: 3}", 2),
+    ("{kind: esync, fixed_steps: 2}", 3),
+]
 
 
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
-@pytest.mark.parametrize("sync", SYNCS)
-def test_two_lines_make_a_loop_geo_distributed(sync: str, paradigm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sync", "rounds"), SYNCS)
+def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LOOP)
     virtual = run(tmp_path / "run", f"sync={sync}", f"paradigm={paradigm}", scenario=path)
     workers = {name: values_sha256(values) for name, values in virtual.results.items() if "worker" in name}
     assert len(set(workers.values())) == 1
+    assert {len(virtual.of_kind("round", name)) for name in workers} == {rounds}
     if paradigm == "hips":
         real = sockets(path, f"sync={sync}")
         assert {name: values_sha256(real[name]) for name in workers} == workers
+
+
+@pytest.mark.parametrize(("weights", "mean"), [("party", (1 + (2 + 3) / 2) / 2), ("worker", (1 + 2 + 3) / 3)])
+@pytest.mark.parametrize("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0"])
+def test_models_are_averaged_by_weight(sync: str, weights: str, mean: float, tmp_path: Path) -> None:
+    """Worker r moves from 0 to r + 1."""
+    script = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+parameter = torch.nn.Parameter(torch.zeros(2))
+optimizer = GeoOptimizer(torch.optim.SGD([parameter], lr=1.0), store)
+parameter.grad = torch.full((2,), -1.0 - store.rank)
+optimizer.step()
+"""
+    path = scenario(tmp_path / "a", script)
+    chosen = (f"sync={{kind: {sync}, weights: {weights}}}", "training.rounds=1", "training.evaluate_every=1")
+    results = run(tmp_path / "run", *chosen, scenario=path).results
+    assert results["east/worker1"][0].tolist() == pytest.approx([mean, mean])
 
 
 def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradients(tmp_path: Path) -> None:

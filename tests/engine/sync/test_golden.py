@@ -125,6 +125,16 @@ def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.M
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(mean)] * 4
 
 
+@pytest.mark.parametrize("world", ["virtual", "sockets"])
+def test_dilocos_outer_step_has_nesterovs_momentum(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers move by 4.5 in the mean. m = 4.5, step 0.7 · (4.5 + 0.9 m); then m = 4.5 + 0.9 · 4.5, likewise."""
+    use_constants(monkeypatch, towards(1, 3, 5, 9))
+    two = ("training.rounds=2", "training.evaluate_every=2", "device.step_time=2 ms", LOCAL)
+    run = everywhere(world, tmp_path, "sync={kind: diloco, h: 1}", *two)
+    expected = 0.7 * (4.5 + 0.9 * 4.5) + 0.7 * (4.5 + 0.9 * 8.55)
+    assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(expected)] * 4
+
+
 ASYNCHRONOUS = [
     ("hips", "mixedsync"), ("hips", "tap"), ("hips", "{kind: ssp, staleness: 1}"), ("hips", "{tier1: ssp, tier2: tap}"),
     ("ps", "tap"), ("ps", "{kind: ssp, staleness: 0}"), ("ps", "{kind: ssp, staleness: 2}"), ("ps", "mixedsync"),

@@ -6,7 +6,7 @@ import itertools
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.overlay.base import ROOT, GroupSetting
@@ -33,7 +33,6 @@ def undirected(tree: Parents) -> nx.Graph:
     return nx.Graph([(member, above) for member, above in enumerate(tree.parents)])
 
 
-@settings(max_examples=80, deadline=None)
 @given(networks(), st.data())
 def test_paths_to_the_hub_are_the_cheapest_there_are(
     network: tuple[int, dict[tuple[int, int], float]], data: st.DataObject
@@ -51,7 +50,6 @@ def test_paths_to_the_hub_are_the_cheapest_there_are(
         assert cost == pytest.approx(nx.shortest_path_length(graph, node, hub, weight="cost"))
 
 
-@settings(max_examples=40, deadline=None)
 @given(networks(), st.integers(1, 4), st.lists(st.integers(1, 100), min_size=1, max_size=9))
 def test_every_chunk_has_a_tree_of_the_best(
     network: tuple[int, dict[tuple[int, int], float]], count: int, sizes: list[int]

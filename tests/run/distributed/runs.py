@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from testbed.engine.learner import warm_up
 from testbed.plan.model import Plan
 from testbed.realtime.fleet import Fleet
 from testbed.run.distributed.role import distributed_worker
@@ -25,6 +26,7 @@ class Forked:
 
 
 def forked(directory: Path, plan: Plan) -> Forked:
+    warm_up(plan)  # as a back end does: a child that imports for seconds gives no sign of life
     runs = Processes(directory)
     programs = {node.name: role_of(plan, node, distributed_worker) for node in plan.nodes}
     Fleet(plan, runs.launch(programs)).run()

@@ -1,0 +1,79 @@
+"""One name, one class; and of SimPy, only what it publishes."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import simpy
+
+from tests.architecture.ratchet import ROOT, product_files
+
+# Found twice when this test was written. Names may leave this set, none may enter it.
+STILL_TWICE = {"Sample", "Cable", "Row", "Settings", "Run"}
+# The same for private attributes of SimPy, by file.
+STILL_PRIVATE = {
+    "testbed/simulation/clock.py": {"_queue", "_eid", "_value"},
+    "testbed/simulation/task.py": {"_queue", "_eid", "_resume"},
+}
+OPEN_TO_ALL = {"Options"}  # each inside the technique that they configure
+
+
+def classes(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef) and node.name not in OPEN_TO_ALL:
+            yield node.name
+
+
+def test_no_class_name_stands_twice() -> None:
+    places = defaultdict(list)
+    for path in product_files():
+        for name in classes(path):
+            places[name].append(path.relative_to(ROOT).as_posix())
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in twice.items() if name not in STILL_TWICE} == {}
+
+
+def test_options_are_inside_their_owner() -> None:
+    for path in product_files():
+        outside = [node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if
+                   isinstance(node, ast.ClassDef) and node.name in OPEN_TO_ALL]  # fmt: skip
+        assert outside == [], path
+
+
+@cache
+def private_to_simpy() -> set[str]:
+    """All attributes with a leading underscore that SimPy's own code reads or writes."""
+    folder = Path(simpy.__file__).parent
+    return {name for path in folder.rglob("*.py") for name in private_in(ast.parse(path.read_text(encoding="utf-8")))}
+
+
+def private_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            yield node.attr
+
+
+def knows_simpy(tree: ast.Module) -> bool:
+    return any(
+        (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "simpy")
+        or (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "simpy" for alias in node.names))
+        for node in ast.walk(tree)
+    )
+
+
+def test_private_attributes_of_simpy_are_not_used() -> None:
+    for path in product_files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if knows_simpy(tree):
+            place = path.relative_to(ROOT).as_posix()
+            used = set(private_in(tree)) & private_to_simpy()
+            assert used <= STILL_PRIVATE.get(place, set()), place
+
+
+def test_that_rule_sees_what_it_forbids() -> None:
+    tree = ast.parse("from simpy.core import Environment\nclock._queue.append(1)\nself._own = 2\n")
+    assert knows_simpy(tree) and set(private_in(tree)) & private_to_simpy() == {"_queue"}

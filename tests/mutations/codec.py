@@ -1,0 +1,69 @@
+"""Codecs and selectors."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit, instead
+
+GEOMX, SELECTORS = ("tests/codec/test_geomx.py",), ("tests/codec/test_selectors.py",)
+MUTATIONS: dict[str, Mutation] = {
+    "none sends half of the elements as zeros": Mutation(
+        "testbed.codec.none:NoneCodec.encode",
+        edit("tensor.contiguous()", "tensor.round(decimals=1)"),
+        ("tests/codec/test_contract.py",),
+    ),
+    "FP16 sends infinities": Mutation("testbed.codec.fp16:_check_range", always(None), GEOMX),
+    "2-bit forgets its residual": Mutation(
+        "testbed.codec.twobit:TwoBitCodec.encode", edit("residual.add_(tensor)", "tensor.clone()"), GEOMX
+    ),
+    "2-bit accepts impossible codes": Mutation("testbed.codec.twobit:_check_codes", always(None), GEOMX),
+    "Bi-Sparse keeps the momentum of what it sent": Mutation(
+        "testbed.codec.memory:MomentumMemory.take", edit("self._velocity[chosen] = 0", "pass"), GEOMX
+    ),
+    "error feedback sends twice": Mutation(
+        "testbed.codec.memory:FeedbackMemory.take",
+        edit("self._residual[chosen] = 0", "pass"),
+        (*GEOMX, "tests/codec/test_contract.py"),
+    ),
+    "DGC does not clip": Mutation("testbed.codec.push:_clipped", edit("if max_norm == math.inf:", "if True:"), GEOMX),
+    "DGC does not warm up": Mutation(
+        "testbed.codec.schedule:WarmUp.ratio",
+        edit("min(round_ // self._stage_rounds, self._stages)", "self._stages"),
+        GEOMX,
+    ),
+    "MPQ sends large keys in float16": Mutation("testbed.codec.mpq:is_large", always(False), GEOMX),
+    "small keys are sparse": Mutation("testbed.codec.sparse:is_large", always(True), GEOMX),
+    "MSTopK leaves out the k-th magnitude": Mutation(
+        "testbed.codec.selectors.bisection:_collect",
+        edit("(np.flatnonzero(bits == bound) + start)[:k]", "np.empty(0, np.int64)"),
+        SELECTORS,
+    ),
+    "ties are chosen from the end": Mutation(
+        "testbed.codec.selectors.bisection:_collect",
+        edit("np.concatenate(equal)[: k - larger.size]", "np.concatenate(equal)[::-1][: k - larger.size]"),
+        SELECTORS,
+    ),
+    "random-k draws the same each time": Mutation(
+        "testbed.codec.selectors.chance:RandomK.__call__",
+        edit("self._random.choice(", "np.random.default_rng(0).choice("),
+        SELECTORS,
+    ),
+    "top-k drops the last entry": Mutation(
+        "testbed.codec.schedule:entries",
+        edit("max(1, int(size * ratio + ROUNDING))", "max(1, int(size * ratio) - 1)"),
+        GEOMX,
+    ),
+    "4-bit decodes to the edge of a bin": Mutation(
+        "testbed.codec.fourbit:decode", edit("+ 0.5)", "+ 0.0)"), ("tests/codec/test_fourbit.py",)
+    ),
+    "differences: the mirror is not updated": Mutation(
+        "testbed.codec.pull:DifferencePull.encode", edit("mirror[indices] = values.to(mirror.device)", "pass"), GEOMX
+    ),
+    "sparse sums are cut": Mutation(
+        "testbed.codec.pull:SparseSumPull.encode",
+        edit("np.flatnonzero(numbers_of(value))", "np.flatnonzero(numbers_of(value))[:1]"),
+        GEOMX,
+    ),
+    "a share of elements is rounded down": Mutation(
+        "testbed.codec.schedule:ROUNDING", instead(0.0), ("tests/codec/test_pairs.py", *GEOMX)
+    ),
+}

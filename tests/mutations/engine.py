@@ -1,0 +1,94 @@
+"""Roles: DGT's two ends, overlays, collectives, gossip, overlap, key-value store, scripts, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.mutations.mutation import Mutation, always, edit
+
+DGT = ("tests/engine/dgt/test_rounds.py",)
+SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
+CHECKPOINT, COLLECTIVES = ("tests/engine/checkpoint/test_checkpoint.py",), ("tests/engine/collectives/test_topk.py",)
+GOSSIP, GOLDEN = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_golden.py",)
+
+
+def _zeros(before: Any) -> Any:
+    return lambda block, options: tuple(torch.zeros_like(part) for part in before(block, options))
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "DGT drops late blocks": Mutation("testbed.engine.dgt_receiver:BlockReceiver._on_late", always(None), DGT),
+    "DGT does not add late blocks": Mutation(
+        "testbed.engine.dgt_assembly:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
+    ),
+    "DGT adds late blocks of older rounds": Mutation(
+        "testbed.engine.dgt_receiver:BlockReceiver._on_late", edit("message.round != state.closed or ", ""), DGT
+    ),
+    "DGT closes a round without waiting": Mutation(
+        "testbed.engine.dgt_receiver:BlockReceiver._on_push", edit("self._deadline_s <= 0", "True"), DGT
+    ),
+    "DGT asks for nothing again": Mutation(
+        "testbed.engine.dgt_receiver:BlockReceiver._give_up", edit("!= dgt.RETRANSMIT", "!= ''"), DGT
+    ),
+    "DGT sends empty blocks": Mutation("testbed.engine.dgt_sender:block_parts", _zeros, DGT),
+    "DGT forgets what 4 bits lose": Mutation(
+        "testbed.engine.dgt_sender:BlockSender._after", edit("== dgt.FOUR_BITS", "== ''"), DGT
+    ),
+    "DGT without its loss": Mutation(
+        "testbed.engine.dgt:tells_loss", always(False), ("tests/engine/dgt/test_training.py",)
+    ),
+    "P3 waits for all values before the next round": Mutation(
+        "testbed.engine.pipeline:PipelinedWorker._backward",
+        edit("reversed(range(len(self._keys)))", "range(len(self._keys))"),
+        ("tests/engine/p3/test_p3.py",),
+    ),
+    "overlays relay for no other node": Mutation(
+        "testbed.engine.overlay.member:Member._passed_on", always(False), OVERLAY
+    ),
+    "HiTopK takes the sum of one data centre": Mutation(
+        "testbed.engine.collectives.sums:scattered",
+        edit("for indices, values in parcels:", "for indices, values in parcels[:1]:"),
+        COLLECTIVES,
+    ),
+    "D-PSGD mixes half": Mutation(
+        "testbed.engine.gossip.synchronous:_mixed", edit("total += weight *", "total += 0.5 * weight *"), GOSSIP
+    ),
+    "AD-PSGD moves the whole way": Mutation(
+        "testbed.engine.gossip.asynchronous:AsynchronousGossip._answer_offers", edit("- mine) / 2", "- mine)"), GOSSIP
+    ),
+    "SGP ignores the weights": Mutation(
+        "testbed.engine.gossip.synchronous:SynchronousGossip._mix",
+        edit("self._weight = part.keep * self._weight", "self._weight = 1.0 + 0 * self._weight"),
+        GOSSIP,
+    ),
+    "workers push models instead of changes": Mutation(
+        "testbed.engine.local_work:LocalSteps._contributions", edit("is Contribution.MODEL", "is not None"), GOLDEN
+    ),
+    "gradients are not divided among local optimizers": Mutation(
+        "testbed.engine.local_work:LocalOptimizerWork.take",
+        edit("total / self._workers", "total"),
+        GOLDEN,
+    ),
+    "scripts exchange in every step": Mutation(
+        "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._done < self._steps", "False"), SCRIPT
+    ),
+    "scripts push with weight one": Mutation(
+        "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._job.weight", "1.0"), SCRIPT
+    ),
+    "a script's pull returns the first value": Mutation(
+        "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT
+    ),
+    "checkpoints continue a round late": Mutation(
+        "testbed.engine.checkpoint_files:CheckpointFiles._read",
+        edit('int(about["round"])', 'int(about["round"]) + 1'),
+        CHECKPOINT,
+    ),
+    "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint_files:job_sha256", always("0"), CHECKPOINT),
+    "draws of step times start again after a checkpoint": Mutation(
+        "testbed.plan.pace:Pacer.skip_to",
+        always(None),
+        ("tests/engine/checkpoint/test_checkpoint.py::test_killed_and_resumed_is_undisturbed",),
+    ),
+}

@@ -1,0 +1,250 @@
+"""Connections, credentials, members that fail, leave and join, checkpoints and restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import torch
+
+from testbed.engine.membership import Membership
+from testbed.realtime.auth import HandshakeResult, Hello
+from tests.mutations.mutation import Mutation, always, instead
+
+
+def _believing(before: Any) -> Any:
+    """``hmac``, to which every code is right."""
+    return SimpleNamespace(new=hmac.new, digest=hmac.digest, compare_digest=lambda one, other: True)
+
+
+def _any_sequence(before: Any) -> Any:
+    def check(self: Any, prefix: bytearray) -> Any:
+        self._sequence = int.from_bytes(prefix[4:12], "big")
+        return before(self, prefix)
+
+    return check
+
+
+def _any_size(before: Any) -> Any:
+    return lambda self, mac, max_body_bytes: before(self, mac, 1 << 62)
+
+
+def _asking_nobody(before: Any) -> Any:
+    def context(*args: Any) -> Any:
+        made = before(*args)
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+        return made
+
+    return context
+
+
+async def _as_it_is(sock: Any, *args: Any, **kwargs: Any) -> Any:
+    return sock
+
+
+@contextlib.contextmanager
+def _in_place(path: Path) -> Iterator[Path]:
+    """Write where it is going to be read."""
+    yield path
+
+
+def _unverified(before: Any) -> Any:
+    return lambda path, digest: torch.load(path, weights_only=True)
+
+
+def _as_they_came(before: Any) -> Any:
+    """Contributions in the order of arrival, not of rank."""
+    return lambda self, members, key, round_, now_s: sorted(
+        before(self, members, key, round_, now_s), key=lambda each: each.arrived_s
+    )
+
+
+def _value_alone(before: Any) -> Any:
+    """An optimizer's state without its moments."""
+    return lambda self: {"value": self.value}
+
+
+async def _not_told(*args: Any) -> None:
+    return None
+
+
+def _kept(before: Any) -> Any:
+    return lambda self, step, number, gradients: gradients
+
+
+def _trusting(before: Any) -> Any:
+    return lambda data: msgspec.msgpack.decode(data, type=Hello)
+
+
+def _without_repeating(before: Any) -> Any:
+    return lambda self, heir, again, introduced: before(self, heir, [], introduced)
+
+
+REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
+MUTATIONS: dict[str, Mutation] = {
+    "frames carry no code": Mutation(
+        "testbed.realtime.frames:hmac", _believing, (f"{REALTIME}_frames.py::test_every_altered_byte_is_noticed",)
+    ),
+    "frames come in any order": Mutation(
+        "testbed.realtime.frames:FrameReader._check_prefix",
+        _any_sequence,
+        (f"{REALTIME}_frames.py::test_replayed_reordered_and_dropped_frames_are_refused",),
+    ),
+    "headers of any length": Mutation(
+        "testbed.realtime.frames:MAX_HEADER_BYTES",
+        instead(1 << 30),
+        (f"{REALTIME}_frames.py::test_a_header_beyond_the_limit_is_refused",),
+    ),
+    "bodies of any length": Mutation(
+        "testbed.realtime.frames:FrameReader.__init__",
+        _any_size,
+        (f"{REALTIME}_frames.py::test_a_body_beyond_the_limit_is_refused_before_memory_is_taken",),
+    ),
+    "tensors of any shape": Mutation(
+        "testbed.messages:MAX_ELEMENTS",
+        instead(float("inf")),
+        (f"{REALTIME}_frames.py::test_a_shape_that_no_tensor_has_is_refused",),
+    ),
+    "every secret is right": Mutation(
+        "testbed.realtime.auth:hmac",
+        _believing,
+        (f"{REALTIME}_auth.py::test_a_wrong_secret_or_run_is_named_at_both_ends",),
+    ),
+    "a hello is read with trust": Mutation(
+        "testbed.realtime.auth:decode_hello", _trusting, (f"{REALTIME}_auth.py::test_garbage_ends_the_handshake",)
+    ),
+    "who shows no certificate is welcome": Mutation(
+        "testbed.realtime.tls:_context", _asking_nobody, (f"{REALTIME}_tls.py::test_who_has_no_certificate_is_refused",)
+    ),
+    "TLS is agreed on, and left out": Mutation(
+        "testbed.realtime.acceptor:start_tls",
+        instead(_as_it_is),
+        (f"{REALTIME}_tls.py::test_every_connection_of_a_node_is_covered",),
+    ),
+    "strangers take all places": Mutation(
+        "testbed.realtime.acceptor:Acceptor._has_place",
+        always(True),
+        (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",),
+    ),
+    "a second node of one name": Mutation(
+        "testbed.realtime.network:Network.authorize",
+        always(HandshakeResult.ACCEPTED),
+        (f"{REALTIME}_network.py::test_a_second_node_of_the_same_name_is_refused",),
+    ),
+    "nobody listens for heartbeats": Mutation(
+        "testbed.realtime.heartbeat:Liveness.silent",
+        always([]),
+        (f"{REALTIME}_network.py::test_a_peer_that_gives_no_sign_of_life_is_noticed",),
+    ),
+    "files are written in place": Mutation(
+        "testbed.results.atomic:replacing",
+        instead(_in_place),
+        ("tests/results/test_atomic.py::test_an_error_while_writing_keeps_the_old_content",),
+    ),
+    "checkpoints are not verified": Mutation(
+        "testbed.engine.checkpoint_files:_load",
+        _unverified,
+        ("tests/engine/checkpoint/test_checkpoint.py::test_a_damaged_checkpoint_is_skipped_with_the_reason",),
+    ),
+    "checkpoints lack the moments": Mutation(
+        "testbed.training.optimizers.key:KeyOptimizer.state", _value_alone, (f"{FAULTS}_restart.py::test_whoever_dies",)
+    ),
+    "a full disk is never too much": Mutation(
+        "testbed.engine.checkpoint:GIVE_UP_AFTER",
+        instead(1 << 30),
+        (f"{FAULTS}_restart.py::test_until_it_has_been_full_three_times",),
+    ),
+    "nothing is restarted": Mutation(
+        "testbed.run.recovery:Attempts._restarts", instead(0), (f"{FAULTS}_restart.py::test_whoever_dies",)
+    ),
+    "restarts without end": Mutation(
+        "testbed.run.recovery:Attempts._restarts",
+        instead(99),
+        (f"{FAULTS}_restart.py::test_no_more_often_than_allowed",),
+    ),
+    "NaN is finite": Mutation(
+        "testbed.engine.guard:_finite",
+        always(True),
+        (f"{FAULTS}_restart.py::test_a_gradient_that_is_not_finite_ends_the_run",),
+    ),
+    "a NaN that is left out stays": Mutation("testbed.engine.guard:Guarded._spoilt", _kept, (f"{FAULTS}_nan.py",)),
+    "sums in order of arrival": Mutation(
+        "testbed.engine.contributions:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)
+    ),
+    "the others do not stand for the missing": Mutation(
+        "testbed.engine.membership_view:MembershipView.factor",
+        always(1.0),
+        (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",),
+    ),
+    "nobody is told who is gone": Mutation(
+        "testbed.engine.membership_ledger:MembershipLedger._tell",
+        instead(_not_told),
+        (f"{FAULTS}_continue.py::test_the_others_finish",),
+    ),
+    "rounds wait for the dead": Mutation(
+        "testbed.policy.sync.rounds:Rounds.on_member_lost",
+        always([]),
+        (f"{FAULTS}_continue.py::test_the_others_finish",),
+    ),
+    "who comes back begins at once": Mutation(
+        "testbed.engine.membership_view:MembershipView.may_have",
+        always(True),
+        (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",),
+    ),
+    "who joins was always there": Mutation(
+        "testbed.simulation.run:late_comers", always(()), (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)
+    ),
+    "who leaves takes what is not across along": Mutation(
+        "testbed.engine.technique:lan_rounds",
+        always(1),
+        (f"{FAULTS}_leave.py::test_with_hfa_it_goes_after_a_round_across",),
+    ),
+    "who leaves tells nobody": Mutation(
+        "testbed.engine.membership:Membership.depart",
+        lambda before: Membership.finish,
+        (f"{FAULTS}_leave.py::test_the_server_goes_with_the_last_of_its_workers",),
+    ),
+    "processes cannot be asked to leave": Mutation(
+        "testbed.realtime.child:_handle_leave", always(None), (f"{FAULTS}_leave.py::test_a_process_leaves_at_a_time",)
+    ),
+    "who registers too late waits": Mutation(
+        "testbed.simulation.run:Simulation._on_missed",
+        always(None),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
+    "a silent data centre is alive": Mutation(
+        "testbed.simulation.faults:silences", always(()), (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)
+    ),
+    "a stopped node is alive": Mutation(
+        "testbed.simulation.faults:SimulatedFaults._lose_at",
+        always(None),
+        (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",),
+    ),
+    "wrong bits pass": Mutation(
+        "emulation.shaping.line:Line._drawn",
+        always([]),
+        ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",),
+    ),
+    "an answer for a predecessor": Mutation(
+        "testbed.engine.membership_view:MembershipView.begins",
+        always(0),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
+    "a replica answers before it has the step": Mutation(
+        "testbed.engine.replica:Chain._copy", instead(_not_told), (f"{FAULTS}_replica.py::test_at_any_moment",)
+    ),
+    "children forget what is not answered": Mutation(
+        "testbed.engine.kvworker:KVWorker._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)
+    ),
+    "steps are made again by the replica": Mutation(
+        "testbed.engine.replica:Copies._on_push",
+        lambda before: lambda self, message, handler: handler(message),
+        (f"{FAULTS}_copies.py::test_a_step_that_was_told_is_answered_and_not_made_again",),
+    ),
+}

@@ -1,0 +1,73 @@
+"""What a run leaves and what is made of it: results, sweeps, command, analysis; and the emulated lines."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit, instead
+
+SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
+METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
+LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/run/test_sweep_settings.py",)
+MUTATIONS: dict[str, Mutation] = {
+    "a changed result is believed": Mutation(
+        "testbed.results.summary:_content_sha256", always("0"), (*SUMMARY, *METRICS)
+    ),
+    "setup counts as training": Mutation(
+        "testbed.results.summary:_wan", edit('(wan["round"] >= 0) & (wan["key"] >= 0)', 'wan["round"] > -100'), SUMMARY
+    ),
+    "parameters agree if one node says so": Mutation(
+        "testbed.results.summary:_training", edit("len(digests) == 1 if digests else None", "True"), SUMMARY
+    ),
+    "the time between rounds counts": Mutation(
+        "testbed.results.summary:covered_round_time_s",
+        edit('union(group[["t0_s", "t_s"]].to_numpy()).total()', 'float(group["t_s"].max() - group["t0_s"].min())'),
+        SUMMARY,
+    ),
+    "the time to a target includes the start": Mutation(
+        "testbed.results.summary:training_start_s", always(0.0), (*SUMMARY, *METRICS)
+    ),
+    "slow links are faithful": Mutation("testbed.results.fidelity:_link_problem", always(""), SUMMARY),
+    "late traces are faithful": Mutation("testbed.results.fidelity:_replay_reasons", always([]), SUMMARY),
+    "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
+    "a damaged line ends the reading of a log": Mutation(
+        "testbed.results.tables:read_events", edit("return _read_patiently(data, path)", "raise"), TABLES
+    ),
+    "all points of a sweep have one seed": Mutation(
+        "testbed.scenario.sweep:Sweep.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
+    ),
+    "points are named without their code": Mutation("testbed.run.sweep_points:code_version", always("0"), SWEEP),
+    "a sweep runs everything again": Mutation(
+        "testbed.run.sweep_pool:Pool._open",
+        edit('if state in ("done", "degraded")', "if False"),
+        ("tests/run/test_sweep.py",),
+    ),
+    "time to accuracy takes the last evaluation": Mutation(
+        "analysis.metrics:time_to_accuracy", edit("reached.iloc[0]", "reached.iloc[-1] + 1"), METRICS
+    ),
+    "confidence intervals are of one standard deviation": Mutation(
+        "analysis.metrics:mean_of", edit("t.ppf(0.975, len(array) - 1)", "1.0"), METRICS
+    ),
+    "bytes over the WAN are those of all links": Mutation(
+        "analysis.metrics:wan_of_training", edit('(transfers["tier"] == "wan") & ', ""), METRICS
+    ),
+    "critical paths begin with the first value": Mutation(
+        "analysis.breakdown:_value_before", edit("arrived[-1] if", "arrived[0] if"), BREAKDOWN
+    ),
+    "staleness counts from the first value": Mutation(
+        "analysis.staleness:of_pushes",
+        lambda before: lambda frames: before(frames).assign(staleness=0.0),
+        ("tests/analysis/test_breakdown.py", "tests/analysis/test_measures.py"),
+    ),
+    "every technique is as fast as the base": Mutation(
+        "analysis.metrics:speed_up", instead(lambda base_s, other_s: 1.0), METRICS
+    ),
+    "emulated delays are zero": Mutation(
+        "emulation.shaping.line:Line.release", edit("<= now_ns", "<= now_ns + 10**12"), LINE
+    ),
+    "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
+    "emulated losses have no bursts": Mutation(
+        "emulation.shaping.loss:LossModel.set", lambda before: lambda self, loss, burst=1.0: before(self, loss), LINE
+    ),
+    "the command always ends well": Mutation(
+        "testbed.cli.main:_report", lambda before: lambda *of: before(*of) and 0, ("tests/cli/test_command.py",)
+    ),
+}

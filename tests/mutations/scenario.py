@@ -1,0 +1,85 @@
+"""What a user writes and what becomes of it: scenario, Plan, topologies, traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutations.mutation import Mutation, always, edit, instead
+
+BAD, BUILD = ("tests/scenario/test_bad.py",), ("tests/plan/test_build.py",)
+TIMEOUTS, PACE = ("tests/plan/test_timeouts.py",), ("tests/plan/test_pace.py",)
+
+
+def _one_bit_less(before: Any) -> Any:
+    return lambda text: before(text) * 1.001
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "misspelt words get no suggestion": Mutation(
+        "testbed.scenario.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
+    ),
+    "rates are a thousandth too large": Mutation(
+        "testbed.units:parse_rate", _one_bit_less, ("tests/units/test_units.py",)
+    ),
+    "links to nowhere are accepted": Mutation("testbed.scenario.rules:_ends", always(iter(())), BAD),
+    "networks may be in pieces": Mutation("testbed.scenario.rules:_unreachable", always(set()), BAD),
+    "models are averaged by algorithms of gradients": Mutation(
+        "testbed.scenario.sync_rules:_gradient_problems", always(()), ("tests/scenario/test_sync_rules.py", *BAD)
+    ),
+    "mixed options of local steps are accepted": Mutation(
+        "testbed.scenario.sync_rules:_local_step_problems", always(()), ("tests/scenario/test_sync_rules.py", *BAD)
+    ),
+    "the first override wins": Mutation(
+        "testbed.scenario.overrides:apply",
+        lambda before: lambda root, texts, *rest: before(root, texts[::-1], *rest),
+        ("tests/scenario/test_good.py",),
+    ),
+    "routes are those of fewest links": Mutation(
+        "topologies.paths:weight", instead(lambda delay_s, routing: 1), (*BUILD, "tests/plan/test_routes.py")
+    ),
+    "queues are four times as long": Mutation(
+        "testbed.plan.network:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
+    ),
+    "ranks count over all roles": Mutation(
+        "testbed.plan.placement:build_nodes",
+        edit(
+            "ranks[node.role] += 1",
+            "ranks.update(dict.fromkeys(('worker', 'server', 'global_server', 'scheduler', 'replica'), 1))",
+        ),
+        BUILD,
+    ),
+    "devices ignore their site": Mutation(
+        "testbed.plan.placement:_site_nodes", edit("_device_plan(device, site.device)", "_device_plan(device)"), BUILD
+    ),
+    "step times do not vary": Mutation("testbed.plan.pace:Pacer._factor", always(1.0), PACE),
+    "slow-downs are over at once": Mutation(
+        "testbed.plan.pace:slowed_s", instead(lambda work_s, slowdown, begin_s: work_s), PACE
+    ),
+    "deadlines ignore local steps": Mutation(
+        "testbed.plan.timeouts:_work", instead(lambda scenario, step_s: (step_s, step_s)), TIMEOUTS
+    ),
+    "deadlines may be out of order": Mutation("testbed.plan.timeouts:_check", always(None), TIMEOUTS),
+    "outages one after the other are two short ones": Mutation(
+        "testbed.plan.silence:_merged", instead(list), ("tests/plan/test_silence.py",)
+    ),
+    "traces go round from the wrong place": Mutation(
+        "topologies.traces.change:shifted",
+        edit("offset_s % trace.period_s", "0.0"),
+        ("tests/topologies/test_traces.py",),
+    ),
+    "resampled traces lose the rest of a step": Mutation(
+        "topologies.traces.change:resampled",
+        edit("max(0.0, upto - now)", "step_s"),
+        ("tests/topologies/test_traces.py",),
+    ),
+    "a fat tree is a star": Mutation(
+        "topologies.generators:BUILDERS",
+        lambda before: {**before, "fat_tree": before["star"]},
+        ("tests/topologies/test_generators.py", "tests/scenario/test_topologies.py"),
+    ),
+    "light is ten times as fast": Mutation(
+        "topologies.graph:fibre_delay_s",
+        lambda before: lambda *of: before(*of) / 10,
+        ("tests/topologies/test_readers.py", "tests/topologies/test_built_in.py"),
+    ),
+}

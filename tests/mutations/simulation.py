@@ -1,0 +1,64 @@
+"""The virtual world: flows, TCP, hosts, best effort, folding, and what it says about its own validity."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit, instead
+
+TCP, HOST = ("tests/simulation/test_tcp.py",), ("tests/simulation/test_host.py",)
+FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_effort.py",)
+VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
+MUTATIONS: dict[str, Mutation] = {
+    "flows have no caps": Mutation("testbed.simulation.flows:FlowNetwork.set_cap", always(None), FLOWS),
+    "links keep their first capacity": Mutation(
+        "testbed.simulation.flows:FlowNetwork.set_capacity", always(None), FLOWS
+    ),
+    "several flows of a class count as one": Mutation(
+        "testbed.simulation.flows:FlowNetwork.start", edit("flow_class.flows += flows", "flow_class.flows += 1"), FLOWS
+    ),
+    "connections are set up at once": Mutation(
+        "testbed.simulation.tcp:TcpConnection._set_up", edit("self._model.setup_round_trips * self.rtt_s", "0.0"), TCP
+    ),
+    "all congestion controls share alike": Mutation("testbed.simulation.tcp_model:TcpModel.weight", always(1.0), TCP),
+    "loss does not limit TCP": Mutation(
+        "testbed.simulation.tcp_model:TcpModel.rate_limit", edit("if loss <= 0:", "if True:"), TCP
+    ),
+    "TCP never restarts after idle": Mutation(
+        "testbed.simulation.tcp:TcpConnection._after_idle", edit("if model.slow_start_after_idle:", "if False:"), TCP
+    ),
+    "messages ignore their priority": Mutation(
+        "testbed.simulation.tcp:TcpConnection.send", edit("(-priority, ", "(0, "), TCP
+    ),
+    "a path is found again at once": Mutation(
+        "testbed.simulation.tcp:found_again_s", instead(lambda silent_s, up_s, timeout_s: up_s), TCP
+    ),
+    "a machine has cores without end": Mutation(
+        "testbed.simulation.host:HostModel._start", edit("self._idle -= 1", "pass"), HOST
+    ),
+    "packets cost a machine nothing": Mutation("testbed.simulation.host:HostModel.carrying_s", always(0.0), HOST),
+    "acknowledgements are free": Mutation(
+        "testbed.simulation.acknowledgements:SHARE", instead(0.0), ("tests/simulation/test_acknowledgements.py",)
+    ),
+    "best effort loses nothing": Mutation(
+        "testbed.simulation.best_effort:BestEffort._on_served", edit("self._path.loss <= 0", "True"), BEST
+    ),
+    "best effort queues have no end": Mutation(
+        "testbed.simulation.best_effort:BestEffort._enter", edit("if held and", "if False and"), BEST
+    ),
+    "best effort is not paced": Mutation(
+        "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
+    ),
+    "a token bucket is always full": Mutation(
+        "testbed.simulation.bucket:Bucket.enter",
+        edit("self._tokens -= passed", "pass"),
+        ("tests/simulation/test_bucket.py",),
+    ),
+    "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
+    "overflowing queues are not reported": Mutation("testbed.simulation.validity:_spills", always(False), VALIDITY),
+    "real mathematics is folded": Mutation("testbed.simulation.fold:foldable", always(True), FOLD),
+    "deadlocks are not found": Mutation(
+        "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)
+    ),
+    "the WAN's background traffic is absent": Mutation(
+        "testbed.simulation.run:start_background", always(None), ("tests/simulation/test_background.py",)
+    ),
+}

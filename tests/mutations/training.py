@@ -1,0 +1,49 @@
+"""Optimizers, splits, batches, models, loading of data."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit, instead
+from tests.mutations.policy import in_place_of
+
+OPTIMIZERS, SPLITS = ("tests/training/test_optimizers.py",), ("tests/training/test_splits.py",)
+MAKERS = "testbed.training.optimizers.key:_MAKERS"
+MUTATIONS: dict[str, Mutation] = {
+    "LARS does not adapt": Mutation("testbed.training.optimizers.lars:_ratio", always(1.0), OPTIMIZERS),
+    "DC-ASGD compensates from the first value": Mutation(
+        "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS
+    ),
+    "learning rates follow no schedule": Mutation(
+        "testbed.training.optimizers.schedule:_factor", always(1.0), ("tests/training/test_schedules.py",)
+    ),
+    "gradients are not clipped": Mutation(
+        "testbed.training.optimizers.key:KeyOptimizer._clipped", edit("if clip > 0", "if False"), OPTIMIZERS
+    ),
+    "every epoch has the same order": Mutation(
+        "testbed.training.batches:Batches._order", edit("self._rank, epoch).", "self._rank, 0)."), SPLITS
+    ),
+    "iid is contiguous": Mutation("testbed.training.splits:RULES", in_place_of("iid", "contiguous"), SPLITS),
+    "by_class is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_class", "iid"), SPLITS),
+    "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
+    "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
+    "the sample store is infinitely fast": Mutation(
+        "testbed.engine.loading.source:SampleStore.fetch",
+        edit("/ self._rate_bps", "* 0"),
+        ("tests/engine/test_loading.py",),
+    ),
+    "samples that are on their way are loaded again": Mutation(
+        "testbed.engine.loading.loader:Loader._samples",
+        edit("if number in self._coming}", "if False}"),
+        ("tests/engine/test_loading.py",),
+    ),
+    "the cache keeps everything": Mutation(
+        "testbed.training.cache.levels:MemoryLevel.put",
+        edit("sample.size_bytes <= self._free_bytes", "True"),
+        ("tests/engine/test_loading.py",),
+    ),
+    "SGD is Nesterov's": Mutation(MAKERS, in_place_of("sgd", "nesterov"), OPTIMIZERS),
+    "Adam is SGD": Mutation(MAKERS, in_place_of("adam", "sgd"), OPTIMIZERS),
+    "AdamW is LARS": Mutation(MAKERS, in_place_of("adamw", "lars"), OPTIMIZERS),
+    "initial weights do not depend on the seed": Mutation(
+        "testbed.training.models:seed_for", instead(lambda *parts: 1), ("tests/training/test_models.py",)
+    ),
+}
