@@ -149,8 +149,9 @@ def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
             first, style = seed == of_name["seed"].min(), _style(look, several, str(back_end))
             x, y = values_of(run, panel.x or "at_s"), values_of(run, panel.y or "at_accuracy")
             marker = style.marker if style.line == "" else ""
+            label = _label(look.label, several, str(back_end)) if first else None
             axes.plot(x, y, color=look.color, linestyle=style.line, marker=marker, markersize=3.5, linewidth=1.4,
-                      alpha=1 if first else 0.35, label=_label(look.label, several, str(back_end)) if first else None)  # fmt: skip
+                      alpha=1 if first else 0.35, label=label)  # fmt: skip
     axes.set_xlim(left=0)
 
 

@@ -53,9 +53,9 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 def claims(found: Results) -> Iterator[Claim]:
     times = found.runs.pivot_table(index="model", columns="configuration", values="round_time_s")
     lost = {name: 1 - times[f"A-{name[-1]}"] / times[name] for name in ("C-4", "C-8")}
-    for name, words in (("C-8", "on four continents (C-8) loses"), ("C-4", "one machine on each (C-4), loses")):
+    for name, words in (("C-8", " on four continents (C-8) loses"), ("C-4", ", one machine on each (C-4), loses")):
         for model, low, high, told in (("ConvNeXt-L", 0.0, 0.10, "at most 10 %"), ("XLM-R", 0.20, 0.45, "20 to 45 %")):
-            yield exactly(f"{model} {words} {told} of A-{name[-1]}", float(lost[name][model]), low, high)
+            yield exactly(f"{model}{words} {told} of A-{name[-1]}", float(lost[name][model]), low, high)
     for each in found.published:
         model, _, configuration = each.series.rpartition(" ")
         if each.unit == "share" and configuration == "C-8":
@@ -88,7 +88,7 @@ STUDY = Study(
         Panel("Throughput (1: eight machines in one zone)", "of_zone", "configuration", kind="bar", series="model",
               published="share", y_range=(0, 1.1), width=1.5),
         Panel("Granularity", "granularity", "configuration", kind="bar", series="model", published="G", log="y",
-              y_label="computing / everything else", levels={1.0: "as long as computing"}),
+              y_label="computing / everything else", levels={1.0: ""}),
     ),
     size_in=(9.4, 3.6),
 )  # fmt: skip

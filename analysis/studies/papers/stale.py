@@ -125,7 +125,8 @@ STUDY = Study(
     panels=(
         Panel("Test error of asynchronous SGD", "100 - 100 * accuracy", "learning_rate",
               where={"sweep": "compensation"}, series="line",
-              only=("ASGD", "DC-ASGD, λ = 0.04", "DC-ASGD, λ = 0.4"), x_label="learning rate", y_label="test error (%)", y_range=(0, None), legend=True),
+              only=("ASGD", "DC-ASGD, λ = 0.04", "DC-ASGD, λ = 0.4"), x_label="learning rate",
+              y_label="test error (%)", y_range=(0, None), legend=True),
         Panel("Time to 90 %", "time_to_target_s", "bound", where={"sweep": "bounded"}, series="series", only=("SSP",),
               x_label="staleness bound (rounds)", y_label="training time (s)", y_range=(0, None), legend=True,
               draw=_mixed),
