@@ -27,7 +27,7 @@ sharing         weight 1/RTT^γ, γ by algorithm (Reno 1, CUBIC 0.5, BBR 0)
 Valid where bytes per transfer ≥ 16·C·RTT, or alone on the path; for CUBIC and Reno with queues ≥ 1 BDP and RTTs that
 are alike (``validity`` tells). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
 took what is said here within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
-0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``python -m analysis.experiments.transfers``).
+0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
 Left out: delayed acknowledgements, their bandwidth in any but emulated networks, time in loss recovery, queueing delay
 of small messages behind other connections, CUBIC's growth after a loss (a link is taken to be used fully): where bursts
 overflow the queue, the first rounds of a run are longer than predicted.

@@ -3,7 +3,7 @@
 Sharing is fluid (errors up to 10 % against real TCP) where each of the connections that share a link sends at least 16
 bandwidth-delay products at a time; with 4, and 16 senders, real transfers took up to 40 % longer. Loss-based algorithms
 also share unevenly, and leave capacity unused, where round trips differ. A connection that has a link to itself is
-within a few per cent whatever it sends (``python -m analysis.experiments.transfers``), unless its unpaced bursts
+within a few per cent whatever it sends (``testbed figure transfers``), unless its unpaced bursts
 overflow the queue: then losses shrink a loss-based window below the path for some ten rounds, and 24 emulated rounds
 took up to 28 % longer than predicted.
 """

@@ -12,6 +12,9 @@ from functools import cache
 from analysis.studies.claims import Claim
 from analysis.studies.study import Panel, Results, Study, StudySweep
 from analysis.studies.worlds import same_bits
+from testbed.codec.options import CODECS
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import Combination, cells, filled, overrides
 
@@ -51,9 +54,10 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 def comparable(combination: Combination) -> bool:
     """Whether the bits cannot depend on times: all wait for all, and nothing is summed in the order of speeds."""
-    waits = SYNC[combination["sync"]].waits and combination["paradigm"] != "gossip"
-    sums_by_speed = combination["overlay"] in ("tsengine", "netstorm") and combination["codec"] in ("none", "fp16")
-    return waits and not sums_by_speed and combination["order"] != "dgt"  # where a block may come after the deadline
+    sync, overlay = SYNC[combination["sync"]], OVERLAYS[combination["overlay"]]
+    waits = sync.waits and not sync.assigns_steps and combination["paradigm"] != "gossip"
+    sums_by_speed = overlay.adapts and CODECS[combination["codec"]].dense
+    return waits and not sums_by_speed and not ORDERS[combination["order"]].best_effort
 
 
 def claims(found: Results) -> Iterator[Claim]:
