@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +86,28 @@ def technique_of(plan: Mapping[str, Any]) -> str:
 
 def technique(name: str) -> Identity:
     """Identity of a name made by ``technique_of``. A combination looks like its first technique."""
-    first, *others = name.split("+")
-    known = TECHNIQUES.get(first, Identity(first, "#333333"))
-    labels = [known.label, *(TECHNIQUES[other].label if other in TECHNIQUES else other for other in others)]
-    return Identity(" + ".join(labels), known.color, known.marker, known.line)
+    looks = [look_of(part) for part in name.split("+")]
+    return replace(looks[0], label=" + ".join(look.label for look in looks))
 
 
 def look_of(name: str, label: str | None = None) -> Identity:
-    """The identity of one technique, under another label where a paper calls it so. ``KeyError`` if it has none."""
-    return replace(TECHNIQUES[name], label=label) if label else TECHNIQUES[name]
+    """The identity of one technique, under another label where a paper calls it so.
+
+    A technique from elsewhere (``package.module:Class`` or ``path/file.py:Class``) is labelled by its class; colour and
+    marker follow from the class name alone, so that they are the same in every figure.
+    """
+    look = TECHNIQUES.get(name) or _from_elsewhere(name.rpartition(":")[2])
+    return replace(look, label=label) if label else look
 
 
-def rank(name: str) -> int:
-    """Place of a technique in legends and tables; unknown ones come last."""
-    first = name.split("+", maxsplit=1)[0]
-    return list(TECHNIQUES).index(first) if first in TECHNIQUES else len(TECHNIQUES)
+def _from_elsewhere(name: str) -> Identity:
+    place = crc32(name.encode())
+    return Identity(name, _SERIES[place % len(_SERIES)], _MARKERS[place // len(_SERIES) % len(_MARKERS)], ":")
 
 
-def series(number: int) -> Identity:
+def series(number: int, label: str = "") -> Identity:
     """The look of the ``number``-th of several like things: data centres, links, seeds."""
-    return Identity(str(number), _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)])
+    return Identity(label or str(number), _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)])
 
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:

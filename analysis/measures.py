@@ -1,7 +1,6 @@
-"""Every measure of a run by name, with its unit and meaning; one row per run, or mean and interval over seeds.
+"""Every measure of a run by name, with its unit and meaning; one row per run.
 
 frame = measured(load(paths), target=0.9)      # columns: run, technique, back_end, seed, and one per measure
-table = over_seeds(frame, ["technique"])       # columns: technique, measure, unit, mean, half_width, count
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.breakdown import PARTS, per_node, per_round
 from analysis.identity import technique_of
 from analysis.load import Run
-from analysis.metrics import mean_of, time_to_accuracy, utilisation, waiting_share, wan_bytes_until, wan_of_training
+from analysis.metrics import time_to_accuracy, utilisation, waiting_share, wan_bytes_until, wan_of_training
 from analysis.staleness import of_pushes
 from testbed.results.intervals import union
 
@@ -148,29 +147,3 @@ def measured(runs: Iterable[Run], target: float | None = None, names: Sequence[s
             row["time_to_accuracy_s"] = time_to_accuracy(run, target)
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and half width of the 95 % confidence interval of every measure, over the rows of each group.
-
-    ``count`` is the number of runs that have a value, ``of`` how many there are: where they differ, the mean leaves
-    out runs that never got there.
-    """
-    import pandas as pd
-
-    names = [name for name in frame.columns if name in MEASURES or name == "time_to_accuracy_s"]
-    rows = []
-    for group, runs in frame.groupby(list(by), sort=False):
-        for name in names:
-            values = [float(value) for value in runs[name].dropna()]
-            mean = mean_of(values) if values else None
-            rows.append({
-                **dict(zip(by, group, strict=True)), "measure": name, "unit": unit_of(name),
-                "mean": mean.value if mean else None, "half_width": mean.half_width if mean else None,
-                "count": len(values), "of": len(runs),
-            })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def unit_of(name: str) -> str:
-    return "s" if name == "time_to_accuracy_s" else MEASURES[name].unit

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis import peers
+from testbed.axes import AxisError
 from testbed.ids import data_center_of
+from testbed.policy.sync import SYNC
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Frames = Mapping[str, "pd.DataFrame"]
-ASYNCHRONOUS = ("tap", "ssp", "mixedsync")
 
 
 def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
@@ -65,7 +66,15 @@ def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     technique = plan["technique"]
     tiers = {"server": technique["sync_tier1"]["kind"], "global_server": technique["sync_tier2"]["kind"]}
     with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]
-    waiting = [node["name"] for node in with_many if tiers.get(node["role"], "tap") not in ASYNCHRONOUS]
+    waiting = [node["name"] for node in with_many if node["role"] in tiers and _waits(tiers[node["role"]])]
     pushes = transfers[(transfers["message"] == "push") & (transfers["round"] >= 0)]
     pushes = pushes[pushes["target"].isin(waiting)]
     return pushes.groupby(["target", "round", "source"])["t_s"].max().reset_index()
+
+
+def _waits(kind: str) -> bool:
+    """Whether a synchronisation algorithm waits for all members; False where its code is no longer there."""
+    try:
+        return SYNC[kind].waits
+    except AxisError:
+        return False

@@ -71,14 +71,14 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self.shipped
-        yield from (name for name in _installed(self.name) if name not in self.shipped)
+        yield from (name for name in installed(self.name) if name not in self.shipped)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, kind: object) -> bool:
         """Whether ``kind`` is shipped or installed, or names code that has already been looked up; imports nothing."""
-        return kind in self.shipped or kind in self._loaded or kind in _installed(self.name)
+        return kind in self.shipped or kind in self._loaded or kind in installed(self.name)
 
     @property
     def default(self) -> str:
@@ -90,7 +90,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 
         Import nothing. Raise ``AxisError`` when ``kind`` can be none of the four forms, or the file is missing.
         """
-        if kind in self.shipped or kind in _installed(self.name):
+        if kind in self.shipped or kind in installed(self.name):
             return kind
         place, colon, class_name = kind.rpartition(":")
         if not colon or not self._base:
@@ -125,10 +125,10 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return [kind for kind in self if fits(self[kind])]
 
     def _load(self, kind: str) -> type[T]:
-        found = _import(kind, _installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
+        found = import_code(kind, installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
         if found is None:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
-        base = _import(self._base, None) if isinstance(self._base, str) else self._base
+        base = import_code(self._base, None) if isinstance(self._base, str) else self._base
         cure = f"see docs/axes/{self.name}.md"
         if not isinstance(found, type) or not issubclass(found, base):
             raise AxisError(f"'{kind}' is not a class that derives from {base.__module__}.{base.__qualname__}", cure)
@@ -150,11 +150,12 @@ def names_code(kind: str) -> bool:
 
 
 @cache
-def _installed(axis: str) -> dict[str, EntryPoint]:
+def installed(axis: str) -> dict[str, EntryPoint]:
+    """Return the entry points of the group ``testbed.<axis>`` by name."""
     return {point.name: point for point in entry_points(group=f"testbed.{axis}")}
 
 
-def _import(kind: str, point: EntryPoint | None) -> Any:
+def import_code(kind: str, point: EntryPoint | None = None) -> Any:
     """Return what ``kind`` names, ``None`` if it is no path. Raise ``AxisError`` when its code cannot be imported."""
     place, colon, name = (point.value if point else kind).rpartition(":")
     if not colon:

@@ -18,18 +18,7 @@ def run(name: str, *settings: str, scenario: str = "scenarios/quickstart.yaml", 
     """The run ``<folder>/<name>``: made unless the very same plan has been run there. Raises if the command fails."""
     sets = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     out = folder.absolute() / name
-    command = [
-        sys.executable,
-        "-m",
-        "testbed.cli.main",
-        "run",
-        scenario,
-        "--on",
-        on,
-        "--out",
-        str(out),
-        "--quiet",
-        *sets,
-    ]
+    words = ["run", scenario, "--on", on, "--out", str(out), "--quiet", *sets]
+    command = [sys.executable, "-m", "testbed.cli.main", *words]
     subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     return load_run(out)

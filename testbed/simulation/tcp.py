@@ -23,7 +23,7 @@ emulated link   token bucket and acknowledgements: ``emulated_link``
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
 took the predicted time within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
-0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``python -m analysis.experiments.transfers``).
+0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
 
 Not modelled: delayed acknowledgements; acknowledgements' bandwidth outside emulated networks; time in loss recovery;
 queueing delay of small messages behind other connections; CUBIC's growth after a loss (a link is taken to be fully

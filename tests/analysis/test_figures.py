@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,7 +14,6 @@ from analysis import identity
 from analysis.figures import compare as compare_figure
 from analysis.figures import panels
 from analysis.figures import run as run_figure
-from analysis.figures.papers import drawing
 from analysis.load import Run, load_run
 from analysis.metrics import accuracy_curve
 from tests.results.fake_run import make_run
@@ -149,18 +147,6 @@ def test_a_target_is_told_as_it_was_written() -> None:
     axes = Figure().subplots()
     panels.accuracy_axis(axes, 0.975)
     assert [line.get_label() for line in axes.lines] == ["target 97.5%"]
-
-
-def test_a_mean_of_some_seeds_says_of_how_many() -> None:
-    """A time to a target that one seed never reached: the others' mean, marked as such."""
-    axes = Figure().subplots()
-    look = identity.look_of("fsa")
-    rows = pd.DataFrame({"x": [1, 1, 1, 2, 2, 2], "y": [3.0, 4.0, None, 5.0, 6.0, 7.0], "variant": "a"})
-    drawing.line(axes, rows, "x", "y", look)
-    assert [text.get_text() for text in axes.texts] == ["2/3 seeds"]
-    axes = Figure().subplots()
-    drawing.bars(axes, rows.head(3), "y", {"a": look})
-    assert [text.get_text() for text in axes.texts] == ["3.5", "2/3 seeds"]
 
 
 def test_what_there_is_no_room_for_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.load import Run, load_run
-from analysis.measures import MEASURES, measured, over_seeds, throughput, wan_rate
+from analysis.measures import MEASURES, measured, throughput, wan_rate
 from analysis.metrics import wan_of_training
 from analysis.staleness import of_pushes
 from analysis.waits import matrix, pairs
@@ -47,20 +46,6 @@ def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[Run]) -> None
     end_s = rounds.groupby("node")["t_s"].max().min()
     wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["t_s"] <= end_s)]
     assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
-
-
-def test_over_seeds_gives_means_and_intervals(runs: list[Run]) -> None:
-    frame = measured(runs).assign(accuracy=[0.8, 0.9])
-    row = over_seeds(frame, ["technique"]).set_index("measure").loc["accuracy"]
-    assert (row["mean"], row["count"], row["unit"]) == (pytest.approx(0.85), 2, "1")
-    assert row["half_width"] == pytest.approx(12.706 * 0.05, rel=1e-3)  # Student's t, one degree of freedom
-
-
-def test_a_run_that_never_arrives_is_left_out_and_counted(runs: list[Run]) -> None:
-    frame = measured(runs, target=0.5)
-    frame["time_to_accuracy_s"] = [3.0, np.nan]
-    row = over_seeds(frame, ["technique"]).set_index("measure").loc["time_to_accuracy_s"]
-    assert (row["mean"], row["count"], row["of"]) == (3.0, 1, 2)
 
 
 def test_synchronous_gradients_are_fresh(runs: list[Run]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from analysis.load import load_run
-from analysis.overlap import forward_during_pulls
+from analysis.load import Run, load_run
 from analysis.timeline import trace
 from testbed.cli import main as command
+from testbed.ids import data_center_of
+from testbed.results.intervals import union
 from tests.end_to_end.runs import QUICKSTART
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 
@@ -34,6 +36,24 @@ def overlapping_slices(run: Any) -> list[tuple[str, str]]:
         for b in pulls
         if a["pid"] == b["pid"] and a["ts"] < b["ts"] + b["dur"] and b["ts"] < a["ts"] + a["dur"]
     ]
+
+
+def forward_during_pulls(run: Run) -> pd.DataFrame:
+    """One row per worker: ``forward_s`` in forward passes, ``overlap_s`` of it while values of other layers were still
+    on their way to its data centre, over the WAN or inside.
+
+    Forward passes are known where steps are cut at their layers (``overlap: layers``); elsewhere there are no rows.
+    """
+    computes, transfers = run.tables["computes"], run.tables["transfers"]
+    forward = computes[computes["part"].fillna("").str.startswith("forward")]
+    pulls = transfers[(transfers["message"] == "value") & (transfers["round"] >= 0)]
+    rows = []
+    for node, spans in forward.groupby("node"):
+        passes = union(spans[["t0_s", "t_s"]].to_numpy())
+        here = pulls["target"].map(data_center_of) == data_center_of(str(node))
+        under_way = union(pulls.loc[here, ["t0_s", "t_s"]].to_numpy())
+        rows.append({"node": node, "forward_s": passes.total(), "overlap_s": passes.intersection(under_way).total()})
+    return pd.DataFrame(rows, columns=["node", "forward_s", "overlap_s"])
 
 
 @pytest.mark.parametrize(

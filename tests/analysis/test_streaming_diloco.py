@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.experiments import streaming_diloco as experiment
-from analysis.experiments.streaming_diloco import METHODS, RATES_GBPS, Method, Size, due, intellect, utilisation
-from analysis.figures.papers.base import published
+from analysis.studies.experiments import streaming_diloco as experiment
+from analysis.studies.experiments.streaming_diloco import (
+    METHODS,
+    RATES_GBPS,
+    Method,
+    ModelSize,
+    due,
+    intellect,
+    utilisation,
+)
+from analysis.studies.published import published
 
 
 @pytest.mark.parametrize("period", [1, 20])
 def test_without_overlap_of_any_kind_it_is_computation_over_both(period: int) -> None:
     """A model of one layer: two replicas exchange all of it in bits / rate, while nobody computes."""
-    size = Size(1, 1e9, 0.1)
+    size = ModelSize(1, 1e9, 0.1)
     exchange_s = 16e9 / 50e9
     expected = period * size.step_s / (period * size.step_s + exchange_s)
     assert utilisation(size, Method(period), 50.0) == pytest.approx(expected, rel=1e-4)
@@ -20,7 +28,7 @@ def test_without_overlap_of_any_kind_it_is_computation_over_both(period: int) ->
 
 def test_data_parallel_hides_what_the_backward_pass_covers() -> None:
     """T = forward + one layer's backward + exchange, while the exchange is the longer one."""
-    size, rate_gbps = Size(24, 1e9, 0.1), 80.0
+    size, rate_gbps = ModelSize(24, 1e9, 0.1), 80.0
     part = size.step_s / (3 * size.layers - 1)
     expected = size.step_s / (size.layers * part + 2 * part + 16 / rate_gbps)
     assert utilisation(size, Method(1), rate_gbps) == pytest.approx(expected, rel=1e-3)

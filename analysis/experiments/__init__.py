@@ -1,1 +1,0 @@
-"""Experiments of several runs each, one small command per question."""

@@ -1,0 +1,94 @@
+"""Claims about results, each decided by runs: pass, fail, or not resolved.
+
+A quantity that varies with the seed is decided by the whole 95 % confidence interval of its mean; one that is the same
+for every seed, such as bytes or times of modelled computation, by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from analysis.metrics import mean_of
+
+PASS, FAIL, UNRESOLVED = "pass", "fail", "not resolved"
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement with its measured value. ``verdict``: pass, fail or not resolved; ``why`` explains the last two."""
+
+    claim: str
+    measured: str
+    verdict: str
+    why: str = ""
+
+
+def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: float = INFINITY,
+            unit: str = "") -> Claim:  # fmt: skip
+    """Whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound."""
+    if not len(values):
+        return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
+    mean = mean_of(values)
+    told = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
+    lower, upper = mean.value - mean.half_width, mean.value + mean.half_width
+    if low <= lower and upper <= high:
+        return Claim(claim, told, PASS)
+    wanted = f"wanted {_range(low, high)}"
+    if upper < low or lower > high:
+        return Claim(claim, told, FAIL, wanted)
+    return Claim(claim, told, UNRESOLVED, f"{wanted}; the 95 % interval reaches across a bound: more seeds")
+
+
+def exactly(claim: str, value: float, low: float = -INFINITY, high: float = INFINITY, unit: str = "") -> Claim:
+    """Whether a value that is the same for every seed lies in [low, high]."""
+    inside = low <= value <= high
+    return decided(claim, f"{value:.6g}{unit}", inside, f"wanted {_range(low, high)}")
+
+
+def decided(claim: str, measured: str, holds: bool, why: str = "") -> Claim:
+    """A statement that was checked elsewhere; ``why`` is shown where it does not hold."""
+    return Claim(claim, measured, PASS if holds else FAIL, "" if holds else why)
+
+
+def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
+    """A claim that these runs cannot decide."""
+    return Claim(claim, measured, UNRESOLVED, why)
+
+
+def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Claim:
+    """Whether means over seeds fall in the order given; ``slack``: share by which a value may exceed the one before.
+
+    Neighbours whose intervals overlap are not resolved, nor is anything where a series has fewer values than another: a
+    mean over those seeds that reached a target says nothing about those that did not.
+    """
+    means = {name: mean_of(values) for name, values in groups.items() if len(values)}
+    told = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
+    if len(means) < len(groups):
+        return unresolved(claim, "some series have no value", told)
+    if len({mean.count for mean in means.values()}) > 1:
+        counts = ", ".join(f"{name} {mean.count}" for name, mean in means.items())
+        return unresolved(claim, f"not every seed has a value in every series: {counts}", told)
+    overlap = False
+    for above, below in pairwise(means.values()):
+        gap = above.value - below.value * (1 - slack)
+        reach = (above.half_width**2 + below.half_width**2) ** 0.5 if above.count > 1 else 0.0
+        if gap < -reach:
+            return Claim(claim, told, FAIL, "the order is another")
+        overlap |= abs(gap) <= reach and reach > 0
+    return unresolved(claim, "intervals overlap: more seeds", told) if overlap else Claim(claim, told, PASS)
+
+
+def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
+    """Whether values that are the same for every seed fall in the order given; ``slack``: share that may be lacking."""
+    told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
+    return decided(claim, told, falls, "the order is another")
+
+
+def _range(low: float, high: float) -> str:
+    if low == -INFINITY:
+        return f"at most {high:.4g}"
+    return f"at least {low:.4g}" if high == INFINITY else f"{low:.4g} to {high:.4g}"

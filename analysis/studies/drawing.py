@@ -1,0 +1,259 @@
+"""Draws the panels of a study: means with intervals over seeds, axes with units, published numbers as an overlay.
+
+Where a panel shows several back ends, lines are simulated and markers are emulated (or local).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from analysis import numbers
+from analysis.figures import panels
+from analysis.identity import Identity, series
+from analysis.metrics import mean_of
+from analysis.studies.study import Panel, Published, Results, Study, select
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Looks = Mapping[str, Identity]
+INK, PUBLISHED = "#20242C", "#B22222"
+_LEGEND_WIDTH = 120  # characters in a row of the shared legend, for a figure of 9 inches
+
+
+def draw(study: Study, results: Results) -> Figure:
+    """All panels, and below them the series that they share and published numbers that no panel shows."""
+    figure = Figure(figsize=study.size_in, layout="constrained")
+    columns = math.ceil(len(study.panels) / study.rows)
+    widths = [panel.width for panel in study.panels[:columns]]
+    grid = figure.subplots(study.rows, columns, width_ratios=widths, squeeze=False).flat
+    shared: dict[str, Any] = {}
+    for axes, panel in zip(grid, study.panels, strict=False):
+        _panel(axes, panel, study.looks, results)
+        handles, labels = axes.get_legend_handles_labels()
+        if panel.legend:
+            axes.legend(fontsize=7)
+        else:
+            shared |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shared}
+    if shared:
+        longest = max(map(len, shared)) + 6
+        columns = max(1, min(len(shared), int(_LEGEND_WIDTH * study.size_in[0] / 9 / longest)))
+        figure.legend(shared.values(), shared.keys(), loc="outside lower center", ncols=columns)
+    _footnote(figure, study, results.published)
+    return figure
+
+
+def _panel(axes: Axes, panel: Panel, looks: Looks, results: Results) -> None:
+    axes.set_title(panel.title)
+    if panel.y or panel.kind == "curve":
+        rows = select(results.curves if panel.kind == "curve" else results.runs, panel.where)
+        shown = {name: looks.get(name, series(place)) for place, name in enumerate(_names(rows, panel, looks))}
+        KINDS[panel.kind](axes, rows, panel, shown)
+        if panel.published:
+            _overlay(axes, panel, [each for each in results.published if each.unit == panel.published], shown)
+    for level, label in panel.levels.items():
+        horizontal(axes, level, label)
+    if panel.draw:
+        panel.draw(axes, results)
+    if panel.kind == "curve" and not panel.y:
+        panels.accuracy_axis(axes, None)
+    else:
+        axes.set_ylabel(panel.y_label)
+    for side in panel.log:
+        log_axis(axes, side)
+    axes.set_xlabel(panel.x_label)
+    low, high = panel.y_range
+    axes.set_ylim(bottom=low, top=high) if panel.y_range != (None, None) else None
+
+
+def _names(rows: pd.DataFrame, panel: Panel, looks: Looks) -> list[str]:
+    """Series of a panel: those with a look first, in that order."""
+    present = [str(name) for name in rows[panel.series].dropna().unique()]
+    known = [name for name in looks if name in present]
+    return [
+        name for name in [*known, *(name for name in present if name not in looks)] if name in (panel.only or present)
+    ]
+
+
+def values_of(rows: pd.DataFrame, expression: str) -> pd.Series[float]:
+    """A column, or an expression of columns, as numbers."""
+    import pandas as pd
+
+    return pd.to_numeric(rows[expression] if expression in rows else rows.eval(expression))
+
+
+# ---- kinds of panels ------------------------------------------------------------------------------------------------
+
+
+def _lines(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
+    for name, look in looks.items():
+        of_name = rows[rows[panel.series].astype(str) == name]
+        points = of_name.assign(x_=values_of(of_name, panel.x), y_=values_of(of_name, panel.y))
+        for back_end, part in points.groupby("back_end") if "back_end" in points else [("simulate", points)]:
+            marks = points["back_end"].nunique() > 1 if "back_end" in points else False
+            label = panel.labels.get(name, look.label if name in looks and look.label != name else name)
+            style = _style(look, marks, str(back_end))
+            line(axes, part, "x_", "y_", style, _label(label, marks, str(back_end)))
+
+
+def _style(look: Identity, several: bool, back_end: str) -> Identity:
+    """Several back ends: plain lines are simulated, markers alone are not."""
+    if not several:
+        return look
+    return Identity(look.label, look.color, "" if back_end == "simulate" else look.marker,
+                    look.line if back_end == "simulate" else "")  # fmt: skip
+
+
+def _label(label: str, several: bool, back_end: str) -> str | None:
+    return label if not several or back_end == "simulate" else None
+
+
+def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: str | None = None) -> None:
+    """Mean over seeds at every ``x``, with the 95 % interval as a band where there are several seeds.
+
+    Where some of the seeds have no value (they never reached a target), the mean is of the others, with their number.
+    """
+    groups: Any = rows.groupby(x)
+    known = [(float(at), group[y].dropna().tolist(), len(group)) for at, group in groups if group[y].notna().any()]
+    if not known:
+        return
+    xs, means = [at for at, _, _ in known], [mean_of(values) for _, values, _ in known]
+    axes.plot(xs, [mean.value for mean in means], color=look.color, marker=look.marker, linestyle=look.line,
+              label=label, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+    if all(mean.count > 1 for mean in means):
+        low, high = ([mean.value + side * mean.half_width for mean in means] for side in (-1, 1))
+        axes.fill_between(xs, low, high, color=look.color, alpha=0.13, linewidth=0)
+    for (at, values, seeds), mean in zip(known, means, strict=True):
+        _some_only(axes, (at, mean.value), len(values), seeds, look.color)
+
+
+def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: str = panels.MUTED) -> None:
+    """Note the number of seeds in a mean where it is not all."""
+    if count < of:
+        axes.annotate(f"{count}/{of} seeds", at, (0, 11), textcoords="offset points", ha="center", fontsize=6.8,
+                      color=color)  # fmt: skip
+
+
+def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
+    """One line per run; seeds after the first are faint. Without ``y``, accuracy over time."""
+    several = rows["back_end"].nunique() > 1
+    for name, look in looks.items():
+        of_name = rows[rows[panel.series].astype(str) == name]
+        for (back_end, seed), run in of_name.groupby(["back_end", "seed"]):
+            first, style = seed == of_name["seed"].min(), _style(look, several, str(back_end))
+            x, y = values_of(run, panel.x or "at_s"), values_of(run, panel.y or "at_accuracy")
+            marker = style.marker if style.line == "" else ""
+            label = _label(look.label, several, str(back_end)) if first else None
+            axes.plot(x, y, color=look.color, linestyle=style.line, marker=marker, markersize=3.5, linewidth=1.4,
+                      alpha=1 if first else 0.35, label=label)  # fmt: skip
+    axes.set_xlim(left=0)
+
+
+def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
+    """One bar per series; or, with ``x``, for every value of it a group of bars."""
+    if not panel.x:
+        bars(axes, rows.assign(y_=values_of(rows, panel.y)), "y_", looks, panel)
+        return
+    groups, width = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks)
+    for number, (name, look) in enumerate(looks.items()):
+        of_name = rows[rows[panel.series].astype(str) == name].assign(y_=lambda all_: values_of(all_, panel.y))
+        for place, group in enumerate(groups):
+            values = of_name.loc[of_name[panel.x] == group, "y_"].dropna().tolist()
+            mean = mean_of(values) if values else None
+            error = mean.half_width if mean and mean.count > 1 else None
+            axes.bar(place + (number - (len(looks) - 1) / 2) * width, mean.value if mean else 0, width=0.94 * width,
+                     color=look.color, yerr=error, ecolor=INK, capsize=2,
+                     label=panel.labels.get(name, look.label) if not place else None)  # fmt: skip
+    labels = [panel.labels.get(str(group), str(group)) for group in groups]
+    _categories(axes, labels)
+
+
+def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> None:
+    """One bar per series: mean and interval over seeds, of those that have a value."""
+    for place, (name, look) in enumerate(looks.items()):
+        of_name = rows.loc[rows[panel.series].astype(str) == name, y]
+        values = of_name.dropna().tolist()
+        if not values:
+            continue
+        mean = mean_of(values)
+        error = mean.half_width if mean.count > 1 else None
+        axes.bar(place, mean.value, width=0.68, color=look.color, yerr=error, ecolor=INK, capsize=2.5)
+        at = (place, mean.value + (error or 0.0))
+        axes.annotate(numbers.short(mean.value), at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
+        _some_only(axes, at, mean.count, len(of_name))
+    _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
+
+
+def _categories(axes: Axes, labels: Sequence[str]) -> None:
+    crowded = sum(map(len, labels)) > 36
+    axes.set_xticks(range(len(labels)), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+    axes.grid(axis="x", visible=False)
+
+
+def _points(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
+    """Markers for ``y``, a line for ``model``; no mean over seeds."""
+    for name, look in looks.items():
+        mine = rows[rows[panel.series].astype(str) == name].assign(x_=lambda all_: values_of(all_, panel.x))
+        mine = mine.sort_values("x_")
+        axes.plot(mine["x_"], values_of(mine, panel.y), linestyle="", marker=look.marker, color=look.color,
+                  markeredgecolor="white", markeredgewidth=0.5, label=panel.labels.get(name, look.label))  # fmt: skip
+        if panel.model:
+            axes.plot(mine["x_"], values_of(mine, panel.model), color=look.color, linewidth=1.0, linestyle=look.line)
+
+
+KINDS = {"line": _lines, "curve": _curves, "bar": _bars, "points": _points}
+
+
+# ---- overlays and axes ----------------------------------------------------------------------------------------------
+
+
+def _overlay(axes: Axes, panel: Panel, known: Sequence[Published], looks: Looks) -> None:
+    """Published numbers: over their bar, at their x, or, without a place, as horizontal lines."""
+    bars_at: dict[str, float] = {}
+    for number, name in enumerate(looks if panel.kind == "bar" else ()):
+        if not panel.x:
+            bars_at[name] = float(number)
+            continue
+        for place, tick in enumerate(axes.get_xticklabels()):
+            at = place + (number - (len(looks) - 1) / 2) * 0.8 / len(looks)
+            bars_at |= dict.fromkeys((f"{name} {tick.get_text()}", f"{tick.get_text()}, {name}"), at)
+    label: str | None = "published, other hardware"
+    for each in known:
+        if each.series in bars_at or not math.isnan(each.x):
+            x = bars_at.get(each.series, each.x)
+            axes.plot(x, each.y, "D", color="white", markeredgecolor=PUBLISHED, markersize=5, label=label)
+            label = None
+            if math.isfinite(each.x):
+                axes.annotate(each.series, (x, each.y), (5, 5), textcoords="offset points", fontsize=7.5)
+        elif panel.kind != "bar":
+            horizontal(axes, each.y, f"published: {each.series}")
+
+
+def _footnote(figure: Figure, study: Study, known: Sequence[Published]) -> None:
+    left = [each for each in known if each.unit not in {panel.published for panel in study.panels}]
+    if left:
+        told = ", ".join(f"{each.series} {each.y:g} {each.unit}" for each in left)
+        figure.text(0.01, -0.02, f"Published, other hardware ({left[0].source}): {told}", fontsize=7,
+                    color=panels.MUTED, va="top")  # fmt: skip
+
+
+def horizontal(axes: Axes, y: float, label: str) -> None:
+    """A labelled value that has no place on the x axis."""
+    axes.axhline(y, color=panels.MUTED, linestyle=(0, (1, 1.6)), linewidth=1.0)
+    where: Any = ("axes fraction", "data")
+    style: Any = {"textcoords": "offset points", "fontsize": 6.8, "color": panels.MUTED}
+    axes.annotate(label, (0.02, y), (0, 2), xycoords=where, **style)
+
+
+def log_axis(axes: Axes, side: str) -> None:
+    """A logarithmic ``x`` or ``y`` axis with plain numbers."""
+    (axes.set_xscale if side == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())

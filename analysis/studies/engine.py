@@ -1,0 +1,243 @@
+"""Executes a study: runs what is missing, then writes CSV, PNG, SVG, PDF and a verdict on every claim.
+
+<out>/<sweep>/             one sweep directory (``testbed.run.sweep``): runs are keyed by content and never repeated
+<out>/<name>.csv           one row per run, or per evaluation where the study shows curves
+<out>/<name>.png|svg|pdf   all panels            <out>/verdict.json   every claim with its measured value
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.compare import latex_text
+from analysis.figures import panels
+from analysis.measures import throughput, wan_bytes
+from analysis.metrics import time_to_accuracy
+from analysis.studies.drawing import draw
+from analysis.studies.published import published
+from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep
+from testbed.errors import RunFailed, ScenarioError
+from testbed.results import atomic
+from testbed.run import sweep as sweeps
+from testbed.run.sweep_points import SweepPoint, points_of
+from testbed.scenario.sweep import Axis, Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+FORMATS = ("png", "svg", "pdf")
+PLACE = ["sweep", "variant", "back_end", "seed"]
+"""Columns that, with the settings of the grid, name a run."""
+
+Watch = Callable[[sweeps.SweepJob], AbstractContextManager[Any]]
+
+
+def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str, Any]:
+    """Make everything under ``request.out``; return the verdict. ``watch`` shows the progress of one sweep.
+
+    Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
+    """
+    request.out.mkdir(parents=True, exist_ok=True)
+    if study.measure:
+        rows, curves, code = _measured(study, request), None, set[str]()
+    else:
+        found = [each for job in jobs(study, request) for each in run_job(job, watch)]
+        rows, curves, code = frames(study, found)
+    if study.derive:
+        rows = study.derive(rows)
+    results = Results(rows, rows if curves is None else curves, tuple(published(name)))
+    table = rows if curves is None else rows.merge(curves, on=_shared(rows, curves))
+    atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
+    if study.table:
+        _write_table(study.table(results), request.out / f"{name}-table")
+    if study.panels:
+        _save(study, results, request.out / name)
+    claims = list(study.claims(results)) if study.claims else []
+    verdict = {
+        "schema_version": 1,
+        "figure": name,
+        "title": study.title,
+        "source": study.source,
+        "back_ends": sorted(set(rows["back_end"])) if "back_end" in rows else [],
+        "runs": len(rows),
+        "code": sorted(code),
+        "summary": {state: sum(each.verdict == state for each in claims) for state in ("pass", "fail", "not resolved")},
+        "assertions": [asdict(each) for each in claims],
+    }
+    atomic.write_json(request.out / "verdict.json", verdict)
+    return verdict
+
+
+def _measured(study: Study, request: Request) -> pd.DataFrame:
+    assert study.measure
+    unknown = sorted(set(request.settings) - set(study.parameters))
+    if unknown:
+        raise ScenarioError(f"{unknown[0]}: no parameter of this study (one of {', '.join(study.parameters)})")
+    defaults = {name: tuple(values.split(",")) for name, values in study.parameters.items()}
+    return study.measure(replace(request, on=request.on or study.on), {**defaults, **request.settings})
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------
+
+
+class StudyJob:
+    """The points of one sweep of one scenario on one back end, each with the label of its variant."""
+
+    def __init__(self, sweep: StudySweep, scenario: Path, labelled: list[tuple[str, SweepPoint]], request: Request,
+                 folder: str) -> None:  # fmt: skip
+        points = [point for _, point in labelled]
+        self.sweep, self.labelled = sweep, labelled
+        count = request.jobs or sweeps.default_jobs(points)
+        self.job = sweeps.SweepJob(
+            directory=request.out / folder, scenario=scenario, sweep=Sweep(), points=points, jobs=count
+        )
+
+
+def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
+    """Every sweep of a study, on every back end that is asked for. Raises ``ScenarioError`` for what cannot run."""
+    assert study.sweeps
+    with tempfile.TemporaryDirectory() as folder:
+        for sweep in study.sweeps(request.quick):
+            for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
+                several = len(request.on or study.on) > 1
+                for on in (each for each in request.on or study.on if each in (sweep.on or (each,))):
+                    asked = _asked(sweep, request, scenario)
+                    labelled = list(_points(asked, scenario, on, request))
+                    if labelled:
+                        name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
+                        yield StudyJob(asked, scenario, labelled, request, f"{name}-{on}" if several else name)
+
+
+def _scenarios(given: str, folder: Path) -> list[Path]:
+    """Files of a path, of a pattern below ``scenarios/``, or of a YAML text, which is written into ``folder``."""
+    if "\n" in given:
+        path = folder / "scenario.yaml"
+        path.write_text(given)
+        return [path]
+    found = sorted(SCENARIOS.glob(given)) if not Path(given).is_absolute() else [Path(given)]
+    if not found:
+        raise ScenarioError(f"{SCENARIOS / given}: no such scenario")
+    return found
+
+
+def _asked(sweep: StudySweep, request: Request, scenario: Path) -> StudySweep:
+    """The sweep with what the user set: values of the grid are replaced, all else is added to every variant."""
+    fixed = {
+        path: values[0] for path, values in request.settings.items() if len(values) == 1 and path not in sweep.grid
+    }
+    grid = {**sweep.grid, **{path: values for path, values in request.settings.items() if path not in fixed}}
+    variants = {}
+    for label, settings in sweep.variants.items():
+        if not request.only or (label or scenario.stem) in request.only:
+            out = str(request.out.absolute())
+            merged = {**settings, **fixed}
+            variants[label or scenario.stem] = {path: value.replace("{out}", out) for path, value in merged.items()}
+    return replace(sweep, variants=variants, grid=grid, seeds=request.seeds or sweep.seeds)
+
+
+def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Iterator[tuple[str, SweepPoint]]:
+    for label, settings in sweep.variants.items():
+        fixed = [Axis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
+        grid = [Axis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
+        for point in points_of(scenario, Sweep((*fixed, *grid), sweep.seeds), on):
+            yield label, point
+
+
+def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
+    from analysis.load import load_run
+
+    job, grid = study_job.job, study_job.sweep.grid
+    with watch(job) as shown:
+        rows = sweeps.execute(job, shown.take)
+    failed = [row for row in rows if row["status"] not in ("done", "degraded")]
+    if failed:
+        where = job.directory / "runs" / failed[0]["run"]
+        raise RunFailed(f"{len(failed)} of {len(rows)} runs failed; the first, {where}: {failed[0]['message']}")
+    return [
+        StudyRun(study_job.sweep.name, label, {path: value for path, value in point.settings.items() if path in grid},
+                 point.seed, load_run(job.path(point)))
+        for label, point in study_job.labelled
+    ]  # fmt: skip
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFrame | None, set[str]]:
+    """One row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
+    import pandas as pd
+
+    rows = [{**usual(each, study.target), **{name: of(each) for name, of in study.columns.items()}} for each in found]
+    curves = None
+    if study.curves:
+        curves = pd.concat([study.curves(each).assign(**_place(each)) for each in found], ignore_index=True)
+    code = {str(each.run.manifest.get("testbed", {}).get("git_commit")) for each in found}
+    return pd.DataFrame(rows), curves, code
+
+
+def _place(each: StudyRun) -> dict[str, Any]:
+    return {"sweep": each.sweep, "variant": each.variant, "back_end": each.run.plan["back_end"], **each.settings,
+            "seed": each.seed}  # fmt: skip
+
+
+def _shared(rows: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
+    return [name for name in curves.columns if name in rows.columns]
+
+
+def usual(each: StudyRun, target: float) -> dict[str, Any]:
+    """What every study's table begins with: place, result, throughput, traffic, time to ``target``."""
+    result: Mapping[str, Any] = each.run.result or {}
+    known = ("rounds", "accuracy", "round_time_s", "training_s")
+    return {
+        **_place(each),
+        **{name: result.get(name) for name in known},
+        "throughput": throughput(each.run),
+        "wan_bytes": wan_bytes(each.run),
+        "time_to_target_s": time_to_accuracy(each.run, target),
+        "parameters_sha256": result.get("parameters_sha256"),
+        "fidelity": result["fidelity"]["status"] if result else None,
+    }
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def _save(study: Study, results: Results, stem: Path) -> None:
+    with panels.style():
+        picture = draw(study, results)
+        for form in FORMATS:
+            with atomic.replacing(stem.with_name(f"{stem.name}.{form}")) as temporary:
+                picture.savefig(temporary, format=form, bbox_inches="tight", metadata=_metadata(form))
+
+
+def _write_table(table: pd.DataFrame, stem: Path) -> None:
+    """``.csv`` and ``.tex`` (a tabular for booktabs; missing values are dashes)."""
+    atomic.write_text(stem.with_suffix(".csv"), table.to_csv(index=False))
+    atomic.write_text(stem.with_suffix(".tex"), as_latex(table))
+
+
+def as_latex(table: pd.DataFrame) -> str:
+    """Any table as a ``tabular``: text on the left, numbers on the right with four digits."""
+    columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
+    rows = [map(latex_text, map(str, table.columns)), *(map(_latex_cell, row) for row in table.itertuples(index=False))]
+    head, *body = [" & ".join(row) + r" \\" for row in rows]
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule",
+                      r"\end{tabular}"]) + "\n"  # fmt: skip
+
+
+def _latex_cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "--" if math.isnan(value) else f"{value:.4g}"
+    return "--" if value is None else latex_text(str(value))
+
+
+def _metadata(form: str) -> dict[str, Any]:
+    """Nothing that changes from one making to the next."""
+    return {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]

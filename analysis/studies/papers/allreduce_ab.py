@@ -1,0 +1,173 @@
+"""All-reduce algorithms against the α–β model: times, crossovers, and the order of a ring on uneven links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from analysis.identity import Identity
+from analysis.studies.claims import Claim, exactly, unresolved
+from analysis.studies.columns import mbps, setting
+from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
+from testbed.policy.collective import ALL_REDUCE, cost
+from testbed.policy.collective.predict import finish_times_s
+from testbed.policy.collective.schedule import GroupShape
+
+RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
+HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float32 elements
+LAN_DELAY_S, STEP_S = 2 * 1e-6, 1e-3
+GOODPUT = 1448 / 1514  # payload per byte of an Ethernet frame
+LOOKS = {
+    "ring": Identity("ring", "#0072B2", "o"), "butterfly": Identity("halving and doubling", "#D55E00", "D"),
+    "recursive_doubling": Identity("recursive doubling", "#009E73", "^"),
+    "binary_blocks": Identity("binary blocks", "#CC79A7", "v"),
+    "double_binary_tree": Identity("double binary tree", "#E69F00", "P"),
+    "direct": Identity("direct", "#56B4E9", "X"), "PS": Identity("parameter server", "#20242C", "s"),
+    "three_phase_ring": Identity("three-phase ring", "#7A5195", "<"), "torus2d": Identity("2D torus", "#A6761D", "h"),
+    "best ring": Identity("best", "#0072B2"), "worst ring": Identity("worst", "#D55E00"),
+}  # fmt: skip
+ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("three_phase_ring", "torus2d")
+_LINKS = {("us", "eu"): (210, 51.55), ("us", "asia"): (130, 78.55), ("us", "aus"): (120, 88.05),
+          ("eu", "asia"): (80, 126.55), ("eu", "aus"): (70, 136.025), ("asia", "aus"): (160, 65.7)}  # fmt: skip
+RINGS = {"best ring": ("us", "eu", "asia", "aus"), "worst ring": ("us", "eu", "aus", "asia")}
+
+
+def sweeps(quick: bool) -> tuple[StudySweep, ...]:
+    sizes = ("33", "333", "3333", "33333") if quick else ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
+    flat = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
+    ps = {"PS": {"paradigm": "ps", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}}
+    places = {RANKS: ("4", "6") if quick else ("4", "6", "8"), HIDDEN: sizes}
+    slow = {**places, RANKS: ("4",) if quick else ("4", "8"), RATE: ("20 Mbit/s",), DELAY: ("0.5 ms", "25 ms")}
+    two = {"topology.generator.workers": ("2",), "paradigm.rank_order": ("plan",), HIDDEN: sizes}
+    rings = {name: {"topology": _topology(order), "paradigm.algorithm": "ring"} for name, order in RINGS.items()}
+    return (
+        StudySweep("equal links", {**flat, **ps}, places),
+        StudySweep("20 Mbit/s", flat, slow),
+        StudySweep("hierarchical", {name: {"paradigm.algorithm": name} for name in HIERARCHICAL}, two),
+        StudySweep("ring order", rings, {HIDDEN: ("65536",)}),
+    )
+
+
+def _topology(order: Sequence[str]) -> str:
+    """Four continents at a tenth of the rates, ranks in this order."""
+    sites = [f"{{name: {name}, central: {str(not place).lower()}, workers: 1}}" for place, name in enumerate(order)]
+    links = [f"{{between: [{a}, {b}], rate: {rate / 10} Mbit/s, delay: {delay} ms}}"
+             for (a, b), (rate, delay) in _LINKS.items()]  # fmt: skip
+    lan = "lan: {rate: 10 Gbit/s, delay: 0.001 ms}, routing: hops"
+    return f"{{data_centers: [{', '.join(sites)}], links: [{', '.join(links)}], {lan}}}"
+
+
+def warm_round_s(each: StudyRun) -> float:
+    """From the end of the last round but one to that of the last, without the step: connections are warm.
+
+    Not from a round's own beginning: ranks do not end together, so they do not begin the next one together.
+    """
+    ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
+    return float(ends.iloc[-1] - ends.iloc[-2]) - STEP_S
+
+
+def header_bytes(each: StudyRun) -> float:
+    """Of one message of a tensor, on average."""
+    transfers = each.run.tables["transfers"]
+    return float(transfers.loc[transfers["round"] >= 0, "header_bytes"].mean())
+
+
+def formula_s(row: Mapping[str, Any]) -> float | None:
+    """What the α–β model says of a run; nothing of uneven links. α holds the delay and a message's header."""
+    if row["sweep"] == "ring order":
+        return None
+    beta_s = 8 / (row["rate_mbps"] * 1e6 * GOODPUT)
+    link = cost.LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
+    ranks, size = row["ranks"], row["size_bytes"]
+    inside = cost.LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
+    if row["variant"] == "torus2d":  # rings of two inside, then rings of four whose links two members share
+        return cost.torus2d_s(2, ranks, size, inside, cost.LinkCost(link.alpha_s, 2 * link.beta_s))
+    if row["variant"] == "three_phase_ring":
+        return cost.three_phase_ring_s(ranks, 2, size, inside, link)
+    return cost.star_s(ranks, size, link) if row["variant"] == "PS" else model_s(row["variant"], ranks, size, link)
+
+
+def model_s(algorithm: str, ranks: int, size_bytes: float, link: cost.LinkCost) -> float:
+    """The closed form where it is exact: powers of two, rings, direct. Otherwise its schedule, walked in the model."""
+    exact = algorithm in cost.ON_EQUAL_LINKS and algorithm != "double_binary_tree"
+    if exact and (ranks & (ranks - 1) == 0 or algorithm in ("ring", "butterfly", "direct")):
+        return cost.ON_EQUAL_LINKS[algorithm](ranks, size_bytes, link)
+    schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
+    return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
+
+
+def claims(found: Results) -> Iterator[Claim]:
+    with_form = found.runs[found.runs["formula_s"].notna()]
+    for (sweep, variant), rows in with_form.groupby(["sweep", "variant"], sort=False):
+        ratios, name = rows["time_s"] / rows["formula_s"], f"{sweep}, {LOOKS[str(variant)].label}"
+        if variant == "PS":
+            claim = f"{name}: as long as the formula or up to 20 % shorter (keys go down while others come up)"
+            yield exactly(claim, float((ratios - 0.91).abs().max()), 0, 0.11, " off 0.91 at most")
+        else:
+            claim = f"{name}: within 15 % of the model at every size and number of ranks"
+            yield exactly(claim, float((ratios - 1).abs().max()), 0, 0.15, " off at most")
+    for ranks in sorted(set(found.rows(sweep="equal links")["ranks"])):
+        yield _crossover(found.rows(sweep="equal links", ranks=ranks), ranks)
+    ratio = found.mean("time_s", variant="worst ring") / found.mean("time_s", variant="best ring")
+    claim = "ring order on hmc4: worst over best is the ratio of their slowest links (80/70 Mbit/s) within 10 %"
+    yield exactly(claim, ratio, 0.9 * 80 / 70, 1.1 * 80 / 70, " times")
+
+
+def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
+    """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
+    link = cost.LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
+    lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
+    slopes = [(high - low) / 1e9 for low, high in lines]
+    predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])
+    claim = f"{ranks} ranks: the ring beats recursive doubling from {predicted / 1e6:.2f} MB on, within 30 %"
+    measured = crossing(rows.pivot_table(index="size_bytes", columns="variant", values="time_s"))
+    if measured is None:
+        return unresolved(claim, "the two do not cross within the sizes looked at")
+    return exactly(claim, measured / predicted, 0.7, 1.3, " of the prediction")
+
+
+def crossing(times: Any) -> float | None:
+    """The size from which ``ring`` is faster than ``recursive_doubling``, by linear interpolation between sizes."""
+    gap = (times["ring"] - times["recursive_doubling"]).dropna().sort_index()
+    for (below, before), (above, after) in pairwise(gap.items()):
+        if before > 0 >= after:
+            return float(below + (above - below) * before / (before - after))
+    return None
+
+
+def _times(title: str, where: dict[str, Any]) -> Panel:
+    return Panel(
+        title,
+        "time_s",
+        "size_bytes",
+        kind="points",
+        where=where,
+        model="formula_s",
+        log="xy",
+        x_label="bytes summed (points: runs, lines: formulas)",
+        y_label="time of one all-reduce (s)",
+    )
+
+
+STUDY = Study(
+    title="All-reduce algorithms against the α–β model",
+    source="Hockney 1994; Thakur, Rabenseifner, Gropp 2005; links of the last panel: Erben et al., VLDB 2024",
+    scenario="papers/allreduce-ab.yaml", sweeps=sweeps, claims=claims,
+    columns={"ranks": setting(RANKS, int, "4"), "rate_mbps": setting(RATE, mbps, "100 Mbit/s"),
+             "delay_ms": setting(DELAY, lambda text: float(text.split()[0]), "25 ms"),
+             "size_bytes": setting(HIDDEN, lambda hidden: 4.0 * (75 * int(hidden) + 10)),
+             "time_s": warm_round_s, "header_bytes": header_bytes},
+    derive=lambda runs: runs.assign(formula_s=[formula_s(row) for row in runs.to_dict("records")]),
+    looks=LOOKS,
+    panels=(
+        _times("4 sites, 100 Mbit/s, 25 ms", {"sweep": ("equal links", "hierarchical"), "ranks": 4}),
+        _times("4 sites, 20 Mbit/s, 0.5 ms", {"sweep": "20 Mbit/s", "ranks": 4, "delay_ms": 0.5}),
+        _times("6 sites, 100 Mbit/s, 25 ms", {"sweep": "equal links", "ranks": 6}),
+        Panel("Ring order, hmc4 ÷ 10", "time_s", kind="bar", where={"sweep": "ring order"},
+              y_label="time of 19.7 MB (s)", width=0.55),
+    ),
+    size_in=(11.5, 3.9),
+)  # fmt: skip

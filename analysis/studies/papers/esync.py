@@ -1,0 +1,95 @@
+"""ESync: workers of different speed arrive together, as each does as many local steps as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from analysis.identity import look_of
+from analysis.measures import wan_rate
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, between, ordered
+from analysis.studies.columns import accuracy, compute_ratio, ratio_spread, setting
+from analysis.studies.study import Panel, Results, Study, StudySweep, select
+
+_LONGER = {"training.rounds": "150", "training.evaluate_every": "5"}  # rounds of each worker's own are shorter
+VARIANTS = {
+    "ESync": {"sync": "esync", "optimizer": "{kind: sgd, learning_rate: 0.1, at: worker}"},
+    "SSGD": {"sync": "fsa", "optimizer": "{kind: sgd, learning_rate: 0.05}"},
+    "ASGD": {"sync": "tap", "optimizer": "{kind: sgd, learning_rate: 0.05}", **_LONGER},
+    "DC-ASGD": {"sync": "tap", "optimizer": "{kind: dcasgd, learning_rate: 0.05, compensation: 0.04}", **_LONGER},
+}  # fmt: skip
+SPLIT = "training.split"
+IDEAL = (4 * 10 + 2 * 1) / 6  # mean of c_slow / c_r: four workers are ten times as fast as the two slow ones
+
+
+def sweeps(quick: bool) -> tuple[StudySweep, ...]:
+    return (StudySweep("esync", VARIANTS, {SPLIT: ("iid", "by_class")}, 3 if quick else 5),)
+
+
+def claims(found: Results) -> Iterator[Claim]:
+    def of(name: str, *variants: str) -> dict[str, list[float]]:
+        return {variant: found.of(name, variant=variant, split="iid") for variant in variants}
+
+    speed = of("throughput", "ESync", "ASGD", "DC-ASGD", "SSGD")
+    traffic = of("traffic_mb_per_s", "ASGD", "DC-ASGD", "SSGD", "ESync")
+    yield ordered("throughput: ESync > ASGD >= DC-ASGD > SSGD (1 % slack)", speed, slack=0.01)
+    yield ordered("WAN traffic per second: ASGD >= DC-ASGD > SSGD > ESync (as published; 1 % slack)", traffic, 0.01)
+    spread = of("ratio_spread", "ESync", "SSGD")
+    yield between("ESync: spread of the compute ratio at most 0.1", spread["ESync"], 0, 0.1)
+    yield between("SSGD: spread of the compute ratio above 0.5 (fast workers idle)", spread["SSGD"], 0.5, 1)
+    yield between(
+        "throughput ESync/SSGD within 30 % of the mean of c_slow/c_r",
+        found.ratios("throughput", "ESync", "SSGD", split="iid"),
+        IDEAL * 0.7,
+        IDEAL * 1.3,
+        " times",
+    )
+    yield between("IID: time to 90 %, SSGD over ESync, at least 2",
+                  found.ratios("time_to_target_s", "SSGD", "ESync", split="iid"), 2, unit=" times")  # fmt: skip
+    yield _crossover(found)
+
+
+def _crossover(found: Results) -> Claim:
+    """Published: by class, ASGD leads at first and ESync in the end."""
+    rows = select(found.curves, {SPLIT: "by_class"})
+    end_s = min(rows[rows["variant"] == name].groupby("seed")["at_s"].max().min() for name in ("ASGD", "ESync"))
+    late = [a - b for a, b in zip(_at(rows, "ESync", end_s), _at(rows, "ASGD", end_s), strict=True)]
+    early = [a - b for a, b in zip(_at(rows, "ASGD", end_s / 5), _at(rows, "ESync", end_s / 5), strict=True)]
+    first, last = between("", early, 0, 1), between("", late, 0, 1)
+    told = f"ASGD - ESync early: {first.measured}; ESync - ASGD late: {last.measured}"
+    verdicts = {first.verdict, last.verdict}
+    verdict = FAIL if FAIL in verdicts else PASS if verdicts == {PASS} else UNRESOLVED
+    claim = "split by class: ASGD leads early, ESync in the end"
+    return Claim(claim, told, verdict, "" if verdict == PASS else "both differences must be above 0")
+
+
+def _at(rows: pd.DataFrame, variant: str, time_s: float) -> list[float]:
+    """Best accuracy until then, by seed."""
+    groups = rows[rows["variant"] == variant].groupby("seed")
+    return [float(max(group.loc[group["at_s"] <= time_s, "at_accuracy"], default=0.0)) for _, group in groups]
+
+
+def _bars(title: str, y: str, unit: str) -> Panel:
+    return Panel(title, y, kind="bar", where={SPLIT: "iid"}, y_label=unit)
+
+
+STUDY = Study(
+    title="ESync: synchronous training on unequal workers",
+    source="Li, Zhou, Zhou, Yu, Xu, Sun, IEEE TSC 15(4), 2022",
+    scenario="papers/esync.yaml", sweeps=sweeps, curves=accuracy, claims=claims,
+    columns={"split": setting(SPLIT, str), "ratio_spread": ratio_spread,
+             "fastest_ratio": lambda each: max(compute_ratio(each).values()),
+             "slowest_ratio": lambda each: min(compute_ratio(each).values()),
+             "traffic_mb_per_s": lambda each: (wan_rate(each.run) or 0.0) / 1e6},
+    looks={"ESync": look_of("esync"), "SSGD": look_of("fsa", "SSGD"), "ASGD": look_of("tap", "ASGD"),
+           "DC-ASGD": look_of("dcasgd")},
+    panels=(
+        Panel("IID data", kind="curve", where={SPLIT: "iid"}, x_label="training time (s)"),
+        Panel("data split by class", kind="curve", where={SPLIT: "by_class"}, x_label="training time (s)"),
+        _bars("Throughput", "throughput", "samples/s"), _bars("WAN traffic", "traffic_mb_per_s", "MB/s"),
+        _bars("Time to 90 %, IID", "time_to_target_s", "s"),
+        _bars("Spread of the workers' compute ratio", "ratio_spread", "largest less smallest"),
+    ),
+    rows=2, size_in=(9.4, 5.4),
+)  # fmt: skip

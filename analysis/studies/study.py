@@ -1,0 +1,203 @@
+"""What a study declares: sweeps over a scenario, columns derived from each run, claims, and panels of a figure.
+
+A study runs nothing. ``analysis.studies.engine`` executes it: run directories, one CSV file, one figure, one verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.identity import Identity
+from analysis.load import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from analysis.studies.claims import Claim
+
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StudySweep:
+    """Runs of one scenario: every variant with every combination of ``grid``, ``seeds`` times.
+
+    ``variants``: label of a series to the settings that make it; ``{out}`` in a setting stands for the directory of the
+    study. ``grid``: setting to its values. ``scenario``: instead of the study's own. ``on``: the back ends on which it
+    can run; empty means all.
+    """
+
+    name: str
+    variants: Mapping[str, Settings]
+    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    seeds: int = 1
+    scenario: str = ""
+    on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """One finished run and its place in the study. ``settings`` are those of the grid."""
+
+    sweep: str
+    variant: str
+    settings: Settings
+    seed: int
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks of a study. ``on``: back ends; empty means the study's own.
+
+    ``settings``: setting (or, of a study that measures, parameter) to its values; one is fixed, several are swept.
+    ``only``: labels of the variants to run; empty means all.
+    """
+
+    out: Path
+    quick: bool = False
+    on: tuple[str, ...] = ()
+    seeds: int | None = None
+    jobs: int | None = None
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes. ``x`` and ``y`` are columns, or expressions of columns as ``DataFrame.eval`` reads them.
+
+    ``kind``: ``line`` (mean over seeds with its 95 % interval), ``curve`` (``Study.curves``, one line per seed; without
+    ``y``, accuracy over time),
+    ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points`` (markers, with ``model`` as a line).
+    ``where``: column to the value that rows must have. ``series``: the column that distinguishes lines. ``levels``:
+    value of ``y`` to the label of a horizontal line. ``published``: unit of the published numbers to draw. ``draw``:
+    draws more, or, without ``y``, everything.
+    """
+
+    title: str
+    y: str = ""
+    x: str = ""
+    kind: str = "line"
+    where: Mapping[str, Any] = field(default_factory=dict)
+    series: str = "variant"
+    only: tuple[str, ...] = ()
+    model: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    log: str = ""
+    y_range: tuple[float | None, float | None] = (None, None)
+    levels: Mapping[float, str] = field(default_factory=dict)
+    published: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    width: float = 1.0
+    legend: bool = False
+    draw: Callable[[Axes, Results], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One figure with its claims.
+
+    source      the paper and figure that it reproduces, or its subject
+    scenario    a file below ``scenarios/``, a pattern that names several there (each is a variant), an absolute path,
+                or the YAML text itself
+    sweeps      called with ``quick``: what to run, on the back ends ``on``
+    columns     name to a function of one run
+    derive      adds columns that need several rows
+    curves      a frame per run (such as ``columns.accuracy``); the CSV then has one line for each of its rows
+    target      the accuracy of ``time_to_target_s``
+    measure     instead of sweeps: a function that returns the rows, with the defaults of its ``parameters``
+    sandboxed   ``measure`` makes emulated networks itself
+    """
+
+    title: str
+    source: str
+    scenario: str = ""
+    sweeps: Callable[[bool], Sequence[StudySweep]] | None = None
+    on: tuple[str, ...] = ("simulate",)
+    columns: Mapping[str, Callable[[StudyRun], Any]] = field(default_factory=dict)
+    derive: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    curves: Callable[[StudyRun], pd.DataFrame] | None = None
+    target: float = 0.9
+    claims: Callable[[Results], Iterable[Claim]] | None = None
+    panels: tuple[Panel, ...] = ()
+    looks: Mapping[str, Identity] = field(default_factory=dict)
+    rows: int = 1
+    size_in: tuple[float, float] = (9.0, 3.6)
+    table: Callable[[Results], pd.DataFrame] | None = None
+    measure: Callable[[Request, Mapping[str, tuple[str, ...]]], pd.DataFrame] | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    sandboxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A number from a paper: drawn as a labelled overlay, never mixed with measured values."""
+
+    series: str
+    x: float
+    y: float
+    unit: str
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """``runs``: one row per run; ``curves``: the rows of ``Study.curves``, or ``runs`` again without any."""
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    published: tuple[Published, ...] = ()
+
+    def rows(self, **where: Any) -> pd.DataFrame:
+        """Rows of ``runs`` whose columns have these values."""
+        return select(self.runs, where)
+
+    def of(self, column: str, **where: Any) -> list[float]:
+        """Known values of a column, or of an expression of columns, one per run."""
+        rows = self.rows(**where)
+        return [float(value) for value in rows.eval(column).dropna()] if len(rows) else []
+
+    def mean(self, column: str, **where: Any) -> float:
+        """Mean of ``of``. ``LookupError`` without a value."""
+        values = self.of(column, **where)
+        if not values:
+            raise LookupError(f"no run with {where} has a {column}")
+        return sum(values) / len(values)
+
+    def pairs(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[tuple[Any, Any]]:
+        """Values of two variants (or two values of ``by``), seed by seed; seeds that lack either are left out."""
+        one, other = (
+            self.rows(**{by: each}, **where).set_index("seed")[column].dropna().to_dict() for each in (first, second)
+        )
+        return [(one[seed], other[seed]) for seed in one if seed in other]
+
+    def ratios(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
+        """``first`` over ``second``, seed by seed."""
+        return [a / b for a, b in self.pairs(column, first, second, **where)]
+
+    def differences(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
+        """``first`` less ``second``, seed by seed."""
+        return [a - b for a, b in self.pairs(column, first, second, **where)]
+
+
+def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows whose columns have these values; a tuple stands for any of its values."""
+    for column, value in where.items():
+        frame = frame[frame[column].isin(value) if isinstance(value, tuple) else frame[column] == value]
+    return frame
+
+
+def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) -> pd.Series[float]:
+    """For each row, the mean of ``column`` over the rows where ``base`` holds and ``by`` is equal; NaN without any."""
+    import pandas as pd
+
+    means = select(frame, base).groupby(list(by), dropna=False)[column].mean()
+    places = pd.MultiIndex.from_frame(frame[list(by)]) if len(by) > 1 else pd.Index(frame[by[0]])
+    return pd.Series(means.reindex(places).to_numpy(), index=frame.index)

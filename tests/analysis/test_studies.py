@@ -1,0 +1,245 @@
+"""Studies: every declaration is complete and valid, verdicts are honest, and a user's own study runs end to end."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis import identity
+from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, drawing, engine, worlds
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
+from analysis.studies.loading import find
+from analysis.studies.papers import six_way
+from analysis.studies.published import published
+from analysis.studies.study import Panel, Request, Results, Study, against
+from testbed.cli import main as command
+from testbed.errors import ScenarioError
+
+INFINITY = float("inf")
+OWN = """
+from analysis.studies.claims import exactly
+from analysis.studies.study import Panel, Study, StudySweep
+
+SCENARIO = '''
+version: 1
+name: own
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]
+training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, rounds: 2, evaluate_every: 1}
+device: {step_time: 10 ms}
+'''
+
+def claims(found):
+    yield exactly("FP16 halves the bytes", found.ratios("wan_bytes", "none", "fp16")[0], 2, 2, " times")
+
+MY_FIGURE = Study(
+    title="Own", source="nowhere", scenario=SCENARIO, claims=claims,
+    sweeps=lambda quick: (StudySweep("codecs", {"none": {}, "fp16": {"codec": "fp16"}}),),
+    panels=(Panel("Bytes", "wan_bytes / 1e6", kind="bar", y_label="MB"),),
+)
+
+def made():
+    return MY_FIGURE
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([2.0, 2.1, 2.2], PASS),
+        ([0.1, 0.11, 0.12], FAIL),
+        ([0.9, 1.4, 1.3], UNRESOLVED),
+        ([5.0], UNRESOLVED),
+        ([], UNRESOLVED),
+    ],
+)
+def test_a_mean_is_resolved_only_by_its_whole_interval(values: list[float], verdict: str) -> None:
+    assert between("", values, 1, INFINITY).verdict == verdict
+
+
+def test_what_is_the_same_for_every_seed_needs_no_interval() -> None:
+    assert exactly("", 1.0, 1, 1).verdict == PASS
+    assert exactly("", 1.1, 0, 1).verdict == FAIL
+
+
+def test_orders() -> None:
+    apart = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1, 1.2]}
+    assert ordered("", apart).verdict == PASS
+    assert ordered("", dict(reversed(apart.items()))).verdict == FAIL
+    assert ordered("", {"a": [3.0, 1.0, 2.0], "b": [2.0, 1.1, 2.2]}).verdict == UNRESOLVED
+    assert ordered("", {**apart, "c": []}).verdict == UNRESOLVED
+    assert ordered("", {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1]}).verdict == UNRESOLVED, "the missing seed never arrived"
+
+
+def test_orders_of_what_is_the_same_for_every_seed() -> None:
+    assert in_order("", {"a": 3.0, "b": 1.0}).verdict == PASS
+    assert in_order("", {"a": 1.0, "b": 3.0}).verdict == FAIL
+    assert in_order("", {"a": 1.0, "b": 1.01}, slack=0.02).verdict == PASS
+
+
+def six_runs(times: dict[tuple[str, str, int], float]) -> Results:
+    """Results as of the six-way comparison: (back end, technique, seed) to the length of a round."""
+    rows = [
+        {"back_end": back_end, "variant": variant, "seed": seed, "round_time_s": time, "s_per_1000_samples": 10 * time,
+         "time_to_target_s": None, "accuracy": 0.9, "wan_mb_per_1000_samples": 2.0,
+         "parameters_sha256": f"{variant}{seed}", "fidelity": "ok"}
+        for (back_end, variant, seed), time in times.items()
+    ]  # fmt: skip
+    return Results(pd.DataFrame(rows), pd.DataFrame())
+
+
+def test_the_error_column_is_of_one_seed_at_a_time() -> None:
+    both = {("emulate", "FSA", 1): 1.0, ("emulate", "FSA", 2): 2.0, ("simulate", "FSA", 1): 0.9,
+            ("simulate", "FSA", 2): 2.2, ("simulate", "FSA", 3): 9.0}  # fmt: skip
+    found = six_runs(both | {("emulate", name, 1): 1.0 for name in six_way.VARIANTS if name != "FSA"})
+    assert worlds.errors(found, "FSA") == pytest.approx([-0.1, 0.1])
+    row = six_way.table(found).set_index("technique").loc["FSA"]
+    assert row["error of the round (%)"] == pytest.approx(0.0, abs=1e-9)
+    assert abs(row["largest error (%)"]) == pytest.approx(10.0)
+    assert row["seeds"] == 2
+
+
+def test_rankings_that_differ_fail() -> None:
+    places = list(six_way.VARIANTS)
+    alike = {(world, name, 1): 1.0 + place for world in ("emulate", "simulate") for place, name in enumerate(places)}
+    turned = {**alike, **{("simulate", name, 1): 9.0 - place for place, name in enumerate(places)}}
+    verdicts = [worlds.ranking(six_runs(times), places, "s_per_1000_samples", "").verdict for times in (alike, turned)]
+    assert verdicts == [PASS, FAIL]
+
+
+def test_any_table_as_latex() -> None:
+    text = engine.as_latex(pd.DataFrame({"a_b": ["x%", "y"], "value": [1.23456, math.nan]}))
+    assert r"\begin{tabular}{lr}" in text
+    assert r"a\_b & value \\" in text
+    assert r"x\% & 1.235 \\" in text and r"y & -- \\" in text
+
+
+def test_pairs_are_of_one_seed() -> None:
+    frame = pd.DataFrame({"variant": ["a", "a", "b", "b"], "seed": [1, 2, 2, 1], "t": [math.nan, 4.0, 2.0, 9.0]})
+    assert Results(frame, frame).pairs("t", "a", "b") == [(4.0, 2.0)]
+
+
+def test_a_base_is_that_of_the_same_place() -> None:
+    frame = pd.DataFrame({"variant": ["a", "b", "a", "b"], "rate": [1, 1, 2, 2], "t": [1.0, 2.0, 10.0, 30.0]})
+    assert (frame["t"] / against(frame, "t", ["rate"], variant="a")).tolist() == [1.0, 2.0, 1.0, 3.0]
+    assert against(frame, "t", ["rate"], variant="c").isna().all()
+
+
+def test_published_numbers_have_sources() -> None:
+    rows = [row for name in STUDIES for row in published(name)]
+    assert rows
+    for row in rows:
+        assert row.source and row.confidence and row.unit
+        assert math.isfinite(row.y)
+
+
+@pytest.mark.parametrize("name", [*PAPERS, *EXPERIMENTS])
+def test_every_declaration_is_complete(name: str) -> None:
+    _, study = find(name)
+    assert study.title and study.source
+    assert study.panels and all(panel.y or panel.draw or panel.kind == "curve" for panel in study.panels)
+    assert (study.sweeps is None) != (study.measure is None)
+    assert all(panel.kind in drawing.KINDS for panel in study.panels)
+
+
+def small(study: Study) -> Study:
+    """One setting of the grid with every variant: the whole grid would only vary rates and splits. One seed."""
+    assert study.sweeps
+    shrunk = tuple(
+        replace(sweep, grid={path: values[-1:] for path, values in sweep.grid.items()}, seeds=1)
+        for sweep in study.sweeps(False)
+    )
+    return replace(study, sweeps=lambda quick: shrunk)
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps])
+def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Path) -> None:
+    _, study = find(name)
+    back_end = "simulate" if name != "paradigms" else "local"  # the only one with libraries beside it
+    jobs = list(engine.jobs(small(study), Request(tmp_path, on=(back_end,))))
+    assert jobs and all(job.labelled for job in jobs)
+
+
+def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> None:
+    _, study = find("diloco-util")
+    settings = {"links[*].rate": ("1 Gbit/s",), "training.batch": ("4", "8")}
+    (job,) = engine.jobs(study, Request(tmp_path, settings=settings, only=("data-parallel",), seeds=2))
+    assert [(label, dict(point.settings)["training.batch"], point.seed) for label, point in job.labelled] == [
+        ("data-parallel", "4", 1), ("data-parallel", "4", 2), ("data-parallel", "8", 1), ("data-parallel", "8", 2),
+    ]  # fmt: skip
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["figure", "esink"]) == 2
+    assert "did you mean esync?" in capsys.readouterr().err
+    for place in ("./no_such_file.py:X", "no_such_module:X", "analysis.studies.study:Nothing", "math:pi"):
+        with pytest.raises(ScenarioError):
+            find(place)
+
+
+@pytest.mark.parametrize("attribute", ["MY_FIGURE", "made"])
+def test_a_users_own_study_in_a_file(attribute: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "my_figure.py", tmp_path / "out"
+    file.write_text(OWN)
+    assert command.main(["figure", f"{file}:{attribute}", "--out", str(out)]) == 0
+    assert "1 pass" in capsys.readouterr().out
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert [each["verdict"] for each in verdict["assertions"]] == [PASS]
+    frame = pd.read_csv(out / f"{attribute}.csv")
+    assert frame["variant"].tolist() == ["none", "fp16"]
+    for form in ("png", "svg", "pdf"):
+        assert (out / f"{attribute}.{form}").stat().st_size > 5000
+
+
+def test_a_mean_of_some_seeds_says_of_how_many() -> None:
+    """A time to a target that one seed never reached: the others' mean, marked as such."""
+    axes = Figure().subplots()
+    look = identity.look_of("fsa")
+    rows = pd.DataFrame({"x": [1, 1, 1, 2, 2, 2], "y": [3.0, 4.0, None, 5.0, 6.0, 7.0], "variant": "a"})
+    drawing.line(axes, rows, "x", "y", look)
+    assert [text.get_text() for text in axes.texts] == ["2/3 seeds"]
+    axes = Figure().subplots()
+    drawing.bars(axes, rows.head(3), "y", {"a": look}, Panel(""))
+    assert [text.get_text() for text in axes.texts] == ["3.5", "2/3 seeds"]
+
+
+def test_lines_are_simulated_and_marks_are_not() -> None:
+    rows = pd.DataFrame({"back_end": ["simulate", "emulate"] * 2, "variant": "a", "seed": 1, "x": [1, 1, 2, 2],
+                         "y": [1.0, 1.1, 2.0, 2.1]})  # fmt: skip
+    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x"),)), Results(rows, rows))
+    assert [(line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines] == [("None", "o"), ("-", "")]
+
+
+def test_published_numbers_stand_over_their_bars() -> None:
+    rows = pd.DataFrame({"variant": ["a", "b"], "back_end": "simulate", "seed": 1, "y": [1.0, 2.0]})
+    (known,) = [each for each in published("netstorm-tta") if each.series == "star, static"]
+    results = Results(rows, rows, (replace(known, series="b"),))
+    figure = drawing.draw(Study("", "", panels=(Panel("", "y", kind="bar", published="x"),)), results)
+    (diamond,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
+    assert (diamond.get_xdata()[0], diamond.get_ydata()[0]) == (1.0, known.y)
+
+
+def test_techniques_from_elsewhere_have_a_look_of_their_own() -> None:
+    one, other = identity.look_of("/home/me/my_codec.py:SignSgd"), identity.look_of("pkg.mod:SignSgd")
+    assert one == other and one.label == "SignSgd"
+    assert identity.look_of("pkg.mod:Warm") != one
+    assert identity.technique("hfa+pkg.mod:SignSgd").label == "HFA + SignSgd"
+
+
+@pytest.mark.slow
+def test_a_figure_from_runs_to_verdict(tmp_path: Path) -> None:
+    out = tmp_path / "hier"
+    assert command.main(["figure", "hier-k1k2", "--quick", "--out", str(out)]) == 0
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert {each["verdict"] for each in verdict["assertions"]} <= {PASS, FAIL, UNRESOLVED}
+    (exact,) = [each for each in verdict["assertions"] if each["claim"].startswith("WAN bytes")]
+    assert exact["verdict"] == PASS
+    frame = pd.read_csv(out / "hier-k1k2.csv")
+    assert set(frame["sweep"]) == {"time", "bytes"}
