@@ -3,8 +3,8 @@
 * Sharing is fluid in the model. Errors stay below 10 % of real TCP where each of the connections that share a link
   sends at least 16 bandwidth-delay products at a time; with 4, and 16 senders, real transfers took up to 40 % longer.
 * Loss-based algorithms share unevenly, and leave capacity unused, where round-trip times differ.
-* A connection that has a link to itself is within a few per cent whatever it sends (``python -m
-  analysis.experiments.transfers``), unless its unpaced bursts overflow the queue: losses then shrink a loss-based
+* A connection that has a link to itself is within a few per cent whatever it sends (``testbed
+  figure transfers``), unless its unpaced bursts overflow the queue: losses then shrink a loss-based
   window below the path for some ten rounds, and 24 emulated rounds took up to 28 % longer than predicted.
 """
 
