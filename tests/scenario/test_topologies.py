@@ -266,6 +266,7 @@ def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None
         ("{file: a.csv, formt: csv}", "links[0].rate_trace.formt: unknown key (did you mean 'format'?)"),
         ("{file: a.csv, format: cvs}", "links[0].rate_trace.format: 'cvs' is not one of csv"),
         ("{points: step 0.1 values 5 x}", "expected a list of points"),
+        ("{points: step 0.1 values 5_000}", "expected a list of points"),
         ("{points: step 0.1 values 5}", "a time or value is out of bounds"),
         ("{points: times 0 1 values 5000}", "expected a list of points"),
         ("[{at: 0 s, delay: 5 ms}]", "links[0].rate_trace[0].delay: unknown key"),

@@ -39,8 +39,8 @@ def test_options_without_effect(kind: str, changed: dict[str, Any], place: str) 
 
 def test_shares_and_skew() -> None:
     both = options_of(SPLITS, "by_count", shares="1 2", skew=1.0)
-    assert [problem.at for problem in split_problems("by_count", both)] == [("skew",)]
-    assert not list(split_problems("by_count", {**both, "skew": 0.0}))
+    assert [problem.at for problem in split_problems(both)] == [("skew",)]
+    assert not list(split_problems({**both, "skew": 0.0}))
 
 
 def test_every_name_has_its_code() -> None:

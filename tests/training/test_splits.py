@@ -106,8 +106,9 @@ def test_by_count_follows_the_numbers_to_the_sample() -> None:
     [
         ("1 2", "has 2 numbers, and 3 workers train"),
         ("1 2 x", "not a list of numbers"),
+        ("1_0 2 1", "not a list of numbers"),
         ("1 0 2", "not positive"),
-        ("1 nan 2", "not positive"),
+        ("1 nan 2", "not a list of numbers"),
         ("1000000 1 1", "leaves worker 1, 2 of 3 without a sample"),
     ],
 )

@@ -97,7 +97,7 @@ def accuracy_needs_values(scenario: Scenario) -> Found:
 
 def options_have_an_effect(scenario: Scenario) -> Found:
     split, optimizer = scenario.training.split, scenario.optimizer
-    for at, problem, hint in split_problems(split.kind, split.model_dump()):
+    for at, problem, hint in split_problems(split.model_dump()):
         yield Violation(("training", "split", *at), problem, hint)
     for at, problem, hint in optimizer_problems(optimizer.kind, optimizer.model_dump()):
         yield Violation(("optimizer", *at), problem, hint)

@@ -18,6 +18,7 @@ from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, 
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.violations import Violation, raise_found
 from topologies.traces import Trace
+from topologies.traces.model import parse_float
 from topologies.traces.synthetic import SYNTHETIC
 
 _WRITTEN_AS_LIST = 20  # more points than these are written as one text
@@ -94,7 +95,7 @@ def _unpacker(point: type[Point]) -> BeforeValidator:
         words = value.text.split()
         try:
             divide = words.index("values")
-            numbers, values = [float(word) for word in words[1:divide]], [float(word) for word in words[divide + 1 :]]
+            numbers, values = [parse_float(word) for word in words[1:divide]], [*map(parse_float, words[divide + 1 :])]
             times = numbers if words[0] == "times" else [round(i * numbers[0], 6) for i in range(len(values))]
             pairs = list(zip(times, values, strict=True))
         except (ValueError, IndexError, OverflowError):

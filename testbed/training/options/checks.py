@@ -18,9 +18,9 @@ class OptionProblem(NamedTuple):
     hint: str
 
 
-def split_problems(split: str, options: Mapping[str, Any]) -> Iterator[OptionProblem]:
+def split_problems(options: Mapping[str, Any]) -> Iterator[OptionProblem]:
     """Yield the problems of ``training.split``."""
-    if split == "by_count" and options["shares"] and options["skew"]:
+    if options.get("shares") and options.get("skew"):
         yield OptionProblem(("skew",), "has no effect beside 'shares'", "keep one of them")
 
 

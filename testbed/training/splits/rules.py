@@ -13,6 +13,7 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 from testbed.training.seeds import numpy_stream
+from testbed.units import parse_number
 
 DIRICHLET_ATTEMPTS = 100
 
@@ -67,7 +68,7 @@ def _by_count(options: ByCount, labels: Tensor, seed: int, workers: int) -> list
 def parse_shares(text: str, workers: int) -> list[float]:
     """Parse ``"4, 2 1"``; an empty text gives no numbers. Raise ``ScenarioError`` unless positive, one per worker."""
     try:
-        shares = [float(word) for word in text.replace(",", " ").split()]
+        shares = [float(parse_number(word)) for word in text.replace(",", " ").split()]
     except ValueError as error:
         raise ScenarioError(f"training.split.shares: '{text}' is not a list of numbers such as '4 2 1 1'") from error
     if shares and len(shares) != workers:
