@@ -44,16 +44,16 @@ RECIPES: Mapping[str, Recipe] = {
         "rate", 100e6, "sine", {"low": 0.45, "high": 1.0, "period": 86_400.0, "step": 600.0},
     ),
     "cloud-pair": Recipe(
-        "one TCP stream between two clouds, 210 Mbit/s and some per cent about it, every second",
+        "one TCP stream between two clouds, 210 Mbit/s with random changes of some per cent, every second",
         "rate", 210e6, "walk", {"low": 0.8, "high": 1.2, "spread": 0.03, "step": 1.0, "length": 600.0, "seed": 12},
     ),
     "cross-traffic": Recipe(
-        "100 Mbit/s, of which another's bulk transfers take nine tenths now and then",
+        "100 Mbit/s, of which bulk transfers of others take nine tenths at random times",
         "rate", 100e6, "markov",
         {"low": 0.1, "high": 1.0, "mean_high": 20.0, "mean_low": 5.0, "length": 600.0, "seed": 13},
     ),
     "staircase": Recipe(
-        "100, 50, 20, 5, 20, 50 Mbit/s for 30 s each: to look at how something adapts",
+        "100, 50, 20, 5, 20, 50 Mbit/s for 30 s each: a test of adaptation",
         "rate", 100e6, "levels", {"levels": "1 0.5 0.2 0.05 0.2 0.5", "every": 30.0},
     ),
     "reroute": Recipe(
