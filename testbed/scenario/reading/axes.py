@@ -9,7 +9,7 @@ techniques from outside (``testbed.axes``) when a scenario names them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import (
@@ -55,6 +55,11 @@ class Technique(Section):
     def options(self) -> Any:
         """The options dataclass of the technique's owner, with SI values."""
         return options_of(self.declared)(**{name: value for name, value in self if name != "kind"})
+
+    def violations(self, *at: str) -> Iterator[Violation]:
+        """Yield what the options' owner finds wrong in them: ``problems()`` yields option, problem and cure."""
+        for option, problem, hint in getattr(self.options, "problems", tuple)():
+            yield Violation((*at, option), problem, hint)
 
 
 class PerTier(Section):
