@@ -36,7 +36,7 @@ class About(Section):
     """Licence of the data."""
     notes: tuple[Annotated[str, TEXT], ...] = ()
     """What was assumed or left out."""
-    mended: tuple[Annotated[str, TEXT], ...] = ()
+    repaired: tuple[Annotated[str, TEXT], ...] = ()
     """What was inconsistent in a graph file, and how it was repaired."""
     streams: Annotated[int | None, integer(1, 10_000)] = None
     """TCP connections that the rates were measured with, where they grow with that number."""
