@@ -81,6 +81,11 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return kind in self.shipped or kind in self._loaded or kind in installed(self.name)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the axis takes techniques from outside."""
+        return bool(self._base)
+
+    @property
     def default(self) -> str:
         """The first kind of the table, which a scenario gets that names none."""
         return next(iter(self.shipped))

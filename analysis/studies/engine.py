@@ -26,7 +26,7 @@ from testbed.errors import RunFailed, ScenarioError
 from testbed.results import atomic
 from testbed.run import sweep as sweeps
 from testbed.run.sweep_points import SweepPoint, points_of
-from testbed.scenario.sweep import Axis, Sweep
+from testbed.scenario.sweep import Sweep, SweepAxis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,8 +144,8 @@ def _asked(sweep: StudySweep, request: Request, scenario: Path) -> StudySweep:
 
 def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Iterator[tuple[str, SweepPoint]]:
     for label, settings in sweep.variants.items():
-        fixed = [Axis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
-        grid = [Axis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
+        fixed = [SweepAxis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
+        grid = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
         for point in points_of(scenario, Sweep((*fixed, *grid), sweep.seeds), on):
             yield label, point
 

@@ -93,7 +93,7 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     console.print(_links(plan))
     if about is not None:
         lines = (("source", about.source), ("licence", about.licence), *(("note", note) for note in about.notes),
-                 *(("repaired", note) for note in about.mended))  # fmt: skip
+                 *(("repaired", note) for note in about.repaired))  # fmt: skip
         for key, text in lines:
             if text:
                 console.print(f"{key}: {text}", markup=False)

@@ -108,10 +108,10 @@ def _results(
     """Return the result of each grid point on one back end. Finished runs of the same code are not repeated."""
     from testbed.run import sweep
     from testbed.run.sweep_points import points_of
-    from testbed.scenario.sweep import Axis, Sweep
+    from testbed.scenario.sweep import Sweep, SweepAxis
 
     host = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
-    wanted = [Sweep(tuple(Axis((path,), ((value,),)) for path, value in {**place.settings, **host}.items()))
+    wanted = [Sweep(tuple(SweepAxis((path,), ((value,),)) for path, value in {**place.settings, **host}.items()))
               for place in places]  # fmt: skip
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)

@@ -1,7 +1,7 @@
-"""Which faults are due when: the part of the Plan's faults that is done to a run while it goes on. Pure.
+"""When faults are due: those of the Plan's faults that must be carried out while a run goes on. Pure.
 
-Whoever runs the nodes asks it, in every world: it is told of the start of training and of finished rounds, and gives
-back what is to be done. One clock serves a run through all of its restarts, so no fault happens twice.
+What runs the nodes reports the start of training and finished rounds, in every world, and takes the faults that are
+due. One clock serves a run through all of its restarts, so no fault happens twice.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from testbed.plan.model import FaultPlan, Plan
 
-# kinds that somebody has to carry out; of the others, only the record is made here
+# kinds that must be carried out; of the others, only the event is recorded
 DONE_TO_NODES = ("kill", "pause", "join", "leave")
-IN_ROUNDS = ("nan", "disk_full", "leave")  # if they are to happen in a round: the node itself knows which
+IN_ROUNDS = ("nan", "disk_full", "leave")  # given a round, the node itself carries them out
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A fault begins, or is over. ``planned_s`` is on the run's clock."""
+    """The beginning or the end of a fault. ``planned_s`` is on the run's clock."""
 
     fault: FaultPlan
     begins: bool
@@ -54,7 +54,7 @@ class FaultClock:
         self.training_since_s: float | None = None
 
     def started(self, now_s: float) -> None:
-        """Training has started; of several starts, the first counts."""
+        """Record the start of training; of several starts, the first counts."""
         if self.training_since_s is None:
             self.training_since_s = now_s
             for fault in self._timed:
@@ -62,18 +62,18 @@ class FaultClock:
                 self._push(Due(fault, True, now_s + fault.at_s))
 
     def finished(self, round_: int, now_s: float) -> None:
-        """Some worker has finished that round."""
+        """Record that some worker has finished ``round_``."""
         for fault in [fault for fault in self._by_round if fault.round is not None and fault.round <= round_]:
             self._by_round.remove(fault)
             self._push(Due(fault, True, now_s))
 
     @property
     def due_s(self) -> float:
-        """When ``take`` is to be called next; infinite: not yet known, or never."""
+        """Time of the next call of ``take``; infinite: not yet known, or never."""
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, now_s: float) -> Iterator[Due]:
-        """What is due, in order."""
+        """Yield the faults that are due, in order."""
         while self.due_s <= now_s:
             due = heapq.heappop(self._heap)[2]
             if due.begins and math.isfinite(due.fault.for_s):
@@ -87,7 +87,7 @@ class FaultClock:
 
 
 def expendable(plan: Plan) -> frozenset[str]:
-    """Whom the run can go on without, where it is to go on: not those who are there once."""
+    """Return the nodes without which the run can continue, if its recovery is to continue."""
     if plan.recovery.on_failure != "continue":
         return frozenset()
     roles = {"worker", "server", "replica"} | ({"global_server"} if plan.recovery.replicas else set())
@@ -95,7 +95,7 @@ def expendable(plan: Plan) -> frozenset[str]:
 
 
 def late_comers(plan: Plan) -> tuple[str, ...]:
-    """Who is not there from the start, but joins: with its server, if none of that server's workers is there."""
+    """Return the nodes that join later: those named, and servers all of whose workers join, with these workers."""
     named = {name for fault in plan.faults if fault.kind == "join" for name in fault.targets}
     if not named:
         return ()
@@ -108,7 +108,7 @@ def late_comers(plan: Plan) -> tuple[str, ...]:
 
 
 def needed_with(plan: Plan, node: str) -> tuple[str, ...]:
-    """Who starts when ``node`` is to come back: it, and its server and workers, if they have ended with it."""
+    """Return the nodes to start when ``node`` comes back: it, and its server and workers if they have ended with it."""
     own = plan.node(node)
     servers = [name for name in own.parents if plan.node(name).role == "server"]
     return (*servers, node, *(own.children if own.role == "server" else ()))

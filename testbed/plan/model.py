@@ -305,10 +305,10 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
-    """How the virtual world runs; no other back end looks at it.
+    """How the virtual world runs; other back ends ignore it.
 
-    fold    let one coroutine play all workers of a data centre that wait for each other, where nothing is lost by it
-    events  ``full``; ``brief``: workers log their rounds, and nobody what happens inside a LAN; ``auto``: brief for
+    fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
+    events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
             runs of very many nodes
     host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
     """

@@ -68,11 +68,11 @@ def slowest_bps(link: LinkPlan) -> float:
 def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:
     links = {link.name: link for link in network.links}
     lan_rate = min(site.lan_rate_bps for site in network.sites)
-    crowd = max((len(node.children) for node in nodes), default=1)  # share one LAN port at the busiest server
+    sharers = max((len(node.children) for node in nodes), default=1)  # share one LAN port at the busiest server
     slowest = min([lan_rate, *(slowest_bps(link) for link in network.links)])
     paths = [sum(_seconds(links[name]) for name in route) for route in network.routes.values()]
     rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
-    transfer = size_bytes * 8 * max(1 / slowest, crowd / lan_rate)
+    transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
     return Pace(rtt, slowest, transfer, step, *_work(scenario, step))
 

@@ -48,7 +48,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
     if topology.speed != 1:
         yield f"topology.speed: the times of all traces are divided by {topology.speed:g}"
     if topology.about is not None:
-        yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.mended)
+        yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.repaired)
 
 
 def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:

@@ -134,26 +134,6 @@ def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combi
     return {axis: full[axis] for axis in AXES}
 
 
-def pairs_of(combination: Combination) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-    """Return the cells that a combination is an example of."""
-    return {((one, combination[one]), (other, combination[other])) for one, other in combinations(combination, 2)}
-
-
-def covering(seed: int) -> list[Combination]:
-    """Return full combinations in which every cell that works occurs: pairwise testing, chosen greedily."""
-    rng = random.Random(seed)
-    left = {pair for cell in cells() if cell.refused is None for pair in pairs_of(cell.combination)}
-    rows: list[Combination] = []
-
-    def uncovered(row: Combination) -> int:
-        return len(pairs_of(row) & left)
-
-    while left:
-        rows.append(filled(dict(rng.choice(sorted(left))), rng, uncovered))
-        left -= pairs_of(rows[-1])
-    return rows
-
-
 def _with(texts: Mapping[str, Any]) -> Scenario:
     """Return the scenario of the matrix with techniques as a scenario would write them."""
     written = {axis: _adapter(axis).validate_python(value) for axis, value in texts.items()}

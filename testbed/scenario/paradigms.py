@@ -16,7 +16,7 @@ class Paradigm:
 
     tiers    tiers of parameter servers; 0: workers exchange with each other
     library  the sum is made by a library with sockets of its own, which virtual time does not see
-    codecs   codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``none``: values as they are
+    codecs   codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``exact``: values as they are
     """
 
     tiers: ClassVar[int] = 0
@@ -49,7 +49,7 @@ class AllReduce(AllReduceOptions, Paradigm):
 class Gossip(GossipOptions, Paradigm):
     """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
 
-    codecs: ClassVar[str] = "none"
+    codecs: ClassVar[str] = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Gloo(GlooOptions, Paradigm):
     """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
 
     library: ClassVar[bool] = True
-    codecs: ClassVar[str] = "none"
+    codecs: ClassVar[str] = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Mpi(MpiOptions, Paradigm):
     """No servers: gradients are summed by an MPI (MPICH), on the same hosts and links. Not simulated."""
 
     library: ClassVar[bool] = True
-    codecs: ClassVar[str] = "none"
+    codecs: ClassVar[str] = "exact"
 
 
 PARADIGMS: Axis[Paradigm] = Axis(

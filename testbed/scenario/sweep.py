@@ -32,7 +32,7 @@ _KEYS = ("seeds", "grid", "zip")
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """Settings that change together: ``steps[i]`` holds one value per path."""
 
     paths: tuple[str, ...]
@@ -43,7 +43,7 @@ class Axis:
 class Sweep:
     """``seeds`` of ``None``: the scenario's own; a number: so many from there on; otherwise these."""
 
-    axes: tuple[Axis, ...] = ()
+    axes: tuple[SweepAxis, ...] = ()
     seeds: int | tuple[int, ...] | None = None
 
     def settings(self) -> Iterator[dict[str, str]]:
@@ -65,7 +65,7 @@ class Sweep:
 
 def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> Sweep:
     """From ``path=value,value`` texts. Raises ``ScenarioError``."""
-    axes = [Axis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
+    axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
     return _checked(Sweep((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
 
 
@@ -99,7 +99,7 @@ def _section(node: Node) -> Sweep:
         if key not in _KEYS:
             raise ScenarioError(f"{where}: sweep.{key}: unknown key (one of {', '.join(_KEYS)})")
     grid = _lists(node.entries.get("grid"), "grid")
-    axes = [Axis((path,), tuple((value,) for value in values)) for path, values in grid.items()]
+    axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in grid.items()]
     zipped = _zip(_lists(node.entries.get("zip"), "zip"), f"{node.where}: sweep.zip")
     return _checked(Sweep((*axes, *zipped), _seeds(node.entries.get("seeds"))))
 
@@ -124,12 +124,12 @@ def _lists(node: Node | None, key: str) -> dict[str, list[str]]:
     return {path: [flow(item) for item in values.items] for path, values in node.entries.items()}  # type: ignore[union-attr]
 
 
-def _zip(lists: dict[str, list[str]], place: str) -> list[Axis]:
+def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
     lengths = {path: len(values) for path, values in lists.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{path} has {count}" for path, count in lengths.items())
         raise ScenarioError(f"{place}: the lists differ in length: {told}")
-    return [Axis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
+    return [SweepAxis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
 
 
 def _checked(sweep: Sweep) -> Sweep:
@@ -157,14 +157,14 @@ def _option(text: str) -> tuple[str, list[str]]:
 def split_values(text: str) -> list[str]:
     """At commas that stand outside brackets and quotes."""
     pieces, depth, quote = [""], 0, ""
-    for letter in text:
+    for character in text:
         if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        depth += 0 if quote else (letter in "[{(") - (letter in ")}]")
-        if letter == "," and not quote and depth == 0:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        depth += 0 if quote else (character in "[{(") - (character in ")}]")
+        if character == "," and not quote and depth == 0:
             pieces.append("")
         else:
-            pieces[-1] += letter
+            pieces[-1] += character
     return [piece.strip() for piece in pieces]

@@ -13,9 +13,10 @@ from random import Random
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
 from testbed.policy.sync import SYNC
-from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides, refusals
+from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, refusals
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import faults
+from tests.scenario.covering import covering
 
 ROUNDS = 8
 SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief")

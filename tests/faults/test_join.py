@@ -82,8 +82,8 @@ def test_who_has_joined_may_die_and_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ((faults("kind: join, node: east/worker1, at: 1 s"),), "need a run whose members may change"),
-        ((CONTINUE, faults("kind: join, node: hub/worker0, at: 1 s")), "hub/worker0 gives the first values, so"),
+        ((faults("kind: join, node: east/worker1, at: 1 s"),), "need a run whose membership may change"),
+        ((CONTINUE, faults("kind: join, node: hub/worker0, at: 1 s")), "hub/worker0 provides the first values, so"),
         ((CONTINUE, faults("kind: join, node: hub/global0, at: 1 s")), "no node matches 'hub/global0'"),
         ((CONTINUE, faults("kind: join, node: east/worker1, at: 1 s, for: 2 s")), "has no effect on 'join'"),
         (("paradigm=gossip", CONTINUE, faults("kind: join, node: east/worker1, at: 1 s")), "cannot go on without"),

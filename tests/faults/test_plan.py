@@ -62,7 +62,7 @@ def test_a_fault_that_hits_nothing_is_refused(text: str, says: str) -> None:
 
 def test_global_server_and_scheduler_are_indispensable_where_the_others_go_on() -> None:
     for node in ("hub/global0", "hub/scheduler", "hub/*"):
-        with pytest.raises(ScenarioError, match="nobody can go on without"):
+        with pytest.raises(ScenarioError, match="the run cannot continue without"):
             plan_of(faults(f"kind: kill, node: {node}, {AT}"), "recovery={on_failure: continue}")
 
 

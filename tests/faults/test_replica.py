@@ -104,11 +104,11 @@ def test_others_may_go_and_come_around_it(tmp_path: Path, whom: str, back_ms: in
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (("recovery={replicas: 1}",), "replicas: a replica makes the steps of one global server"),
-        (("sync=mixedsync", FOLLOWED), "a replica makes the steps of one global server"),
-        (("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}", FOLLOWED), "codecs that remember nothing"),
+        (("recovery={replicas: 1}",), "replicas: a replica repeats the updates of one global server"),
+        (("sync=mixedsync", FOLLOWED), "a replica repeats the updates of one global server"),
+        (("codec={tier1: none, tier2: {kind: bisparse, ratio: 0.1}}", FOLLOWED), "codecs without memory"),
         ((FOLLOWED, faults("kind: kill, node: hub/global0, at: 1 s, for: 2 s")), "does not come back"),
-        ((FOLLOWED, faults("kind: kill, node: hub/scheduler, at: 1 s")), "nobody can go on without hub/scheduler"),
+        ((FOLLOWED, faults("kind: kill, node: hub/scheduler, at: 1 s")), "cannot continue without hub/scheduler"),
     ],
 )
 def test_where_there_can_be_none_it_is_refused(overrides: tuple[str, ...], says: str) -> None:

@@ -107,12 +107,21 @@ def test_code_of_a_scenario_from_elsewhere_is_not_imported(scenario: Path, monke
 
 def test_an_installed_name(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint(name="other_fsa", value="testbed.policy.sync.fsa:Fsa", group="testbed.sync")
-    monkeypatch.setattr(axes, "_installed", lambda axis: {"other_fsa": point} if axis == "sync" else {})
+    monkeypatch.setattr(SYNC, "_loaded", {})
+    monkeypatch.setattr(axes, "installed", lambda axis: {"other_fsa": point} if axis == "sync" else {})
     assert loads(GOOD + "sync: other_fsa\n").sync.tier2.kind == "other_fsa"
     assert '"other_fsa"' in json.dumps(json_schema())
+
+
+def test_an_installed_name_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(name="broken", value="no_such_package:Fsa", group="testbed.sync")
+    monkeypatch.setattr(axes, "installed", lambda axis: {"broken": point} if axis == "sync" else {})
+    with pytest.raises(ScenarioError, match=r"s.yaml:11:7: sync: 'broken' cannot be imported: ModuleNotFoundError"):
+        loads(GOOD + "sync: broken\n", "s.yaml")
 
 
 def test_the_json_schema_takes_paths_on_open_axes() -> None:
     forms = json_schema()["properties"]["sync"]["anyOf"]
     assert any("pattern" in form for form in forms)
     assert any(form.get("required") == ["kind"] and "pattern" in form["properties"]["kind"] for form in forms)
+    assert not any("pattern" in form for form in json_schema()["properties"]["paradigm"]["anyOf"])

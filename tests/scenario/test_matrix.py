@@ -17,13 +17,12 @@ from testbed.scenario.matrix import (
     Combination,
     Settings,
     cells,
-    covering,
     overrides,
-    pairs_of,
     refusals,
     settings,
 )
 from testbed.scenario.matrix_text import markdown
+from tests.scenario.covering import covering, pairs_of
 from tests.scenario.test_fuzz import GOOD as WITHOUT_OPTIMIZER
 
 README = Path(__file__).parents[2] / "scenarios" / "README.md"

@@ -12,11 +12,11 @@ learning", Future Generation Computer Systems 121, 2021. Counts are those of the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from testbed.policy.order.fifo import Fifo
+from testbed.policy.order.fifo import ELEMENT_BYTES, Fifo
 
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header
@@ -70,6 +70,15 @@ class Dgt(Fifo):
             default=EXACT,
             metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
         )
+
+        def problems(self) -> Iterator[tuple[str, str, str]]:
+            """Yield option, problem and cure."""
+            if self.k_min > self.k:
+                problem = "is larger than order.k, so that k could never follow the loss"
+                yield "k_min", problem, "write a smaller k_min, or a larger k"
+            if self.block % ELEMENT_BYTES or not ELEMENT_BYTES <= self.block <= MAX_BLOCK_BYTES:
+                problem = f"a block holds whole float32 elements, and {MAX_BLOCK_BYTES} bytes at most"
+                yield "block", problem, "write 4096 bytes"
 
     def __init__(self, options: Options) -> None:
         super().__init__(Fifo.Options())

@@ -9,7 +9,8 @@ techniques from outside (``testbed.axes``) when a scenario names them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import (
@@ -55,6 +56,11 @@ class Technique(Section):
     def options(self) -> Any:
         """The options dataclass of the technique's owner, with SI values."""
         return options_of(self.declared)(**{name: value for name, value in self if name != "kind"})
+
+    def violations(self, *at: str) -> Iterator[Violation]:
+        """Yield what the options' owner finds wrong in them: ``problems()`` yields option, problem and cure."""
+        for option, problem, hint in getattr(self.options, "problems", tuple)():
+            yield Violation((*at, option), problem, hint)
 
 
 class PerTier(Section):
@@ -126,19 +132,18 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
 def _known(value: dict[str, Any], table: Table, info: ValidationInfo) -> str:
     """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
     kind = quantities.text_of(value["kind"])
-    if isinstance(table, Axis) and names_code(kind):
-        return _code(kind, table, info.context or {})
-    if kind not in table:
+    if isinstance(table, Axis) and table.is_open and names_code(kind):
+        if not (info.context or {}).get("allow_code", True):
+            problem = f"'{kind}' names code, and this file is not at or below the working directory"
+            raise_found([Violation(("kind",), problem, "read that code first, then give --allow-code")])
+    elif kind not in table:
         raise_found([Violation(("kind",), f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
-    return kind
+    return _looked_up(kind, table, (info.context or {}).get("folder")) if isinstance(table, Axis) else kind
 
 
-def _code(kind: str, table: Axis[Any], context: Mapping[str, Any]) -> str:
-    if not context.get("allow_code", True):
-        problem = f"'{kind}' names code, and this file is not at or below the working directory"
-        raise_found([Violation(("kind",), problem, "read that code first, then give --allow-code")])
+def _looked_up(kind: str, table: Axis[Any], folder: Path | None) -> str:
     try:
-        kind = table.resolve(kind, context.get("folder"))
+        kind = table.resolve(kind, folder)
         table[kind]
     except AxisError as error:
         raise_found([Violation(("kind",), error.problem, error.hint)])
@@ -203,7 +208,7 @@ class _OrShort:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         forms: list[dict[str, Any]] = [{"enum": list(self.table)}, handler(schema)]
-        if isinstance(self.table, Axis):
+        if isinstance(self.table, Axis) and self.table.is_open:
             installed = [kind for kind in self.table if kind not in self.table.shipped]
             path = {"type": "string", "pattern": CODE_PATTERN}
             outside = {"anyOf": [path, {"enum": installed}]} if installed else path

@@ -10,7 +10,7 @@ from testbed.axes import Axis
 from testbed.codec.options import CODECS
 from testbed.policy.events import Contribution
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.axes import TIERS, Technique
+from testbed.scenario.reading.axes import TIERS, PerTier, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.schema import Scenario
 from testbed.training.options.declarations import SCRIPT
@@ -73,9 +73,19 @@ def is_scripted(scenario: Scenario) -> bool:
     return bool(scenario.training.model.declared.takes == SCRIPT)
 
 
-def by_tier(per_tier: Any) -> list[tuple[str, Technique]]:
+def by_tier(per_tier: PerTier) -> list[tuple[str, Technique]]:
     """Return the techniques of both tiers with the keys under which they stand."""
     return [(tier, getattr(per_tier, tier)) for tier in TIERS]
+
+
+def techniques_of(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], Technique]]:
+    """Yield every technique with its place."""
+    for prefix, section in ((), scenario), (("training",), scenario.training):
+        for key, value in section:
+            if isinstance(value, Technique):
+                yield (*prefix, key), value
+            elif isinstance(value, PerTier):
+                yield from (((*prefix, key, tier), technique) for tier, technique in by_tier(value))
 
 
 def lan_rounds_option(technique: Technique) -> str:

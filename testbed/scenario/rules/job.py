@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, is_scripted, overlaps, tiers_of, with_servers, without_servers
+from testbed.scenario.rules.facts import (
+    Found,
+    Rule,
+    is_scripted,
+    overlaps,
+    techniques_of,
+    tiers_of,
+    with_servers,
+    without_servers,
+)
 from testbed.scenario.schema import Scenario
-from testbed.training.options.checks import optimizer_problems, split_problems
 from testbed.training.options.declarations import NOTHING
 
 
@@ -95,12 +103,10 @@ def accuracy_needs_values(scenario: Scenario) -> Found:
         )
 
 
-def options_have_an_effect(scenario: Scenario) -> Found:
-    split, optimizer = scenario.training.split, scenario.optimizer
-    for at, problem, hint in split_problems(split.model_dump()):
-        yield Violation(("training", "split", *at), problem, hint)
-    for at, problem, hint in optimizer_problems(optimizer.kind, optimizer.model_dump()):
-        yield Violation(("optimizer", *at), problem, hint)
+def options_are_good(scenario: Scenario) -> Found:
+    """The owners of the options know their rules."""
+    for at, technique in techniques_of(scenario):
+        yield from technique.violations(*at)
 
 
 RULES: tuple[Rule, ...] = (
@@ -113,5 +119,5 @@ RULES: tuple[Rule, ...] = (
     loading_precedes_a_step,
     samples_are_at_a_worker,
     accuracy_needs_values,
-    options_have_an_effect,
+    options_are_good,
 )

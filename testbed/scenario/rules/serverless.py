@@ -26,7 +26,7 @@ def codec_of_paradigm(scenario: Scenario) -> Found:
             f"'{paradigm.kind}' takes {kinds(CODECS, lambda codec: codec.dense)}; "
             "'algorithm: hitopk' is sparse by itself",
         )
-    if paradigm.declared.codecs == "none" and codec.kind != CODECS.default:
+    if paradigm.declared.codecs == "exact" and codec.kind != CODECS.default:
         problem = (
             "a library sums the values of workers as they are"
             if paradigm.declared.library

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from testbed.codec.options import CODECS
 from testbed.policy.events import Contribution
-from testbed.policy.order.dgt import MAX_BLOCK_BYTES
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.axes import TIERS
@@ -23,8 +22,6 @@ from testbed.scenario.rules.facts import (
     without_servers,
 )
 from testbed.scenario.schema import Scenario
-
-ELEMENT_BYTES = 4
 
 
 def models_are_sent_whole(scenario: Scenario) -> Found:
@@ -115,24 +112,6 @@ def models_lose_no_blocks(scenario: Scenario) -> Found:
         )
 
 
-def blocks_have_sizes_and_shares(scenario: Scenario) -> Found:
-    if not scenario.order.declared.best_effort:
-        return
-    options = scenario.order.options
-    if options.k_min > options.k:
-        yield Violation(
-            ("order", "k_min"),
-            "is larger than order.k, so that k could never follow the loss",
-            "write a smaller k_min, or a larger k",
-        )
-    if options.block % ELEMENT_BYTES or not ELEMENT_BYTES <= options.block <= MAX_BLOCK_BYTES:
-        yield Violation(
-            ("order", "block"),
-            f"a block holds whole float32 elements, and {MAX_BLOCK_BYTES} bytes at most",
-            "write 4096 bytes",
-        )
-
-
 RULES: tuple[Rule, ...] = (
     models_are_sent_whole,
     difference_follows_parameters,
@@ -142,5 +121,4 @@ RULES: tuple[Rule, ...] = (
     blocks_go_straight,
     blocks_are_cut_anywhere,
     models_lose_no_blocks,
-    blocks_have_sizes_and_shares,
 )

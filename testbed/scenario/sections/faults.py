@@ -104,7 +104,7 @@ def _targets(fault: Fault) -> Iterator[Violation]:
         if key not in allowed:
             yield Violation((key,), f"has no effect on '{fault.kind}'", f"write '{allowed[0]}' or '{allowed[1]}'")
     if len(named) != 1:
-        problem = f"names {' and '.join(named)}" if named else "hits nobody"
+        problem = f"names {' and '.join(named)}" if named else "has no target"
         yield Violation((), problem, f"write one of '{allowed[0]}' and '{allowed[1]}'")
 
 

@@ -12,6 +12,8 @@ from testbed.scenario.reading.quantities import TEXT, is_null, text_of
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.violations import Violation, raise_found
 
+_DATA = {"kind": "script"}
+
 
 class Workload(Section):
     """A user's own training code instead of a model and data by name."""
@@ -23,10 +25,9 @@ class Workload(Section):
 def with_script(data: Any, info: ValidationInfo) -> Any:
     """Return the scenario's tree with ``script`` as model and data; unchanged without a workload."""
     workload = data.get("workload") if isinstance(data, dict) else None
-    if not isinstance(workload, dict) or "script" not in workload or is_null(workload["script"]):
-        return data
-    training = data.get("training", {})
-    if not isinstance(training, dict) or training.get("data") == {"kind": "script"}:
+    script = workload.get("script") if isinstance(workload, dict) else None
+    training = data.get("training", {}) if isinstance(data, dict) else None
+    if is_null(script) or not isinstance(training, dict) or training.get("data") == _DATA:
         return data
     raise_found(
         Violation(("training", key), "has no effect beside 'workload'", "the script brings its own; remove it")
@@ -36,9 +37,9 @@ def with_script(data: Any, info: ValidationInfo) -> Any:
     raise_found(
         [Violation(("optimizer",), "has no effect beside 'workload'", "remove it")] if "optimizer" in data else []
     )
-    path = beside(text_of(workload["script"]), info)
+    path = beside(text_of(script), info)
     if not path.is_file():
         raise_found([Violation(("workload", "script"), f"there is no file {path.name} beside the scenario")])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     model = {"kind": "script", "file": str(path), "sha256": digest}
-    return {**data, "training": {**training, "model": model, "data": {"kind": "script"}}}
+    return {**data, "training": {**training, "model": model, "data": _DATA}}

@@ -30,10 +30,11 @@ def topology_of(graph: Graph[str]) -> Topology:
     places = {
         name: (data["latitude"], data["longitude"]) for name, data in graph.nodes(data=True) if "latitude" in data
     }
-    mended = tuple(note[:200] for note in graph.graph.get("notes", ()))
+    repaired = tuple(note[:200] for note in graph.graph.get("notes", ()))
     return Topology(
         data_centers=sites, routers=tuple(routers(graph)), links=joined({pair: _link(graph, *pair) for pair in ends}),
-        lan=Lan(), coordinates=places, routing=graph.graph["routing"], about=About(mended=mended) if mended else None,
+        lan=Lan(), coordinates=places, routing=graph.graph["routing"],
+        about=About(repaired=repaired) if repaired else None,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.links import Link, SiteName, joined, one_way
 from testbed.scenario.topology.sites import DataCenter, Lan
 from testbed.scenario.topology.structure import structure_violations
-from testbed.scenario.topology.traces import model_violations, written_out
+from testbed.scenario.topology.traces import written_out
 from topologies.generators import GENERATORS
 from topologies.paths import ROUTINGS
 from topologies.traces import read_network_traces
@@ -36,7 +36,7 @@ class About(Section):
     """Licence of the data."""
     notes: tuple[Annotated[str, TEXT], ...] = ()
     """What was assumed or left out."""
-    mended: tuple[Annotated[str, TEXT], ...] = ()
+    repaired: tuple[Annotated[str, TEXT], ...] = ()
     """What was inconsistent in a graph file, and how it was repaired."""
     streams: Annotated[int | None, integer(1, 10_000)] = None
     """TCP connections that the rates were measured with, where they grow with that number."""
@@ -89,7 +89,7 @@ class Topology(Section):
             for key in _BESIDE_GENERATOR
             if getattr(self, key)
         )
-        raise_found([*beside_generator, *model_violations(self.generator, "generator")])
+        raise_found([*beside_generator, *self.generator.violations("generator")])
         return self
 
 

@@ -174,7 +174,7 @@ def _trace_violations(trace: LinkTrace, points: tuple[Point, ...]) -> Iterator[V
             yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
         if trace.repeat_after is not None:
             yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
-        yield from model_violations(trace.model, "model")
+        yield from trace.model.violations("model")
         return
     if not points:
         yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
@@ -187,9 +187,3 @@ def _trace_violations(trace: LinkTrace, points: tuple[Point, ...]) -> Iterator[V
             yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
     if trace.repeat_after is not None and trace.repeat_after <= times[-1]:
         yield Violation(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
-
-
-def model_violations(technique: Technique, key: str) -> Iterator[Violation]:
-    """Yield what the owner of the options finds wrong in them (``problems``)."""
-    for option, problem, hint in getattr(technique.options, "problems", list)():
-        yield Violation((key, option), problem, hint)

@@ -58,8 +58,8 @@ def _from_graph(used: UsedTopology) -> Topology:
         sites=used.sites, external=bool(used.external), central=used.central, workers=used.workers or 2,
     )  # fmt: skip
     topology = topology_of(read_graph(used.use.path, reading))
-    mended = topology.about.mended if topology.about else ()
-    return topology.model_copy(update={"about": About(title=used.use.name, source=used.use.name, mended=mended)})
+    repaired = topology.about.repaired if topology.about else ()
+    return topology.model_copy(update={"about": About(title=used.use.name, source=used.use.name, repaired=repaired)})
 
 
 def _form(value: Any) -> str:

@@ -6,7 +6,8 @@ the sum over all workers of their batches' mean gradients, as in GeoMX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from testbed.training.options.declarations import OptimizerDeclarations
@@ -51,6 +52,18 @@ class OptimizerOptions(OptimizerDeclarations):
         },
     )
 
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield option, problem and cure of options without effect."""
+        if self.schedule in ("constant", "inverse_sqrt"):
+            for name in ("period", "decay"):
+                if not self._is_default(name):
+                    problem = f"has no effect with schedule '{self.schedule}'"
+                    yield name, problem, "write schedule: step, or cosine"
+
+    def _is_default(self, name: str) -> bool:
+        default: object = next(option.default for option in fields(self) if option.name == name)
+        return bool(getattr(self, name) == default)
+
 
 @dataclass(frozen=True, slots=True)
 class Sgd(OptimizerOptions):
@@ -60,6 +73,11 @@ class Sgd(OptimizerOptions):
     nesterov: bool = field(default=False, metadata={"help": "look ahead along the momentum (Sutskever et al., 2013)"})
     weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
     at: str = _at("global", "worker")
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.nesterov and not self.momentum:
+            yield "nesterov", "has no effect without momentum", "write momentum: 0.9"
+        yield from OptimizerOptions.problems(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +131,11 @@ class DcAsgd(OptimizerOptions):
         default=0.95, metadata={"help": "adaptive: memory of the mean square", "min": 0, "max": 0.999999}
     )
     at: str = _at("global")
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        yield from OptimizerOptions.problems(self)
+        if not self.adaptive and not self._is_default("mean_square_decay"):
+            yield "mean_square_decay", "has no effect", "write adaptive: true"
 
 
 @dataclass(frozen=True, slots=True)

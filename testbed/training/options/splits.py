@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -37,3 +38,8 @@ class ByCount:
     skew: float = field(
         default=0.0, metadata={"help": "without shares: worker r gets 1/(r+1)^skew of the first", "min": 0, "max": 10}
     )
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield option, problem and cure."""
+        if self.shares and self.skew:
+            yield "skew", "has no effect beside 'shares'", "keep one of them"

@@ -114,7 +114,7 @@ def test_shapes_alone_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("codec.tier2=twobit", "means something only as a whole"),
+        ("codec.tier2=twobit", "have a meaning only as a whole"),
         ("sync=hfa", "set parameters to zero"),
         ("order.k_min=90 %", "k_min"),
         ("order.block=4098 bytes", "whole float32 elements"),

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.scenario.matrix import AXES, DEFAULTS, Combination, covering, overrides
+from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides
 from testbed.scenario.matrix_text import tier_refusals
 from tests.engine.runs import Simulated, run
+from tests.scenario.covering import covering
 
 ROUNDS = 3
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")

@@ -208,7 +208,7 @@ def test_a_scripts_own_priorities_hold_on_the_wan(order: str, tmp_path: Path) ->
 
 
 def test_p3_says_what_it_cannot_do_with_a_script(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"a script's step is the script's own.*overlap: none"):
+    with pytest.raises(ScenarioError, match=r"the steps of a script are its own.*overlap: none"):
         load(scenario(tmp_path, LOOP), ["order=p3"])
 
 

@@ -1,4 +1,4 @@
-"""Options of a training job without effect, and the tables that a scenario reads."""
+"""Options of a training job that do not go together, and the tables that a scenario reads."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import pytest
 
 from testbed.training.datasets import _LOADERS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
-from testbed.training.options.checks import optimizer_problems, split_problems
 from testbed.training.splits.rules import RULES
-
-
-def options_of(table: dict[str, type[Any]], kind: str, **changed: Any) -> dict[str, Any]:
-    return dataclasses.asdict(table[kind](**changed))
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_defaults_of_optimizers_go_together(kind: str) -> None:
-    assert not list(optimizer_problems(kind, options_of(OPTIMIZERS, kind)))
+    assert not list(OPTIMIZERS.options(kind, {}).problems())
 
 
 @pytest.mark.parametrize(
@@ -34,13 +29,14 @@ def test_defaults_of_optimizers_go_together(kind: str) -> None:
     ],
 )
 def test_options_without_effect(kind: str, changed: dict[str, Any], place: str) -> None:
-    assert [problem.at for problem in optimizer_problems(kind, options_of(OPTIMIZERS, kind, **changed))] == [(place,)]
+    ((option, problem, hint),) = OPTIMIZERS.options(kind, changed).problems()
+    assert option == place and problem and hint
 
 
 def test_shares_and_skew() -> None:
-    both = options_of(SPLITS, "by_count", shares="1 2", skew=1.0)
-    assert [problem.at for problem in split_problems(both)] == [("skew",)]
-    assert not list(split_problems({**both, "skew": 0.0}))
+    ((option, *_),) = SPLITS.options("by_count", {"shares": "1 2", "skew": 1.0}).problems()
+    assert option == "skew"
+    assert not list(SPLITS.options("by_count", {"shares": "1 2"}).problems())
 
 
 def test_every_name_has_its_code() -> None:
@@ -58,8 +54,6 @@ def test_options_can_be_written_in_a_scenario(table: dict[str, type[Any]]) -> No
 
 
 def test_options_need_no_torch() -> None:
-    code = (
-        "import sys, testbed.training.options.checks, testbed.training.declared.reading; print('torch' in sys.modules)"
-    )
+    code = "import sys, testbed.training.options, testbed.training.declared.reading; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.strip() == "False"

@@ -1,0 +1,28 @@
+"""Pairwise testing: few full combinations of techniques in which every pair that works occurs."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+from testbed.scenario.matrix import Combination, cells, filled
+
+
+def pairs_of(combination: Combination) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    """Return the cells that a combination is an example of."""
+    return {((one, combination[one]), (other, combination[other])) for one, other in combinations(combination, 2)}
+
+
+def covering(seed: int) -> list[Combination]:
+    """Return full combinations in which every cell that works occurs: pairwise testing, chosen greedily."""
+    rng = random.Random(seed)
+    left = {pair for cell in cells() if cell.refused is None for pair in pairs_of(cell.combination)}
+    rows: list[Combination] = []
+
+    def uncovered(row: Combination) -> int:
+        return len(pairs_of(row) & left)
+
+    while left:
+        rows.append(filled(dict(rng.choice(sorted(left))), rng, uncovered))
+        left -= pairs_of(rows[-1])
+    return rows
