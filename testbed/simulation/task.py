@@ -1,6 +1,6 @@
 """Tasks: coroutines that run in virtual time, and their results.
 
-As in asyncio, a task runs a coroutine and whoever spawned it may await the result (here a ``TaskFuture``). SimPy's
+As in asyncio, a task runs a coroutine, and its maker may await the result (here a ``TaskFuture``). SimPy's
 ``Process`` does the same for generators; a ``Task`` needs half as many events, because a process begins and ends with
 an event each, and it hands over what the coroutine raises, where SimPy copies the exception and ends the whole run.
 """
