@@ -46,12 +46,12 @@ class Task:
     ) -> None:
         self._clock, self.coroutine, self._on_end, self.context = clock, coroutine, on_end, context
         self._send = coroutine.send
-        self.resume: Callable[[Any], None] = self._resume  # kept, so that one object is found among callbacks
+        self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
         self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
         self.closed = False
         clock.at(clock.now, self.resume, None, URGENT)
 
-    def _resume(self, _: Any) -> None:
+    def _continue(self, _: Any) -> None:
         if self.closed:
             return
         clock = self._clock
