@@ -16,6 +16,8 @@ BENCHMARKS = {
     "streams": "throughput of parallel TCP streams with capped and with free buffers",
     "bring_up": "time to bring one emulated network up",
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
+    "simulation": "processor time and memory of the virtual world, against bounds",
+    "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "sparsification": "selectors of sparse codecs against torch.topk",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""

@@ -51,7 +51,7 @@ class Clock(Environment):  # type: ignore[misc]
         self.stalled = False  # set by the run while only background events are left
         self.current_task: Any = None  # the ``Task`` whose coroutine runs now
         self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
-        self._events: list[tuple[float, int, int, Callback, Any]] = []
+        self._heap: list[tuple[float, int, int, Callback, Any]] = []
         self._numbers = itertools.count()
         self._background_events = 0  # among the scheduled events
         self._at_end_of_instant: list[Callback] = []
@@ -60,7 +60,7 @@ class Clock(Environment):  # type: ignore[misc]
 
     def at(self, time_s: float, callback: Callback, argument: Any = None, priority: int = NORMAL) -> None:
         """Call ``callback(argument)`` at ``time_s``, which must not lie in the past."""
-        heappush(self._events, (time_s, priority, next(self._numbers), callback, argument))
+        heappush(self._heap, (time_s, priority, next(self._numbers), callback, argument))
 
     def at_end_of_instant(self, callback: Callback) -> None:
         """Call ``callback(None)`` after the last event of the present instant, including events that are yet to be
@@ -101,7 +101,7 @@ class Clock(Environment):  # type: ignore[misc]
 
         Raise ``EmptySchedule`` when none is left.
         """
-        queue = self._events
+        queue = self._heap
         for _ in range(events):
             if self._at_end_of_instant and (not queue or queue[0][0] > self.now):
                 callbacks, self._at_end_of_instant = self._at_end_of_instant, []
@@ -133,17 +133,17 @@ class Clock(Environment):  # type: ignore[misc]
         """Time of the next event; infinite if there is none."""
         if self._at_end_of_instant:
             return self.now
-        return self._events[0][0] if self._events else float("inf")
+        return self._heap[0][0] if self._heap else float("inf")
 
     @property
     def last_of_instant(self) -> bool:
         """Whether no event is left for the present instant, those at its end aside."""
-        return not self._events or self._events[0][0] > self.now
+        return not self._heap or self._heap[0][0] > self.now
 
     @property
     def only_background(self) -> bool:
         """Whether only background events are scheduled."""
-        return len(self._events) == self._background_events and not self._at_end_of_instant
+        return len(self._heap) == self._background_events and not self._at_end_of_instant
 
 
 def _process_event(event: Event) -> None:
@@ -162,14 +162,14 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
     """
 
     _clock: Clock
-    _value: Any = _UNSET
+    _result: Any = _UNSET
     error: BaseException | None = None
     callbacks: list[Callback] = msgspec.field(default_factory=list)
 
     def set_result(self, value: T, /) -> None:
         """Set the value; waiting tasks resume in an event of their own, at this instant."""
-        assert self._value is _UNSET, "a future is set only once"
-        self._value = value
+        assert self._result is _UNSET, "a future is set only once"
+        self._result = value
         if self.callbacks:
             clock = self._clock
             clock.at(clock.now, _resume_waiting, self)
@@ -180,29 +180,29 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
         if not self.callbacks or not self._clock.last_of_instant:
             self.set_result(value)
             return
-        assert self._value is _UNSET, "a future is set only once"
-        self._value = value
+        assert self._result is _UNSET, "a future is set only once"
+        self._result = value
         _resume_waiting(self)
 
     def set_exception(self, error: BaseException, /) -> None:
         """Set an error, which is raised in every task that awaits this."""
-        assert self._value is _UNSET, "a future is set only once"
+        assert self._result is _UNSET, "a future is set only once"
         self.error = error
         self.set_result(None)  # type: ignore[arg-type]
 
     def done(self) -> bool:
         """Whether a value or an error has been set."""
-        return self._value is not _UNSET
+        return self._result is not _UNSET
 
     def result(self) -> T:
         """Return the value or raise the error. Only when done."""
         if self.error is not None:
             raise self.error
-        value: T = self._value
+        value: T = self._result
         return value
 
     def __await__(self) -> Generator[VirtualFuture[T], Any, T]:
-        if self._value is _UNSET:
+        if self._result is _UNSET:
             yield self
         return self.result()
 

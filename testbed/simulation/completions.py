@@ -3,7 +3,7 @@
 The heap is indexed (``places``), so that the class whose rate has changed is moved and not searched.
 """
 
-# ruff: noqa: N803, N806, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
+# ruff: noqa: N803, N806, PLR1730  (arrays have short names; min and max are slow here)
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ If one shared link holds all classes and no limit of their own is lower (one por
 is capacity / sum of weights, without filling: ``level_of_port``.
 """
 
-# ruff: noqa: N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
+# ruff: noqa: N806, E741, PLR1730  (arrays have short names; min and max are slow here)
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Both execute the same statements in the same order, so they give the same bits. 
 * a cap that limits a class neither before nor after its change alters nothing (``_cap_is_slack``).
 """
 
-# ruff: noqa: N803, N806, E741, PLR1730  (one-letter names of arrays stand in nearly every line; min and max are slow here)
+# ruff: noqa: N803, N806, E741, PLR1730  (arrays have short names; min and max are slow here)
 
 from __future__ import annotations
 

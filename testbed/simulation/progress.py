@@ -1,4 +1,4 @@
-"""Progress of the simulation as a whole, for whoever watches the run."""
+"""Progress of the simulation as a whole, for the watcher of the run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tasks: coroutines that run in virtual time, and their results.
 
-As in asyncio, a task runs a coroutine and whoever spawned it may await the result (here a ``TaskFuture``). SimPy's
+As in asyncio, a task runs a coroutine, and its maker may await the result (here a ``TaskFuture``). SimPy's
 ``Process`` does the same for generators; a ``Task`` needs half as many events, because a process begins and ends with
 an event each, and it hands over what the coroutine raises, where SimPy copies the exception and ends the whole run.
 """
@@ -46,12 +46,12 @@ class Task:
     ) -> None:
         self._clock, self.coroutine, self._on_end, self.context = clock, coroutine, on_end, context
         self._send = coroutine.send
-        self.resume: Callable[[Any], None] = self._resume  # kept, so that one object is found among callbacks
+        self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
         self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
         self.closed = False
         clock.at(clock.now, self.resume, None, URGENT)
 
-    def _resume(self, _: Any) -> None:
+    def _continue(self, _: Any) -> None:
         if self.closed:
             return
         clock = self._clock

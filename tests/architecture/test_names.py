@@ -14,11 +14,6 @@ from tests.architecture.ratchet import ROOT, product_files
 
 # Found twice when this test was written. Names may leave this set, none may enter it.
 STILL_TWICE = {"Sample", "Cable", "Row", "Settings", "Run"}
-# The same for private attributes of SimPy, by file.
-STILL_PRIVATE = {
-    "testbed/simulation/clock.py": {"_queue", "_eid", "_value"},
-    "testbed/simulation/task.py": {"_queue", "_eid", "_resume"},
-}
 OPEN_TO_ALL = {"Options"}  # each inside the technique that they configure
 
 
@@ -70,8 +65,7 @@ def test_private_attributes_of_simpy_are_not_used() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if knows_simpy(tree):
             place = path.relative_to(ROOT).as_posix()
-            used = set(private_in(tree)) & private_to_simpy()
-            assert used <= STILL_PRIVATE.get(place, set()), place
+            assert set(private_in(tree)) & private_to_simpy() == set(), place
 
 
 def test_that_rule_sees_what_it_forbids() -> None:

@@ -57,7 +57,7 @@ CLOSED_FORMS = {
     "numba as Python, network": f"{FLOWS}::test_numba_gives_the_same_bits",
     "numba as Python, run": f"{RUN}::test_numba_gives_the_same_run",
     "order of insertion": f"{FLOWS}::test_the_order_of_insertion_does_not_matter",
-    "SimGrid's values": "simulation/test_simgrid.py::test_simgrids_golden_values",
+    "SimGrid's values": "analysis/benchmarks/test_simgrid.py::test_simgrids_golden_values",
 }
 
 INVARIANTS = {

@@ -1,20 +1,17 @@
-"""The flow network against SimGrid 3.32's CM02: its own answers as constants, and, where it is installed, itself."""
+"""The flow network against SimGrid 3.32's CM02: its results as constants and, where it is installed, itself."""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from testbed.simulation.simgrid.__main__ import TOLERANCE, compiled_program, simgrid_times, worst_difference
-from testbed.simulation.simgrid.graph import Graph, random_traffic, ring, star, two_tier
-from testbed.simulation.simgrid.replay import replay
+from analysis.benchmarks.simgrid import TOLERANCE, compiled_program, installed, simgrid_times, worst_difference
+from analysis.benchmarks.simgrid_graph import Graph, random_traffic, replay, ring, star, two_tier
 
-INSTALLED = shutil.which("g++") is not None and Path("/usr/include/simgrid/s4u.hpp").is_file()
-# The end of the last transfer as SimGrid 3.32 printed it (`python -m testbed.simulation.simgrid`).
+# The end of the last transfer as SimGrid 3.32 printed it (`python -m analysis.benchmarks simgrid`).
 GOLDEN: list[tuple[Callable[[], Graph], float]] = [
     (lambda: star(300), 120.032514466),
     (lambda: ring(64), 14.895005974),
@@ -33,15 +30,15 @@ def test_simgrids_golden_values(make: Callable[[], Graph], end_s: float) -> None
     assert max(replay(graph, compiled)) == pytest.approx(end_s, abs=2e-9)
 
 
-def test_the_order_of_what_waits_does_not_matter() -> None:
+def test_the_order_of_the_transfers_waited_for_does_not_matter() -> None:
     graph, turned = two_tier(5, 3), two_tier(5, 3)
     turned.transfers = [transfer._replace(after=tuple(reversed(transfer.after))) for transfer in turned.transfers]
     assert replay(turned, compiled=False) == replay(graph, compiled=False)
 
 
-@pytest.mark.skipif(not INSTALLED, reason="SimGrid is not installed (apt-get install libsimgrid-dev)")
+@pytest.mark.skipif(not installed(), reason="SimGrid is not installed (apt-get install libsimgrid-dev)")
 @pytest.mark.parametrize("make", [lambda: two_tier(7, 4, 2, seed=3), lambda: random_traffic(12, 150, seed=3)])
-def test_every_transfer_ends_when_simgrid_says(make: Callable[[], Graph], tmp_path: Path) -> None:
+def test_every_transfer_ends_as_in_simgrid(make: Callable[[], Graph], tmp_path: Path) -> None:
     graph = make()
-    theirs, _, _ = simgrid_times(compiled_program(tmp_path), graph, tmp_path)
+    theirs, _ = simgrid_times(compiled_program(tmp_path), graph, tmp_path)
     assert worst_difference(replay(graph, compiled=False), theirs) < TOLERANCE

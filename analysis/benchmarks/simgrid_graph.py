@@ -1,20 +1,24 @@
-"""Graphs of transfers that wait for each other: the workloads on which the flow network is held against SimGrid's.
+"""Graphs of transfers that wait for each other, and their replay on this project's flow network.
 
-As a file: three counts (links, hosts, transfers); by link its capacity (bytes/s) and latency (s); by host the links of
-its way up, then of its way down, each with their count before them; by transfer source, target, delay, bytes, and the
-number of transfers to wait for before them. A transfer begins ``delay`` after the last that it waits for. Its path is
-the source's way up and the target's way down.
+They are the workloads of the comparison with SimGrid (``analysis.benchmarks.simgrid``). ``replay`` uses SimGrid's CM02
+model of TCP: the latency of the path passes before the first byte, without using bandwidth, and links are shared by
+weights 1 / latency (Velho et al., ACM TOMACS 2013; window limit and cross traffic are off on both sides).
 """
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowClass, FlowNetwork
 
 
 class GraphTransfer(NamedTuple):
-    """One message of whole bytes."""
+    """One message of whole bytes, which begins ``delay_s`` after the last of the transfers ``after``."""
 
     source: int
     target: int
@@ -25,7 +29,7 @@ class GraphTransfer(NamedTuple):
 
 @dataclass
 class Graph:
-    """Links are (capacity, latency)."""
+    """Links are (capacity in bytes/s, latency in s). A path is the source's uplinks and the target's downlinks."""
 
     links: list[tuple[float, float]] = field(default_factory=list)
     up: list[tuple[int, ...]] = field(default_factory=list)
@@ -49,16 +53,60 @@ class Graph:
         return self.up[transfer.source] + self.down[transfer.target]
 
     def text(self) -> str:
-        """As SimGrid's side reads it."""
+        """Return the graph as ``simgrid_graph.cpp`` reads it.
+
+        Three counts (links, hosts, transfers); of each link capacity and latency; of each host its uplinks, then its
+        downlinks; of each transfer source, target, delay, bytes and ``after``. Lists begin with their length.
+        """
         lines = [f"{len(self.links)} {len(self.up)} {len(self.transfers)}"]
         lines += [f"{capacity!r} {latency!r}" for capacity, latency in self.links]
-        lines += [_numbers(way) for ways in zip(self.up, self.down, strict=True) for way in ways]
+        lines += [_numbers(links) for both in zip(self.up, self.down, strict=True) for links in both]
         lines += [f"{t.source} {t.target} {t.delay_s!r} {t.size_bytes} {_numbers(t.after)}" for t in self.transfers]
         return "\n".join(lines) + "\n"
 
 
 def _numbers(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, (len(numbers), *numbers)))
+
+
+def replay(graph: Graph, compiled: bool) -> list[float]:
+    """Return when each transfer ends, in seconds, on this project's flow network."""
+    run = _Replay(graph, compiled)
+    run.clock.run()
+    return run.ends
+
+
+class _Replay:
+    def __init__(self, graph: Graph, compiled: bool) -> None:
+        self.clock, self._graph = Clock(), graph
+        longest = max(len(graph.path(transfer)) for transfer in graph.transfers)
+        self._network = FlowNetwork(self.clock, [capacity for capacity, _ in graph.links], longest, compiled)
+        self._classes: dict[tuple[int, ...], tuple[FlowClass, float]] = {}
+        self.ends = [math.nan] * len(graph.transfers)
+        self._missing = [len(set(transfer.after)) for transfer in graph.transfers]
+        self._next: list[list[int]] = [[] for _ in graph.transfers]
+        for number, transfer in enumerate(graph.transfers):
+            for before in set(transfer.after):
+                self._next[before].append(number)
+            if not transfer.after:
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        transfer = self._graph.transfers[number]
+        path = self._graph.path(transfer)
+        if path not in self._classes:
+            latency_s = math.fsum(self._graph.links[link][1] for link in path)
+            self._classes[path] = self._network.flow_class(path, 1 / latency_s), latency_s
+        flow, latency_s = self._classes[path]
+        at_s = self.clock.now + transfer.delay_s + latency_s
+        self.clock.at(at_s, lambda _: self._network.start(flow, transfer.size_bytes, partial(self._end, number)))
+
+    def _end(self, number: int) -> None:
+        self.ends[number] = self.clock.now
+        for following in self._next[number]:
+            self._missing[following] -= 1
+            if not self._missing[following]:
+                self._begin(following)
 
 
 def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
@@ -83,7 +131,7 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
 
 
 def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, list[int]]:
-    """The local server as its workers see it, as the WAN sees it, and its workers."""
+    """The local server as its workers reach it, as the WAN reaches it, and its workers."""
     rate, latency = draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8, draw.uniform(0.005, 0.1)
     inside = graph.host((graph.link(1.25e9, 5e-5),), (graph.link(1.25e9, 5e-5),))
     outside = graph.host((graph.link(rate, latency),), (graph.link(rate, latency),))
@@ -92,7 +140,7 @@ def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, li
 
 
 def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """A ring all-reduce on uneven links: each rank's message waits for the one before from its left."""
+    """A ring all-reduce on uneven links: a rank sends when its left neighbour's message of the step before is there."""
     draw, graph = random.Random(f"ring/{seed}"), Graph()
     hosts = [graph.host((graph.link(draw.uniform(1e7, 1e8), draw.uniform(0.001, 0.05)),)) for _ in range(ranks)]
     before: list[int] = []
@@ -106,7 +154,7 @@ def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
 
 
 def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
-    """Transfers between random pairs at random times; every site has one link up and one down."""
+    """Transfers between random pairs at random times; every site has one uplink and one downlink."""
     draw, graph = random.Random(f"random/{seed}"), Graph()
 
     def link() -> int:

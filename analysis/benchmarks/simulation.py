@@ -1,0 +1,188 @@
+"""Speed of the virtual world, against bounds.
+
+    python -m analysis.benchmarks simulation                      all cases (a quarter of an hour)
+    python -m analysis.benchmarks simulation --cases fsa-1000x16,flows
+
+Each case runs in a process of its own. ``processor_s`` is the processor time on one core of one unit: of a warm round
+(the first one, in which torch loads what it needs, is left out), of one all-reduce, or of one flow. ``before_s`` is the
+processor time until the end of the first round, ``memory_mb`` the largest memory of the process. Bounds are aims for
+two shared cores at about 2.6 GHz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from analysis.benchmarks.harness import Benchmark, Row, listed
+
+_TIMEOUT_S = 1800
+_STAR = """
+version: 1
+name: benchmark
+seed: 1
+run: {{on: simulate}}
+topology:
+  generator: {{kind: uneven_star, data_centers: {sites}, workers: {workers}}}
+  lan: {{rate: 10 Gbit/s, delay: 0.1 ms}}
+training: {{model: {{kind: declared, name: resnet50, buckets: {buckets}}}, data: none, batch: 8, rounds: {rounds},
+            evaluate_every: 1000, compute: modelled}}
+device: {{step_time: 1 s, variation: {variation}}}
+order: {order}
+paradigm: {paradigm}
+simulation: {{fold: {fold}}}
+timeouts: {{rendezvous: 24 h, step_deadline: 240 h, run_deadline: 480 h}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Processor time of one unit and of all that precedes the first one, in seconds; the simulated time of a unit."""
+
+    processor_s: float
+    before_s: float
+    simulated_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``run`` measures it; the bounds are what it should stay below."""
+
+    summary: str
+    run: Callable[[], Measured]
+    bound_s: float
+    bound_mb: float = float("inf")
+
+
+def star(sites: int, workers: int, rounds: int = 4, **settings: object) -> Callable[[], Measured]:
+    """Rounds through the engine's roles; ``settings`` are those of the scenario above."""
+    usual = {"fold": "true", "variation": 0.0, "buckets": 1, "order": "fifo", "paradigm": "hips"}
+    text = _STAR.format(**{**usual, "sites": sites, "workers": workers, "rounds": rounds, **settings})
+    return partial(_rounds, text, rounds)
+
+
+def _rounds(text: str, rounds: int) -> Measured:
+    import torch
+
+    from testbed.engine.roles import make_role
+    from testbed.plan.build import build_plan
+    from testbed.scenario.load import loads
+    from testbed.simulation.run import SimulationOptions, simulate
+
+    torch.set_num_threads(1)
+    begin_s = time.process_time()
+    plan = build_plan(loads(text))
+    ends: list[tuple[float, float]] = []
+    watched = plan.training_workers[0].name
+
+    def on_progress(event: dict[str, Any]) -> None:
+        if event["kind"] == "round" and event["node"] == watched:
+            ends.append((time.process_time(), event["t"]))
+
+    with tempfile.TemporaryDirectory() as folder:
+        # compiled from the start: a run of this size would load numba somewhere in its first rounds
+        options = SimulationOptions(compiled=importlib.util.find_spec("numba") is not None)
+        exits = simulate(plan, make_role, Path(folder), on_progress, options)
+    for end in exits.values():
+        if end.error is not None:
+            raise end.error
+    assert len(ends) == rounds
+    (first_s, first_t), (last_s, last_t) = ends[0], ends[-1]
+    return Measured((last_s - first_s) / (rounds - 1), first_s - begin_s, (last_t - first_t) / (rounds - 1))
+
+
+def ring_by_recurrence(ranks: int = 1000) -> Measured:
+    """One all-reduce over uneven links."""
+    import numpy as np
+
+    from testbed.simulation.ring import RingLinks, ring_times_s
+
+    random = np.random.default_rng(1)
+    links = RingLinks(random.uniform(0.005, 0.1, ranks), 8 / random.uniform(1e8, 1e9, ranks), 5e-10)
+    ring_times_s(1e8, links)  # warms up
+    begin_s = time.process_time()
+    times = ring_times_s(1e8, links)
+    return Measured(time.process_time() - begin_s, 0.0, float(times.max()))
+
+
+def flows(sites: int = 100, each: int = 160) -> Measured:
+    """The flow network alone: flows of ``sites`` classes of different rates into one shared port."""
+    from testbed.simulation.clock import Clock
+    from testbed.simulation.flows import FlowClass, FlowNetwork
+
+    def start(network: FlowNetwork, flow: FlowClass, size_bytes: float, _: object) -> None:
+        network.start(flow, size_bytes, lambda: None)
+
+    def run() -> tuple[float, float]:
+        clock = Clock()
+        network = FlowNetwork(clock, [1e6 * (1 + i % 7) for i in range(sites)] + [3e8], 2, compiled=True)
+        classes = [network.flow_class((i, sites)) for i in range(sites)]
+        for i in range(sites * each):
+            clock.at(0.01 * i, partial(start, network, classes[i % sites], 1e5 + 13.0 * i))
+        begin_s = time.process_time()
+        clock.finish()
+        return time.process_time() - begin_s, clock.now
+
+    run()
+    took_s, simulated_s = run()
+    return Measured(took_s / (sites * each), 0.0, simulated_s)
+
+
+RING = "{kind: allreduce, algorithm: ring}"
+P3 = "{kind: p3, slice: 700 KB, overlap: none}"
+CASES = {
+    "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
+    "ring-1000-recurrence": Case("ring all-reduce, 1000 nodes, by recurrence", ring_by_recurrence, 0.1),
+    "fsa-1000x16": Case("FSA, 1000 x 16 workers whose steps differ, unfolded",
+                        star(1000, 16, fold="false", variation=0.5), 3.0),
+    "fsa-1000x16-folded": Case("FSA, 1000 x 16 like workers, folded", star(1000, 16), 0.3),
+    "fsa-1000x16-groups": Case("FSA, 1000 x 16 workers whose steps differ, folded", star(1000, 16, variation=0.5), 0.3),
+    "fsa-1000x100-folded": Case("FSA, 100 000 like workers, folded", star(1000, 100), 2.0, 600),
+    "p3-1000": Case("P3, 150 slices, 1000 data centres", star(1000, 1, 2, buckets=150, order=P3), 20.0),
+    "ring-100-roles": Case("ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages",
+                           star(100, 1, paradigm=RING), 0.2),
+    "ring-1000-roles": Case("ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, paradigm=RING), 20.0),
+}  # fmt: skip
+
+
+def run_case(name: str) -> Row:
+    """Measure one case, in this process."""
+    case = CASES[name]
+    measured = case.run()
+    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "case": name.ljust(20), "processor_s": measured.processor_s, "bound_s": case.bound_s, "memory_mb": memory_mb,
+        "before_s": measured.before_s, "simulated_s": measured.simulated_s,
+        "ok": measured.processor_s <= case.bound_s and memory_mb <= case.bound_mb,
+    }  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> Iterator[Row]:
+    """One row per case."""
+    unknown = set(options.cases) - set(CASES)
+    if unknown:
+        raise SystemExit(f"unknown case {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")
+    for name in options.cases or CASES:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            yield pool.submit(run_case, name).result(_TIMEOUT_S)
+
+
+BENCHMARK = Benchmark(
+    measure=measure,
+    arguments={
+        "--cases": {
+            "type": listed(str), "default": (), "metavar": "CASE,…",
+            "help": "; ".join(f"{name}: {case.summary}" for name, case in CASES.items()),
+        },
+    },
+)  # fmt: skip
