@@ -1,4 +1,4 @@
-"""The shell's words. One method a command; ``help`` shows their docstrings."""
+"""The commands of the shell, one method each; ``help`` shows their docstrings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLEAR = "\x1b[{rows}F\x1b[J"
 
 
 class Shell(cmd.Cmd):
-    """Reads commands from standard input: a person's (with prompt and completion) or a script's."""
+    """Reads commands from standard input: interactively (with prompt and completion) or from a script."""
 
     prompt = "testbed> "
 
@@ -30,7 +30,7 @@ class Shell(cmd.Cmd):
             self.prompt = ""
 
     def loop(self) -> int:
-        """Until ``exit`` or the end of input. A script's status is 1 if a command of it failed."""
+        """Run until ``exit`` or the end of input; return the status, 1 if a command of a script failed."""
         intro = self._intro() if self._interactive else None
         while True:
             try:
@@ -49,7 +49,7 @@ class Shell(cmd.Cmd):
         network = self._session.network
         return (
             f"{network.plan.name}: {len(network.layout.hosts)} nodes, {len(network.links)} links, up in"
-            f" {network.bring_up_s:.1f} s, delays by {network.method}. 'help' lists the commands; 'exit' ends it all."
+            f" {network.bring_up_s:.1f} s, delays by {network.method}. 'help' lists the commands; 'exit' ends it."
         )
 
     def onecmd(self, line: str) -> bool:
@@ -66,7 +66,7 @@ class Shell(cmd.Cmd):
     def default(self, line: str) -> None:
         if line == "EOF" or line.startswith("#"):
             return
-        raise ScenarioError(f"no command '{line.split(maxsplit=1)[0]}'; 'help' lists them")
+        raise ScenarioError(f"unknown command '{line.split(maxsplit=1)[0]}'; 'help' lists all commands")
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -101,18 +101,18 @@ class Shell(cmd.Cmd):
         self._failures += bool(silent)
 
     def do_iperf(self, line: str) -> None:
-        """iperf NODE NODE [SECONDS]: what TCP carries."""
+        """iperf NODE NODE [SECONDS]: goodput of TCP."""
         source, target, seconds = _words(line, 2, "5")
         rate_bps = self._session.goodput_bps(source, target, float(seconds))
         self.say(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
 
     def do_measure(self, _: str) -> None:
-        """measure: every link and path against the Plan, as before a run."""
+        """measure: every link and path against the plan, as before a run."""
         for row in self._session.measure():
             self.say(row)
 
     def do_meters(self, line: str) -> None:
-        """meters [SECONDS]: use of all links, until Ctrl-C or so long."""
+        """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
         last_s = float(line or "inf" if self._interactive else line or "1")
         begin, before, rows = time.monotonic(), meters.take(self._session.shaper), 0
         while time.monotonic() - begin < last_s:
@@ -137,7 +137,7 @@ class Shell(cmd.Cmd):
         self._change(line, units.parse_share, self._session.shaper.set_loss)
 
     def do_down(self, line: str) -> None:
-        """down LINK: from now on it loses everything."""
+        """down LINK: it loses all packets from now on."""
         for name in self._session.links(line.strip()):
             self._session.shaper.set_up(name, False)
 
@@ -156,7 +156,7 @@ class Shell(cmd.Cmd):
     # -- programs -------------------------------------------------------------------------------------------------
 
     def do_run(self, line: str) -> None:
-        """run NODE COMMAND…: run any program in a node; with & at the end, beside the shell (see wait)."""
+        """run NODE COMMAND…: run any program in a node; with & at the end, in the background (see wait)."""
         node, *argv = shlex.split(line) or [""]
         if argv and argv[-1] == "&":
             self.say(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
@@ -167,7 +167,7 @@ class Shell(cmd.Cmd):
             self.say(f"{argv[0]} ended with {code}")
 
     def do_wait(self, _: str) -> None:
-        """wait: for the programs that run beside the shell."""
+        """wait: wait for the programs in the background."""
         for name, code in self._session.wait():
             self._failures += bool(code)
             self.say(f"{name} ended with {code}")
