@@ -36,7 +36,7 @@ class Child:
             [sys.executable, "-E", "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
         )  # fmt: skip
-        self.tell(settings)
+        self.send(settings)
 
     @property
     def pid(self) -> int:
@@ -50,7 +50,7 @@ class Child:
             self.stop()
             raise RunFailed(f"{self.module} did not start (exit {self._process.returncode}); its message is above")
 
-    def tell(self, settings: dict[str, Any]) -> None:
+    def send(self, settings: dict[str, Any]) -> None:
         """Send one line of JSON; the first is the child's settings. Raise ``RunFailed`` if the child has ended."""
         assert self._process.stdin is not None
         try:

@@ -164,7 +164,7 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[SwitchPort, dict[str,
     nodes = [node for node in plan.nodes if node.data_center == site.name]
     missing = [node.name for node in nodes if not node.address]
     if missing:
-        raise ScenarioError(f"{missing[0]} has no address in the Plan; build the Plan for the back end 'emulate'")
+        raise ScenarioError(f"{missing[0]} has no address in the plan; build the plan for the back end 'emulate'")
     taken = {node.address for node in nodes}
     candidates = (str(network[-2 - number]) for number in range(network.num_addresses - 2))
     free = [address for address in itertools.islice(candidates, len(nodes) + 2) if address not in taken]

@@ -57,7 +57,7 @@ def _start(argv: list[str], lifeline: int | None) -> int:
         os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
         os.execvp(argv[0], argv)
     except OSError as error:
-        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - nobody else can say it
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - a command's own error
     finally:
         os._exit(127)
 

@@ -1,4 +1,4 @@
-"""Delay and impairments of a link, and how netem is told of them. Pure."""
+"""Delay and impairments of a link, and netem's representations of them. Pure."""
 
 from __future__ import annotations
 

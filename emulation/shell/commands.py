@@ -37,12 +37,12 @@ class Shell(cmd.Cmd):
                 self.cmdloop(intro)
                 break
             except KeyboardInterrupt:
-                self.say("")
+                self.print("")
                 intro = None
         self._session.end()
         return int(bool(self._failures) and not self._interactive)
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         print(text, flush=True)  # noqa: T201 - a command
 
     def _intro(self) -> str:
@@ -57,7 +57,7 @@ class Shell(cmd.Cmd):
             return bool(super().onecmd(line))
         except (TestbedError, UnitError, ValueError) as error:
             self._failures += 1
-            self.say(f"error: {error}")
+            self.print(f"error: {error}")
             return False
 
     def emptyline(self) -> bool:
@@ -73,7 +73,7 @@ class Shell(cmd.Cmd):
     def do_nodes(self, _: str) -> None:
         """nodes: every node and its address. Programs find them by name, too: worker0.tokyo is tokyo/worker0."""
         for name, port in self._session.network.layout.hosts.items():
-            self.say(f"{name:24} {port.ip}")
+            self.print(f"{name:24} {port.ip}")
 
     def do_links(self, _: str) -> None:
         """links: every WAN link, one direction a line, as it is now."""
@@ -81,7 +81,7 @@ class Shell(cmd.Cmd):
         for name in shaper.specs:
             path = shaper.path_of(name)
             state = "up" if shaper.is_up(name) else "DOWN"
-            self.say(
+            self.print(
                 f"{name:32} {state:4} {units.format_rate(counters[name].configured_bps):>14}"
                 f" {path.delay_s * 1e3:9.2f} ms  loss {path.loss:.3%}"
             )
@@ -89,27 +89,27 @@ class Shell(cmd.Cmd):
     def do_ping(self, line: str) -> None:
         """ping NODE NODE [COUNT]: round-trip times."""
         source, target, count = _words(line, 2, "5")
-        self.say(str(self._session.ping(source, target, int(count))))
+        self.print(str(self._session.ping(source, target, int(count))))
 
     def do_pingall(self, _: str) -> None:
         """pingall: one echo from each node to each other node."""
         found = self._session.ping_all()
         silent = [each for each in found if not each.rtts_s]
         for each in silent:
-            self.say(str(each))
-        self.say(f"{len(found) - len(silent)} of {len(found)} pairs answered")
+            self.print(str(each))
+        self.print(f"{len(found) - len(silent)} of {len(found)} pairs answered")
         self._failures += bool(silent)
 
     def do_iperf(self, line: str) -> None:
         """iperf NODE NODE [SECONDS]: goodput of TCP."""
         source, target, seconds = _words(line, 2, "5")
         rate_bps = self._session.goodput_bps(source, target, float(seconds))
-        self.say(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
+        self.print(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
 
     def do_measure(self, _: str) -> None:
         """measure: every link and path against the plan, as before a run."""
         for row in self._session.measure():
-            self.say(row)
+            self.print(row)
 
     def do_meters(self, line: str) -> None:
         """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
@@ -119,7 +119,7 @@ class Shell(cmd.Cmd):
             time.sleep(min(1.0, max(0.1, begin + last_s - time.monotonic())))
             now = meters.take(self._session.shaper)
             shown = meters.lines(before, now)
-            self.say((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
+            self.print((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
             before, rows = now, len(shown)
 
     # -- changing -------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Shell(cmd.Cmd):
         for name in self._session.links(link):
             change(name, parse(value.strip()))
             if self._session.network.follows_trace(name):
-                self.say(f"note: {name} follows a trace, whose next step changes it again")
+                self.print(f"note: {name} follows a trace, whose next step changes it again")
 
     # -- programs -------------------------------------------------------------------------------------------------
 
@@ -159,18 +159,18 @@ class Shell(cmd.Cmd):
         """run NODE COMMAND…: run any program in a node; with & at the end, in the background (see wait)."""
         node, *argv = shlex.split(line) or [""]
         if argv and argv[-1] == "&":
-            self.say(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
+            self.print(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
             return
         code = self._session.run(node, argv)
         if code:
             self._failures += 1
-            self.say(f"{argv[0]} ended with {code}")
+            self.print(f"{argv[0]} ended with {code}")
 
     def do_wait(self, _: str) -> None:
         """wait: wait for the programs in the background."""
         for name, code in self._session.wait():
             self._failures += bool(code)
-            self.say(f"{name} ended with {code}")
+            self.print(f"{name} ended with {code}")
 
     def do_exit(self, _: str) -> bool:
         """exit: end everything."""
