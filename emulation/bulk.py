@@ -8,12 +8,10 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from emulation.built import BuiltNetwork
 from emulation.namespaces import inside
-
-if TYPE_CHECKING:
-    from emulation.network import Emulation
 
 _CHUNK_BYTES = 1 << 18
 _CONNECT_DEADLINE_S = 10.0
@@ -33,7 +31,7 @@ class BulkTransfer:
     received: list[tuple[float, int]] = field(default_factory=list)
 
     @classmethod
-    def between(cls, network: Emulation, source: str, target: str, congestion_control: str | None = None) -> Self:
+    def between(cls, network: BuiltNetwork, source: str, target: str, congestion_control: str | None = None) -> Self:
         """From node ``source`` to node ``target`` of a network that is up."""
         paths = network.namespace_path(source), network.namespace_path(target)
         return cls(f"{source} to {target}", *paths, network.address(target), congestion_control)

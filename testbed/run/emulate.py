@@ -9,8 +9,8 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
-from testbed.run.processes import run_nodes
 from testbed.results.progress import Progress
+from testbed.run.processes import run_nodes
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 from testbed.errors import Interrupted, TestbedError
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
-from testbed.run import emulate, local, simulate
 from testbed.results.progress import Progress
+from testbed.run import emulate, local, simulate
 from testbed.run.session import SessionResult
 
 LAUNCHER_GONE = 9

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from testbed.plan.model import Plan
-from testbed.run.processes import run_nodes
 from testbed.results.progress import Progress
+from testbed.run.processes import run_nodes
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from testbed.plan.model import NodePlan, Plan
-from testbed.run.recovery import Attempts
 from testbed.results.progress import Progress
+from testbed.run.recovery import Attempts
 
 Enter = Callable[[NodePlan], None]
 

@@ -119,7 +119,7 @@ ROWS: dict[int, Row] = {
             real=("faults/test_memory::test_an_allocation_that_fails_names_node_and_size",
                   "faults/test_memory::test_a_kill_by_the_kernel_is_told_as_what_it_probably_was")),
     19: Row("port taken", "F by name",
-            real=("realtime/test_parts::test_an_address_that_is_taken_is_named",
+            real=("realtime/test_sockets::test_an_address_that_is_taken_is_named",
                   "realtime/test_udp::test_a_port_that_is_taken_is_named")),
     20: Row("clock jump", "T: no decision reads such a clock",
             alone=("architecture/test_clocks::test_no_decision_reads_the_date",)),
