@@ -40,6 +40,7 @@ class Child:
 
     @property
     def pid(self) -> int:
+        """Its process id."""
         return self._process.pid
 
     def wait_ready(self) -> None:

@@ -34,6 +34,7 @@ class SwitchPort:
 
     @property
     def ip(self) -> str:
+        """The address without the length of its prefix."""
         assert self.address is not None, f"{self.vertex} {self.interface} has no address"
         return self.address.split("/")[0]
 
@@ -102,6 +103,7 @@ class Layout:
 
     @property
     def vertices(self) -> tuple[str, ...]:
+        """The names of all namespaces."""
         return (*self.hosts, *self.gateways, *self.routers, *self.switches)
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:

@@ -40,6 +40,7 @@ class CpuTimes:
 
     @classmethod
     def now(cls) -> CpuTimes:
+        """Read /proc/stat."""
         values = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         return cls(sum(values), values[3] + values[4], values[7])
 

@@ -67,4 +67,5 @@ class NetlinkSocket:
                 at += (length + 3) & ~3
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()

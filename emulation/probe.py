@@ -59,6 +59,7 @@ class Capabilities:
     congestion_controls: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, for the manifest."""
         return asdict(self)
 
     def delay_method(self) -> DelayMethod:
@@ -67,6 +68,7 @@ class Capabilities:
         return "netem" if self.netem else "nfqueue"
 
     def iptables_restore(self) -> str:
+        """The command that loads packet filter rules here."""
         return f"{self.iptables[0]}-restore"
 
     def gaps(self) -> list[Gap]:

@@ -157,6 +157,7 @@ class ReplayRecorder:
         self._flushed_s = 0.0
 
     def change(self, change: tuple[Timeline, float, float, float], start_s: float, now_s: float) -> None:
+        """Record a change made at ``now_s``; ``start_s``: the start of training. Both on CLOCK_MONOTONIC."""
         timeline, planned, value, step = change
         late = now_s - (start_s + planned)
         now = now_s - self._epoch_s
@@ -175,6 +176,7 @@ class ReplayRecorder:
             self._flushed_s = now_s
 
     def close(self) -> None:
+        """Write the final warnings and close the log."""
         for link, count in self._late.items():
             now = time.monotonic() - self._epoch_s
             self._log.write("warning", now, message=f"{link}: {count} trace steps were more than one step late")

@@ -74,9 +74,11 @@ class DatagramTraffic:
                 self.sent_bytes += FRAME_BYTES
 
     def readers(self) -> Sequence[socket.socket]:
+        """Sockets to poll for reading."""
         return [self.receiver]
 
     def read(self, link: socket.socket) -> None:
+        """Take what has arrived at a readable socket."""
         with suppress(BlockingIOError):
             while True:
                 link.recv(1)
@@ -111,9 +113,11 @@ class Streams:
                 self.sent_bytes += link.send(_CHUNK)
 
     def readers(self) -> Sequence[socket.socket]:
+        """Sockets to poll for reading."""
         return [self._listener, *self._accepted]
 
     def read(self, link: socket.socket) -> None:
+        """Accept a connection, or take what has arrived."""
         if link is self._listener:
             accepted, _ = link.accept()
             accepted.setblocking(False)

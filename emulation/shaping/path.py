@@ -26,6 +26,7 @@ class Path:
 
     @property
     def bursty(self) -> bool:
+        """Whether losses follow Gilbert's model rather than being independent."""
         return self.burst > 1 and 0 < self.loss < 1
 
 

@@ -43,6 +43,7 @@ class Shell(cmd.Cmd):
         return int(bool(self._failures) and not self._interactive)
 
     def print(self, text: str) -> None:
+        """Print a line at once."""
         print(text, flush=True)  # noqa: T201 - a command
 
     def _intro(self) -> str:

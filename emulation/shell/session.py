@@ -55,6 +55,7 @@ class ShellSession:
 
     @property
     def shaper(self) -> Shaper:
+        """The network's shaper."""
         assert self.network.shaper is not None
         return self.network.shaper
 

@@ -47,6 +47,7 @@ class Shard:
         return cls(int(number), int(count))
 
     def of(self, points: list[SweepPoint]) -> list[SweepPoint]:
+        """The points of this part."""
         return points[self.number - 1 :: self.count]
 
 
@@ -63,6 +64,7 @@ class SweepJob:
     retry_failed: bool = False
 
     def path(self, point: SweepPoint) -> Path:
+        """The run directory of a point."""
         return self.directory / "runs" / point.id
 
 

@@ -82,7 +82,7 @@ ROWS: dict[int, Row] = {
     10: Row("malicious peer on a port", "T",
             real=(f"{NETWORK}::test_hostile_connections_do_not_disturb_a_session",
                   "faults/test_hostile::test_training_goes_on_among_strangers",
-                  f"{AUTH}::test_a_silent_caller_is_given_two_seconds_and_a_flood_is_not_read"),
+                  f"{AUTH}::test_a_silent_caller_times_out_and_a_flood_is_not_read"),
             alone=(f"{FRAMES}::test_a_body_beyond_the_limit_is_refused_before_memory_is_taken",
                    f"{FRAMES}::test_a_header_beyond_the_limit_is_refused",
                    f"{FRAMES}::test_garbage_is_refused_at_its_first_24_bytes")),
