@@ -97,7 +97,7 @@ class Fleet:
 
         May be called from a signal handler or another thread. ``run`` calls it at SIGINT and SIGTERM.
         """
-        if self._ending:
+        if self._ending or isinstance(self._abort, Interrupted):  # the second may come before nodes got the first
             self._kill_at_s = 0.0
         self._end_with(Interrupted(f"the run was ended: {reason}"))
         os.eventfd_write(self._wake, 1)
@@ -126,7 +126,7 @@ class Fleet:
         if now_s >= self._stop_at_s:
             self._ending = True
             self._processes.send_signal_to_all(signal.SIGTERM)
-            self._stop_at_s, self._kill_at_s = float("inf"), now_s + _KILL_AFTER_S
+            self._stop_at_s, self._kill_at_s = float("inf"), min(self._kill_at_s, now_s + _KILL_AFTER_S)
         if now_s >= self._kill_at_s:
             self._processes.send_signal_to_all(signal.SIGKILL)
             self._kill_at_s = float("inf")
