@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from emulation.netlink import attribute
+from emulation.shaping.loss import gilbert
 
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
 
@@ -33,12 +34,6 @@ class Path:
 def share32(share: float) -> int:
     """A share as netem's 32-bit fraction."""
     return round(min(max(share, 0.0), 1.0) * _WHOLE)
-
-
-def gilbert(loss: float, burst: float) -> tuple[float, float]:
-    """netem's ``p`` (good to bad) and ``r`` (bad to good) for a mean loss and burst length; see ``shaping.loss``."""
-    leave = 1.0 / burst
-    return min(1.0, loss * leave / (1 - loss)), leave
 
 
 def netem_text(path: Path) -> str:
