@@ -110,6 +110,22 @@ def test_the_error_of_a_node_that_exits_slowly_is_the_cause(tmp_path: Path) -> N
         fleet(tmp_path, {REMOTE: wait_long, WORKER: slow_to_exit}).run()
 
 
+def test_an_error_counts_more_than_a_crash_at_exit(tmp_path: Path) -> None:
+    def crash() -> None:
+        time.sleep(0.2)  # the loop waits for it when it closes
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    async def crash_at_exit(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        asyncio.get_running_loop().run_in_executor(
+            None, lambda: time.sleep(0.2) or os.kill(os.getpid(), signal.SIGSEGV)
+        )
+        raise ValueError("loss is nan")
+
+    with pytest.raises(RunFailed, match=f"^{WORKER}: ValueError: loss is nan"):
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: crash_at_exit}).run()
+
+
 def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> None:
     async def impatient(world: RealWorld) -> None:
         await world.receive("the value of key 3", deadline_s=1.0)
