@@ -24,7 +24,7 @@ class TestWatch:
         assert str(NodeExit("c", 1, cause="ValueError", message="nan").error()) == "c: ValueError: nan"
         assert isinstance(NodeExit("c", 5, cause="WaitTimeout", wait=("c", "x", 1.0, 2.0)).error(), WaitTimeout)
 
-    def test_the_status_tells_who_waits_and_when_anybody_advanced(self) -> None:
+    def test_the_status_has_waits_and_the_time_of_the_last_progress(self) -> None:
         status = FleetStatus(100.0)
         line = {"node": "a", "waits": [["a push", 2.0]], "activity": 3}
         status.update(line, 101.0)

@@ -13,7 +13,7 @@ class TestLiveness:
         heard = {"a": 0.0, "b": 8.0}
         assert [liveness.silent(heard, float(now)) for now in range(9, 12)] == [[], [], ["a"]]
 
-    def test_nobody_is_blamed_for_ones_own_sleep(self) -> None:
+    def test_no_peer_counts_as_silent_after_this_node_was_stopped(self) -> None:
         liveness = Liveness(1.0, 10.0)
         assert liveness.silent({"a": 0.0}, 1.0) == []
         assert liveness.silent({"a": 0.0}, 60.0) == []

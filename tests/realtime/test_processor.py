@@ -32,7 +32,7 @@ class TestTokens:
         tokens.close()
         assert most[0] == 2
 
-    def test_who_dies_with_one_takes_it_not_along(self) -> None:
+    def test_the_token_of_a_killed_process_can_be_given_back(self) -> None:
         tokens = Tokens.make(1, holders=2)
         pid = os.fork()
         if pid == 0:
