@@ -1,1 +1,1 @@
-"""The emulated network: a Plan's data centres as Mininet hosts, its WAN as links that do what they say."""
+"""The emulated network: a plan's data centres as Mininet hosts, and its WAN as shaped links."""

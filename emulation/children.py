@@ -1,7 +1,7 @@
 """Helper processes of an emulation: the delay line, the replay, the monitor.
 
-Each is a fresh interpreter that imports little (no torch, no Mininet), so that the process that will fork the nodes
-stays single-threaded. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+Each is a fresh interpreter that imports little (no torch, no Mininet); as threads, they would be in the process that
+forks the nodes, which must have none. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ class Child:
             [sys.executable, "-E", "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
         )  # fmt: skip
-        self.tell(settings)
+        self.send(settings)
 
     @property
     def pid(self) -> int:
+        """Its process id."""
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Wait for the word ``ready``. ``RunFailed`` if the process ended or is silent."""
+        """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], READY_DEADLINE_S)
         if not readable or self._process.stdout.readline().strip() != b"ready":
             self.stop()
             raise RunFailed(f"{self.module} did not start (exit {self._process.returncode}); its message is above")
 
-    def tell(self, settings: dict[str, Any]) -> None:
-        """Send one line of JSON; the first is the child's settings. ``RunFailed`` if it has ended."""
+    def send(self, settings: dict[str, Any]) -> None:
+        """Send one line of JSON; the first is the child's settings. Raise ``RunFailed`` if the child has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
@@ -60,11 +61,11 @@ class Child:
             raise RunFailed(f"{self.module} has ended with {self._process.wait(1.0)}; its message is above") from None
 
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """Its exit status; None while it runs."""
         return self._process.poll()
 
     def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL if it does not obey."""
+        """End it by SIGTERM, and by SIGKILL if it has not ended ``STOP_DEADLINE_S`` later."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -80,7 +81,7 @@ class Child:
 
 @contextmanager
 def realtime(priority: int | None) -> Iterator[None]:
-    """Be scheduled before ordinary processes for a while (children are not); nothing if ``priority`` is None."""
+    """Run this process under SCHED_FIFO while inside (not its children). With ``priority`` None, change nothing."""
     if priority is None:
         yield
         return
@@ -92,7 +93,10 @@ def realtime(priority: int | None) -> Iterator[None]:
 
 
 def prepare_child(priority: int | None = None) -> None:
-    """First thing in a helper: die with the parent, leave Ctrl-C to it, precise timers, real-time priority if given."""
+    """To be called first in a helper: die with the parent, ignore Ctrl-C, precise timers, SCHED_FIFO ``priority``.
+
+    A timer slack of 1 ns instead of 50 µs: the kernel may otherwise delay a wake-up by that much.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The text that creates a layout: lines for ``ip -batch`` and rules for ``iptables-restore``. Pure."""
+"""The commands that create a layout: lines for ``ip -batch`` and rules for ``iptables-restore``. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FIRST_INDEX = 100
 
 
 def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
-    """Create every veth pair with both ends where they belong: nothing shows up in the caller's namespace."""
+    """Create every veth pair with both ends in their namespaces, so that none appears in the caller's."""
     return [_cable_line(cable, number, pids) for number, cable in enumerate(layout.cables)]
 
 
 def _cable_line(cable: Cable, number: int, pids: Mapping[str, int]) -> str:
-    """The ends get different indices: where they are equal, Linux takes up to a second to notice the carrier."""
+    """The ends get different interface indices: with equal ones, Linux takes up to a second to detect the carrier."""
     a, b = (
         f"name {end.interface} index {_FIRST_INDEX + 2 * number + side} netns {pids[end.vertex]}"
         for side, end in enumerate((cable.a, cable.b))
@@ -27,9 +27,9 @@ def _cable_line(cable: Cable, number: int, pids: Mapping[str, int]) -> str:
 
 
 def address_lines(layout: Layout, vertex: str, route_options: str) -> list[str]:
-    """What one namespace needs: loopback, bridges, addresses, interfaces up, routes.
+    """The lines of one namespace: loopback, bridges, addresses, interfaces, routes.
 
-    ``route_options`` goes on every route: what TCP is to do, where a namespace has no setting for it.
+    ``route_options``: TCP options of every route, for those that no sysctl of a namespace can set.
     """
     suffix = f" {route_options}" if route_options else ""
     lines = ["link set dev lo up"]
@@ -68,9 +68,9 @@ def _route_lines(route: Route, table: int, suffix: str) -> list[str]:
 
 
 def delay_rules(layout: Layout, vertex: str) -> str:
-    """``iptables-restore`` text that hands what arrives on WAN ports to the delay line; empty without such ports.
+    """``iptables-restore`` rules that queue packets arriving on WAN ports for the delay line; empty without such ports.
 
-    No ``--queue-bypass``: without the delay line the link must break, not lose its delay.
+    They lack ``--queue-bypass``: without the delay line a link must break, and not lose its delay.
     """
     ports = [link.ingress.interface for link in layout.wan if link.ingress.vertex == vertex]
     ports += [delay.port.interface for delay in layout.lan_delays if delay.port.vertex == vertex]

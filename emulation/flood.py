@@ -1,7 +1,8 @@
-"""Link rates by short UDP floods over many links at once, in one thread, timed by the kernel's arrival stamps.
+"""Link rates by short UDP floods over many links at once, in one thread, timed by the kernel's receive time stamps.
 
-The flood is a tenth faster than the link, so that the link's queue is never empty and never grows much. What arrives
-first (the burst that HTB allows an idle link) is left out.
+The flood is a tenth faster than the link, so that the link's queue is never empty and grows slowly. The first frames
+(the burst that HTB lets an idle link send at once) are left out. The rate is (n - 1) frames over the time between the
+first and the last of n frames.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MIN_PACKETS = 8
 
 @dataclass(slots=True)
 class Flood:
-    """One link to be measured. ``stamps_s`` are arrival times of frames of ``FRAME_BYTES``."""
+    """One link to be measured. ``stamps_s``: arrival times of its frames, each of ``FRAME_BYTES`` bytes."""
 
     name: str
     source_namespace: str
@@ -36,11 +37,11 @@ class Flood:
     sent: int = 0
 
     def duration_s(self, at_least_s: float) -> float:
-        """Long enough for some packets beyond the burst."""
+        """``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
         return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
 
     def measured_bps(self) -> float | None:
-        """Rate in Ethernet bits per second, None if too little arrived."""
+        """Rate in bit/s of Ethernet frames; None if too few arrived."""
         skip = max(burst_bytes(self.rate_bps) // FRAME_BYTES + 2, len(self.stamps_s) // 5)
         kept = self.stamps_s[skip:]
         if len(kept) < _MIN_PACKETS or kept[-1] <= kept[0]:
@@ -49,7 +50,7 @@ class Flood:
 
 
 def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
-    """Send over all of ``floods`` for ``duration_s`` and receive until ``drain_s`` later."""
+    """Send over all links for ``duration_s`` seconds, and receive until ``drain_s`` later."""
     senders = [_sender(each) for each in floods]
     receivers = [_receiver(each) for each in floods]
     by_descriptor = {link.fileno(): number for number, link in enumerate(receivers)}
@@ -93,7 +94,7 @@ def _send(each: Flood, link: socket.socket, elapsed_s: float) -> None:
             link.send(payload)
             each.sent += 1
     except (BlockingIOError, ConnectionRefusedError, OSError):
-        return  # the socket is full, which is what a flood wants
+        return  # the socket is full, as is expected of a flood
 
 
 def _receive(each: Flood, link: socket.socket) -> None:

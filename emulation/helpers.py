@@ -55,7 +55,7 @@ class Helpers:
     def begin(self, epoch_s: float, training_start_s: float) -> None:
         """Tell replay and background traffic when training starts, their t = 0."""
         for child in self._timed:
-            child.tell({"epoch_s": epoch_s, "start_s": training_start_s})
+            child.send({"epoch_s": epoch_s, "start_s": training_start_s})
 
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""

@@ -59,7 +59,7 @@ class Journal:
         owner = ProcessId.of(os.getpid())
         name = f"{owner.pid}-{owner.start_ticks}-{secrets.token_hex(4)}.jsonl"
         self._path = _directory(base) / name
-        # new, so that it is nobody else's, and kept open, so that no later line goes to another file of that name
+        # new, so that it is this process' own; kept open, so that no later line goes to another file of that name
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._append(asdict(owner))
 

@@ -1,8 +1,8 @@
-"""From a Plan to namespaces, cables, addresses and routes. Pure: the same Plan gives the same layout.
+"""From a plan to namespaces, cables, addresses and routes. Pure: the same plan gives the same layout.
 
 A site is a gateway router, a LAN switch and its nodes. A pair of directed WAN links is one cable between gateways or
-routers with a /30 of its own. With netem every WAN cable is cut by a two-port switch (all of them in one namespace,
-``wires``), so that the delay sits on another port than the rate, and neither on a sending host's.
+routers, with a /30 subnet of its own. With netem, a two-port switch is put into every WAN cable (all of them in one
+namespace, ``wires``), so that the delay is on another port than the rate, and neither is on a sending host's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from testbed.plan.model import EMULATED_LAN_CEILING_BPS, LinkPlan, NetworkPlan, 
 WAN_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
 WIRES = "wires"
 BRIDGE = "br0"
-# A LAN's cables and switch delay by some 0.05 ms; shorter delays than this are theirs, and measured against the Plan.
+# A LAN's cables and switch have a delay of some 0.05 ms. Planned delays below this floor are left to them.
 LAN_DELAY_FLOOR_S = 0.5e-3
 LAN_QUEUE_BYTES = 524_288
 Bridge = tuple[str, str, tuple[str, ...]]
@@ -26,7 +26,7 @@ Bridge = tuple[str, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """An interface of a namespace (``vertex``); ``address`` is in CIDR form, None on a switch."""
+    """An interface in the namespace ``vertex``; ``address`` is in CIDR notation, None on a switch."""
 
     vertex: str
     interface: str
@@ -34,6 +34,7 @@ class SwitchPort:
 
     @property
     def ip(self) -> str:
+        """The address without the length of its prefix."""
         assert self.address is not None, f"{self.vertex} {self.interface} has no address"
         return self.address.split("/")[0]
 
@@ -48,7 +49,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``subnet`` by way of ``via``; with ``source`` only for packets from that subnet (policy routing)."""
+    """The route to ``subnet`` via ``via``; with ``source``, for packets from that subnet only (policy routing)."""
 
     vertex: str
     subnet: str
@@ -58,7 +59,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedWanLink:
-    """One direction: rate and queue at ``egress``; the delay line at ``ingress``, or netem at ``wire``."""
+    """One direction: rate and queue at ``egress``; delay by a delay line at ``ingress``, or by netem at ``wire``."""
 
     plan: LinkPlan
     egress: SwitchPort
@@ -68,7 +69,7 @@ class EmulatedWanLink:
 
 @dataclass(frozen=True, slots=True)
 class LanPort:
-    """A switch port that is shaped to the LAN's rate."""
+    """A switch port that is shaped to its LAN's rate."""
 
     port: SwitchPort
     rate_bps: float
@@ -77,7 +78,7 @@ class LanPort:
 
 @dataclass(frozen=True, slots=True)
 class LanDelay:
-    """What arrives at ``port``, a node's or gateway's, from its LAN is delayed: there, or by netem at ``wire``."""
+    """Packets that arrive from the LAN at ``port`` of a node or gateway are delayed there, or by netem at ``wire``."""
 
     port: SwitchPort
     wire: SwitchPort | None
@@ -86,7 +87,7 @@ class LanDelay:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
+    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
     hosts: dict[str, SwitchPort]
     gateways: dict[str, SwitchPort]
@@ -102,6 +103,7 @@ class Layout:
 
     @property
     def vertices(self) -> tuple[str, ...]:
+        """The names of all namespaces."""
         return (*self.hosts, *self.gateways, *self.routers, *self.switches)
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:
@@ -112,7 +114,7 @@ class Layout:
 def lay_out(plan: Plan, *, wires: bool) -> Layout:
     """The layout of ``plan``. ``wires``: put a switch into every WAN cable, for netem.
 
-    ``ScenarioError`` if a link has no opposite direction or a node no address.
+    Raise ``ScenarioError`` if a link has no opposite direction, a node has no address, or a subnet is full.
     """
     network = plan.network
     subnets = {site.name: _subnet(plan, site) for site in network.sites}
@@ -164,7 +166,7 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[SwitchPort, dict[str,
     nodes = [node for node in plan.nodes if node.data_center == site.name]
     missing = [node.name for node in nodes if not node.address]
     if missing:
-        raise ScenarioError(f"{missing[0]} has no address in the Plan; build the Plan for the back end 'emulate'")
+        raise ScenarioError(f"{missing[0]} has no address in the plan; build the plan for the back end 'emulate'")
     taken = {node.address for node in nodes}
     candidates = (str(network[-2 - number]) for number in range(network.num_addresses - 2))
     free = [address for address in itertools.islice(candidates, len(nodes) + 2) if address not in taken]
@@ -190,7 +192,7 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
 
 
 def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable]]:
-    """A delay before the cable's first end, and the cable, with a wire in it for netem to sit on."""
+    """A delay before the cable's first end, and the cable, for netem with a switch in it."""
     if not wires:
         return LanDelay(cable.a, None, delay_s), [cable]
     near, far = SwitchPort(WIRES, f"near{number}"), SwitchPort(WIRES, f"far{number}")
@@ -205,7 +207,7 @@ def _lan_wire(delay: LanDelay) -> Bridge:
 
 
 class _Wan:
-    """Makes the cables of a network's WAN links, with addresses in the order of the Plan's links."""
+    """The cables of a network's WAN links, with addresses in the order of the plan's links."""
 
     def __init__(self, network: NetworkPlan, wires: bool) -> None:
         self.links: list[EmulatedWanLink] = []
@@ -243,7 +245,10 @@ def _host_routes(hosts: dict[str, SwitchPort], gateways: dict[str, SwitchPort]) 
 
 
 def _wan_routes(network: NetworkPlan, wan: list[EmulatedWanLink], subnets: dict[str, str]) -> list[Route]:
-    """For each vertex and destination one route; where paths of different sources part, one for each source."""
+    """One route per vertex and destination; where the paths of sources diverge, one per source.
+
+    The next hop that most sources use becomes the plain route, and the others get a rule for their source's subnet.
+    """
     links = {link.plan.name: link for link in wan}
     hops: defaultdict[tuple[str, str], defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for pair, path in network.routes.items():
@@ -251,10 +256,10 @@ def _wan_routes(network: NetworkPlan, wan: list[EmulatedWanLink], subnets: dict[
         for name in path:
             hops[links[name].plan.source, target][links[name].ingress.ip].append(source)
     routes = []
-    for (vertex, target), ways in hops.items():
-        common = max(ways, key=lambda via: (len(ways[via]), via))
+    for (vertex, target), sources_by_hop in hops.items():
+        common = max(sources_by_hop, key=lambda via: (len(sources_by_hop[via]), via))
         routes.append(Route(vertex, subnets[target], common))
-        for via, sources in ways.items():
+        for via, sources in sources_by_hop.items():
             if via != common:
                 routes += [Route(vertex, subnets[target], via, subnets[source]) for source in sources]
     return routes

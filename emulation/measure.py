@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from emulation.built import BuiltNetwork
 from emulation.measurement import Measurement, describe
 from emulation.rates import measure_rates
 from emulation.round_trips import measure_rtts
 from testbed.errors import NetworkMismatch
 
-if TYPE_CHECKING:
-    from emulation.network import Emulation
-
 FAR_OUTSIDE = 10.0  # in tolerances
 
 
-def measure(net: Emulation, record: Callable[..., None], budget_s: float) -> list[Measurement]:
+def measure(net: BuiltNetwork, record: Callable[..., None], budget_s: float) -> list[Measurement]:
     """Round-trip times of all links and paths, and rates of as many links as fit into ``budget_s`` seconds.
 
     Each value is recorded as a ``measured`` event, outside its tolerance also as a ``warning``. Raise

@@ -1,6 +1,6 @@
-"""Finding Mininet: in this Python's path, or where Debian and Ubuntu put it; otherwise an error that says the cure.
+"""Imports Mininet from this Python's path, or from where Debian and Ubuntu install it; else raises with the cure.
 
-Mininet is one pure-Python package that apt installs beside the system's Python, with the C helper ``mnexec``. PyPI has
+Mininet is one pure-Python package, which apt installs for the system's Python, and the C program ``mnexec``. PyPI has
 only an old pre-release without ``mnexec``. On Python 3.12 its ``distutils`` comes from setuptools.
 """
 
@@ -20,7 +20,7 @@ APT_LINE = "sudo apt-get install --no-install-recommends mininet bridge-utils ne
 
 
 def import_mininet(module: str = "net") -> ModuleType:
-    """``mininet.<module>``. ``CapabilityError`` if Mininet, mnexec or distutils is missing."""
+    """The module ``mininet.<module>``. Raise ``CapabilityError`` if Mininet, mnexec or distutils is missing."""
     if importlib.util.find_spec("mininet") is None:
         _load_from_apt()
     if shutil.which("mnexec") is None:
@@ -35,7 +35,7 @@ def import_mininet(module: str = "net") -> ModuleType:
 
 
 def _load_from_apt() -> None:
-    """Load apt's package alone, without putting the rest of apt's Python on the path."""
+    """Load apt's package alone, without the other packages of the system's Python."""
     initial = APT_PATH / "__init__.py"
     spec = importlib.util.spec_from_file_location("mininet", initial, submodule_search_locations=[str(APT_PATH)])
     if not initial.exists() or spec is None or spec.loader is None:

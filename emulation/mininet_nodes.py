@@ -1,8 +1,8 @@
 """The Mininet side: hosts, routers and switches as Mininet nodes, each in a network namespace of its own.
 
-Mininet's own habits are kept out: ``fixLimits`` (it rewrites settings of the whole machine), ``TCLink`` (it goes on
+Three parts of Mininet are not used: ``fixLimits`` (it changes settings of the whole machine), ``TCLink`` (it continues
 when tc fails, and shapes the sending host's port), ``mn -c`` (it ends processes by name). Interfaces are made in one
-batch from the layout; Mininet is told about them, so that its command line and tools know the network.
+batch from the layout and then registered with Mininet, so that its command line and tools know the network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emulation.mininet_import import import_mininet
 
 @cache
 def _classes() -> SimpleNamespace:
-    """Our subclasses of Mininet's classes; made on first use, because Mininet may not be installed."""
+    """Subclasses of Mininet's classes; made on first use, as Mininet may not be installed."""
     import_mininet("log").setLogLevel("error")
     net, node, link = import_mininet("net"), import_mininet("node"), import_mininet("link")
     base: SimpleNamespace = SimpleNamespace(

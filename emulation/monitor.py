@@ -1,7 +1,7 @@
-"""While training runs: counters of every WAN link, load of the machine, lateness of the delay line, into the events.
+"""Samples every WAN link, the load of the machine and the lateness of the delay line while training runs.
 
-Runs as a process of its own. What makes the run untrue (late packets, packets lost between kernel and delay line, a
-saturated machine) becomes a ``warning``, which is what the fidelity report is made of.
+Runs as a process of its own. What limits a run's fidelity (late packets, packets lost between kernel and delay line, a
+saturated machine) becomes a ``warning``, from which the fidelity report is made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from emulation.shaping.table import DelayField, DelayTable
 from testbed.results.events import EventLog
 
 SAMPLE_S = 0.5
-QUEUE_SAMPLES = 20  # looks at the queues per sample, to know how long a link really was busy
+QUEUE_SAMPLES = 20  # readings of the queues per sample, to estimate how long a link was busy
 LATE_WARNING_S = 0.02
 BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
 BUSY_SAMPLES = 5
 STEAL_WARNING = 0.1
-# what all links together may carry a core; above it, links that are used at once get less than their rates
+# Rate of all links together per core, above which links that are used at once get less than their rates. Measured by
+# ``python -m analysis.benchmarks ceiling``.
 CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 
@@ -39,25 +40,26 @@ class CpuTimes:
 
     @classmethod
     def now(cls) -> CpuTimes:
+        """Read /proc/stat."""
         values = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         return cls(sum(values), values[3] + values[4], values[7])
 
     def shares_since(self, before: CpuTimes) -> tuple[float, float]:
-        """Shares of the time that the machine was busy, and that other tenants took."""
+        """Shares of the time since ``before`` in which cores were busy, and were taken by other tenants (steal)."""
         total = max(1, self.total - before.total)
         steal = (self.steal - before.steal) / total
         return max(0.0, 1 - (self.idle - before.idle) / total - steal), steal
 
 
 class BusyTime:
-    """How long each link had packets queued, and what it sent meanwhile: bursts are shorter than a sample."""
+    """How long each link had packets queued, and what it sent in that time: its bursts are shorter than a sample."""
 
     def __init__(self) -> None:
         self._before: tuple[float, dict[str, LinkCounters]] | None = None
         self._busy: dict[str, list[float]] = {}
 
-    def look(self, now_s: float, links: dict[str, LinkCounters]) -> None:
-        """A link counts as busy between two looks if it had a queue at both, at one rate."""
+    def update(self, now_s: float, links: dict[str, LinkCounters]) -> None:
+        """Take a reading. A link counts as busy between two readings if it had a queue at both, and one rate."""
         if self._before is not None:
             before_s, before = self._before
             for name, link in links.items():
@@ -78,7 +80,7 @@ class BusyTime:
 
 
 class Monitor:
-    """Turns samples into events. Counters count from its making, so that the measuring before is left out."""
+    """Turns samples into events. Counters start at its construction, so measurements before it are left out."""
 
     def __init__(self, shaper: Shaper, table: DelayTable, log: EventLog, epoch_s: float) -> None:
         self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
@@ -103,9 +105,9 @@ class Monitor:
         self._log.flush()
 
     def queues(self, now: float) -> dict[str, LinkCounters]:
-        """Look at the queues only."""
+        """Read the queues only."""
         sample = self._shaper.counters()
-        self._busy_time.look(now, sample)
+        self._busy_time.update(now, sample)
         return sample
 
     def machine(self) -> None:
@@ -121,7 +123,7 @@ class Monitor:
             self._warn("steal", now, f"other tenants of this machine took {steal:.0%} of its cores for a second")
 
     def close(self) -> None:
-        """Last sample and summary."""
+        """Write a last sample and the final warnings."""
         self.links()
         for spec in self._shaper.specs.values():
             late = self._table.get(spec.row, DelayField.LATE_COUNT)
@@ -180,7 +182,7 @@ def main() -> None:
     while ended is None:
         if time.monotonic() >= begin + samples * SAMPLE_S:
             monitor.links()
-            if samples and samples % 2 == 0:  # not at once: of so short a time the kernel knows no shares
+            if samples and samples % 2 == 0:  # not at once: the kernel's counters of load are too coarse
                 monitor.machine()
             samples += 1
         else:

@@ -1,4 +1,4 @@
-"""Entering network namespaces, and running ``ip`` and ``tc`` in them with every return code checked."""
+"""Network namespaces: entering them, sockets in them, and commands (``ip``, ``tc``) whose every error is raised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(path: str) -> None:
-    """Move the calling thread into the network namespace at ``path`` (``/proc/<pid>/ns/net``), for good."""
+    """Move the calling thread into the network namespace at ``path`` (``/proc/<pid>/ns/net``) to stay."""
     with open(path, "rb") as namespace:
         if _libc.setns(namespace.fileno(), CLONE_NEWNET):
             number = ctypes.get_errno()
@@ -34,14 +34,14 @@ def enter(path: str) -> None:
 
 @contextmanager
 def inside(path: str) -> Iterator[None]:
-    """Be in the namespace at ``path`` for a while. For single-threaded processes: setns moves one thread only."""
+    """Be in the namespace at ``path`` while inside. For processes without threads: setns moves one thread only."""
     with open("/proc/thread-self/ns/net", "rb") as home:
         enter(path)
         try:
             yield
         finally:
             if _libc.setns(home.fileno(), CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "cannot return to the network namespace that we came from")
+                raise OSError(ctypes.get_errno(), "cannot return to the former network namespace")
 
 
 def socket_in(path: str, kind: socket.SocketKind) -> socket.socket:
@@ -70,7 +70,7 @@ def _enlarge(sock: socket.socket, force: int, plain: int, size_bytes: int) -> No
 
 
 def run(argv: Sequence[str], text: str = "") -> str:
-    """Run a command to its end and return what it printed. ``RunFailed`` with its own words if it fails."""
+    """Run a command to its end; return its output. Raise ``RunFailed`` with its error text if it fails."""
     done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
     if done.returncode:
         raise RunFailed(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()} (exit {done.returncode})")
@@ -78,7 +78,7 @@ def run(argv: Sequence[str], text: str = "") -> str:
 
 
 def batch(tool: str, lines: Sequence[str]) -> None:
-    """Run ``ip`` or ``tc`` commands in one process, in order; the first that fails ends it and is named."""
+    """Run ``ip`` or ``tc`` commands in one process, in order. Raise ``RunFailed`` at the first that fails."""
     if not lines:
         return
     argv = [tool, "-batch", "-"]
@@ -90,18 +90,20 @@ def batch(tool: str, lines: Sequence[str]) -> None:
 
 
 def set_sysctl(name: str, value: str) -> None:
-    """Set ``name`` ('net.ipv4.ip_forward') in the namespace that the caller is in. ``OSError`` if refused."""
+    """Set a sysctl such as 'net.ipv4.ip_forward' in the caller's namespace. Raise ``OSError`` if it is refused."""
     Path("/proc/sys", *name.split(".")).write_text(value)
 
 
 def get_sysctl(name: str) -> str:
+    """The value of a sysctl in the caller's namespace."""
     return Path("/proc/sys", *name.split(".")).read_text().strip()
 
 
 def offloads_off(interface: str) -> None:
-    """Switch segmentation and receive offloads off and read them back.
+    """Switch segmentation and receive offloads off, and read them back. Raise ``RunFailed`` if one stays on.
 
-    With them on, a queue holds 64 kB super-packets: a loss takes 45 packets at once and a rate change waits for them.
+    With offloads, a queue holds packets of up to 64 kB: a loss drops 45 full frames at once, and a change of the rate
+    has to wait for the one under way.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for name, (set_command, get_command) in OFFLOADS.items():

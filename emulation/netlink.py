@@ -1,6 +1,6 @@
-"""A small netlink client: requests with acknowledgement, and dumps. Standard library only, a few microseconds each.
+"""A small netlink client (RFC 3549): requests with acknowledgement, and dumps.
 
-Trace replay changes a rate every 10 ms on many links; ``tc`` as a process costs 4-80 ms a change, this 6 us.
+Trace replay changes a rate every 10 ms on many links: a ``tc`` process costs 4 to 80 ms per change, this 6 µs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def attribute(kind: int, data: bytes) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Kind to payload of the attributes in ``data``."""
+    """The payloads of the attributes in ``data``, by kind."""
     found, at = {}, 0
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
@@ -43,14 +43,14 @@ class NetlinkSocket:
         self.socket.settimeout(5.0)
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> None:
-        """Send one message and wait for its acknowledgement. ``OSError`` with the kernel's reason."""
+        """Send one message and wait for its acknowledgement. Raise ``OSError`` with the kernel's reason."""
         self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body)
         error: int = struct.unpack_from("=i", self.socket.recv(_RECEIVE_BYTES), 16)[0]
         if error:
             raise OSError(-error, os.strerror(-error))
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The bodies of all messages that answer a dump; read to the end, so that the next request meets its own."""
+        """The bodies of all messages of a dump, read to its end. Raise ``OSError`` with the kernel's reason."""
         bodies: list[bytes] = []
         self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | DUMP, 1, 0) + body)
         while True:
@@ -67,4 +67,5 @@ class NetlinkSocket:
                 at += (length + 3) & ~3
 
     def close(self) -> None:
+        """Close the socket."""
         self.socket.close()

@@ -1,4 +1,4 @@
-"""Round-trip times by ICMP echo between many pairs at once, in one thread: each has a raw socket in its namespace."""
+"""Round-trip times by ICMP echo between many pairs at once, in one thread, by a raw socket in each namespace."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from emulation.namespaces import inside
 
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 _IDENTITY = 0x7473
-ECHOES_PER_S = 2500  # of all pairs together: what is measured must not be a delay line that our own echoes fill
+ECHOES_PER_S = 2500  # of all pairs together: more would fill the delay lines and be measured as delay
 
 
 @dataclass(slots=True)
 class Pair:
-    """From a namespace to an address; ``rtts_s`` collects what came back."""
+    """From a namespace to an address; ``rtts_s``: round-trip times of the answered echoes, in seconds."""
 
     name: str
     namespace: str
@@ -28,11 +28,11 @@ class Pair:
 
 
 def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) -> None:
-    """Send each pair ``count`` echoes and collect answers until ``wait_s`` after the last.
+    """Send ``count`` echoes per pair and collect answers until ``wait_s`` after the last.
 
-    A pair's echoes are ``interval_s`` apart, or further where the pairs together would send too many.
+    A pair's echoes are ``interval_s`` apart, or further if all pairs together would exceed ``ECHOES_PER_S``.
     """
-    # spread over the interval: pairs that ask at the same moment would wait for each other here
+    # Evenly spread over the interval: echoes sent at the same moment would queue for each other here.
     gap_s, total = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S), count * len(pairs)
     with _sockets(pairs) as sockets:
         begin = time.monotonic()

@@ -1,7 +1,7 @@
-"""What this machine can do, found out by doing it in a throw-away namespace; the cure for everything that is missing.
+"""What this machine can do, auto-detected by trying it in a temporary namespace, with a cure for all that is missing.
 
-The kernel's configuration file is not asked: a module may be missing, a container may forbid. Under a second, and
-nothing of it is left.
+The kernel's configuration would not tell: a module may not be installed, a container may forbid its use. Takes less
+than a second and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEADLINE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something missing: why it matters and how to get it. ``needed``: emulation is impossible without it."""
+    """A missing capability: what it is for and how to get it. ``needed``: emulation is impossible without it."""
 
     name: str
     why: str
@@ -59,22 +59,24 @@ class Capabilities:
     congestion_controls: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, for the manifest."""
         return asdict(self)
 
     def delay_method(self) -> DelayMethod:
-        """netem where the kernel has it, else the NFQUEUE delay line. ``CapabilityError`` if neither will do."""
+        """netem where the kernel has it, else the NFQUEUE delay line. Raise ``CapabilityError`` without either."""
         self.require_emulation()
         return "netem" if self.netem else "nfqueue"
 
     def iptables_restore(self) -> str:
+        """The command that loads packet filter rules here."""
         return f"{self.iptables[0]}-restore"
 
     def gaps(self) -> list[Gap]:
-        """Everything that is missing, what is needed first."""
+        """Missing capabilities, those that are needed first."""
         return sorted((gap for present, gap in _gap_table(self) if not present), key=lambda gap: not gap.needed)
 
     def require_emulation(self) -> None:
-        """``CapabilityError`` that lists what is missing, each with its cure."""
+        """Raise ``CapabilityError`` that lists missing capabilities with their cures, if one is needed."""
         missing = [gap for gap in self.gaps() if gap.needed]
         if missing:
             lines = [f"  {gap.name}: {gap.why}. Cure: {gap.cure}" for gap in missing]
@@ -85,7 +87,7 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
     tools = "sudo apt-get install --no-install-recommends iproute2 iptables nftables ethtool"
     delay = found.netem or found.nfqueue
     return [
-        (found.namespaces, Gap("namespaces", "every emulated node is one", _NAMESPACES_CURE, True)),
+        (found.namespaces, Gap("namespaces", "every emulated node has one", _NAMESPACES_CURE, True)),
         (bool(found.mininet), Gap("Mininet", "the emulated hosts are Mininet's", APT_LINE, True)),
         (found.mnexec, Gap("mnexec", "Mininet starts its hosts with it", APT_LINE, True)),
         (found.veth, Gap("veth", "it makes the cables between nodes", module_cure("veth"), True)),
@@ -100,10 +102,10 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
             found.realtime,
             Gap("SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", "run as root", False),
         ),
-        (found.u32, Gap("cls_u32", "it tells DGT's channels apart at bottlenecks", module_cure("cls_u32"), False)),
+        (found.u32, Gap("cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False)),
         (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", module_cure("sch_tbf"), False)),
-        (found.ethtool, Gap("ethtool", "it shows offloads to people", tools, False)),
-        (found.nft, Gap("nft", "it shows packet rules to people", tools, False)),
+        (found.ethtool, Gap("ethtool", "it shows offloads to users", tools, False)),
+        (found.nft, Gap("nft", "it shows packet filter rules to users", tools, False)),
         (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", module_cure("tun"), False)),
     ]
 
@@ -124,7 +126,7 @@ _NETEM_WHY = (
 
 
 def probe() -> Capabilities:
-    """Try everything. Never raises because something is missing."""
+    """Try all capabilities. A missing one is a result and no error."""
     root = os.geteuid() == 0
     found = _try_in_namespace([]) if root else None
     rootless = False
@@ -155,7 +157,7 @@ def _path() -> str:
 
 
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
-    """Run ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
+    """The result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
     namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
     child = [sys.executable, "-S", "-E", "-m", "emulation.probe_child"]
     try:

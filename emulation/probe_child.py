@@ -1,4 +1,4 @@
-"""The trying part of ``emulation.probe``: runs as root of a throw-away namespace and prints one JSON object."""
+"""The trials of ``emulation.probe``: runs as root of a temporary namespace and prints one JSON object."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _realtime() -> None:
 
 
 def _congestion_controls() -> list[str]:
-    """Those that a socket of this namespace may use."""
+    """The congestion controls that a socket of this namespace may use."""
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
     try:
         names = set(known.read_text().split()) if known.exists() else set()
@@ -78,7 +78,7 @@ def _congestion_controls() -> list[str]:
 
 
 def main() -> None:
-    """Try, print, end."""
+    """Try all capabilities and print the results."""
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     # a private /run, so that iptables' lock file can be made without root
     ctypes.CDLL(None).mount(b"tmpfs", b"/run", b"tmpfs", 0, None)

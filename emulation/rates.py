@@ -7,21 +7,18 @@ frames, 3 sqrt(loss / n).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from emulation.built import BuiltNetwork
 from emulation.flood import Flood, flood
 from emulation.measurement import Measurement, repeated
 from testbed.plan.model import LinkPlan
-
-if TYPE_CHECKING:
-    from emulation.network import Emulation
 
 RATE_TOLERANCE = 0.02
 FLOOD_S = 0.4
 FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood measures the processor
 
 
-def measure_rates(net: Emulation, budget_s: float) -> list[Measurement]:
+def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
     """As many links as fit into ``budget_s`` seconds, one link of each rate first."""
     deadline = time.monotonic() + budget_s
     results: list[Measurement] = []
@@ -33,7 +30,7 @@ def measure_rates(net: Emulation, budget_s: float) -> list[Measurement]:
     return results
 
 
-def _floods(net: Emulation, names: set[str] | None) -> list[Flood]:
+def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
     return [
         Flood(
             link.plan.name, net.namespace_path(link.egress.vertex), net.namespace_path(link.ingress.vertex),
@@ -44,7 +41,7 @@ def _floods(net: Emulation, names: set[str] | None) -> list[Flood]:
     ]  # fmt: skip
 
 
-def _groups(net: Emulation) -> list[list[Flood]]:
+def _groups(net: BuiltNetwork) -> list[list[Flood]]:
     """Links to be flooded together, within ``FLOOD_CEILING_BPS``; one link of each rate comes first."""
     seen: set[float] = set()
     firsts: list[Flood] = []
@@ -60,7 +57,7 @@ def _groups(net: Emulation) -> list[list[Flood]]:
     return groups
 
 
-def _measure(net: Emulation, names: set[str]) -> list[Measurement]:
+def _measure(net: BuiltNetwork, names: set[str]) -> list[Measurement]:
     floods = _floods(net, names)
     plans = {link.name: link for link in net.plan.network.links}
     duration_s = max(each.duration_s(FLOOD_S) for each in floods)

@@ -1,8 +1,13 @@
-"""Traces, followed on time: rate, delay and loss of links change through netlink while training runs.
+"""Trace replay: rates, delays and losses of links change by netlink while training runs.
 
-Runs as a process of its own. Every change is recorded with its lateness; one that comes more than a step late is a
-warning, because the link then was not the Plan's. Jitter is made here as well, as a slowly varying delay: packets keep
-their order, unlike with netem's own jitter, whose reordering triggers spurious retransmissions.
+Runs as a process of its own, with real-time priority where that is allowed. Changes of all links are merged by time in
+a heap; the process sleeps until the next one is due, on CLOCK_MONOTONIC, so lateness does not accumulate. Every change
+is recorded with its lateness; one that comes later than its own duration is a warning, as the link did not follow the
+plan.
+
+Jitter is made here too, as a delay that changes every ``JITTER_STEP_S``. netem's own jitter draws a delay per packet
+and so reorders packets, which makes TCP retransmit for no reason. A delay line keeps the order of packets in any case;
+netem still reorders packets under way when a delay falls by more than the time between them.
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ from testbed.results.events import EventLog
 if TYPE_CHECKING:
     from testbed.plan.model import Plan, Series
 
-PRIORITY = 40
-JITTER_STEP_S = 0.05
+PRIORITY = 40  # SCHED_FIFO; below the delay line (50)
+JITTER_STEP_S = 0.05  # several round trips of a LAN and a fraction of most WANs': within one, packets see one delay
 IMPAIRMENTS = ("burst", "corruption", "duplication", "reordering")
 FLUSH_S = 0.5
-LATE_FLOOR_S = 0.02  # a change this late is not worth a warning, however short the steps are
+LATE_FLOOR_S = 0.02  # no warning below this, however short a trace's steps are
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Timeline:
     seed: str = ""
 
     def changes(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
-        """``(time, value, step)`` from what holds at ``after_s`` on; the step is the time to the next change."""
+        """(time, value, duration) from the value that holds at ``after_s`` on, times in seconds of training."""
         if self.what == "jitter":
             yield from self._jitter(after_s)
             return
@@ -78,7 +83,7 @@ class Timeline:
 
 
 def timelines_of(plan: Plan) -> list[dict[str, Any]]:
-    """The Plan's traces and jitters, as JSON-ready dictionaries."""
+    """The plan's traces and jitters, as JSON-ready dictionaries. Jitter is uniform: half width = sqrt(3) deviations."""
     found = []
     for link in plan.network.links:
         for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
@@ -86,7 +91,7 @@ def timelines_of(plan: Plan) -> list[dict[str, Any]]:
             if series is not None:
                 found.append(_timeline(link.name, what, series))
         if link.jitter_s > 0:
-            half_width_s = link.jitter_s * math.sqrt(3)  # of a uniform distribution with that standard deviation
+            half_width_s = link.jitter_s * math.sqrt(3)
             jitter = {"link": link.name, "what": "jitter", "times_s": [0.0], "values": [half_width_s]}
             found.append(jitter | {"seed": f"{plan.seed}/{link.name}/jitter"})
     return found
@@ -98,7 +103,7 @@ def _timeline(link: str, what: str, series: Series) -> dict[str, Any]:
 
 
 class Replay:
-    """Applies timelines to a shaper. The clock is the caller's: ``due`` says when to call ``apply`` next."""
+    """Applies timelines to a shaper. The caller keeps the clock: ``due_s`` is when to call ``apply`` next."""
 
     def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0) -> None:
         self._shaper = shaper
@@ -112,11 +117,11 @@ class Replay:
 
     @property
     def due_s(self) -> float | None:
-        """When the next change is due; None when all is done."""
+        """When the next change is due, in seconds of training; None when there is none."""
         return self._heap[0][0] if self._heap else None
 
     def apply(self) -> tuple[Timeline, float, float, float]:
-        """Make the next change. Returns its timeline, planned time, value and step."""
+        """Make the next change; return its timeline, planned time, value and duration."""
         planned, number, value, step = heapq.heappop(self._heap)
         timeline = self._timelines[number]
         self._set(timeline, value)
@@ -144,7 +149,7 @@ class Replay:
 
 
 class ReplayRecorder:
-    """Writes ``replay`` events, and a warning for the first late change of a link and the sum at the end."""
+    """Writes ``replay`` events, a warning at the first late change of a link, and one with their number at the end."""
 
     def __init__(self, log: EventLog, epoch_s: float) -> None:
         self._log, self._epoch_s = log, epoch_s
@@ -152,6 +157,7 @@ class ReplayRecorder:
         self._flushed_s = 0.0
 
     def change(self, change: tuple[Timeline, float, float, float], start_s: float, now_s: float) -> None:
+        """Record a change made at ``now_s``; ``start_s``: the start of training. Both on CLOCK_MONOTONIC."""
         timeline, planned, value, step = change
         late = now_s - (start_s + planned)
         now = now_s - self._epoch_s
@@ -170,16 +176,17 @@ class ReplayRecorder:
             self._flushed_s = now_s
 
     def close(self) -> None:
+        """Write the final warnings and close the log."""
         for link, count in self._late.items():
             now = time.monotonic() - self._epoch_s
-            self._log.write("warning", now, message=f"{link}: {count} trace steps came more than one step late")
+            self._log.write("warning", now, message=f"{link}: {count} trace steps were more than one step late")
         self._log.close()
 
 
 def main() -> None:
-    """Prepare, wait for the line that tells when training starts, follow the timelines until SIGTERM or their end.
+    """Prepare; wait for the line with the start of training; follow the timelines until SIGTERM or their end.
 
-    A process takes a fifth of a second to start: it is made beforehand, so that the first change is on time as well.
+    A process takes a fifth of a second to start, so it is started in advance: the first change is on time too.
     """
     given = json.loads(sys.stdin.readline())
     prepare_child(priority=PRIORITY if given["realtime"] else None)
@@ -188,9 +195,9 @@ def main() -> None:
     log = EventLog(Path(given["events"]), "network-replay")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
-    told = sys.stdin.readline()
-    if told:
-        _follow(timelines, shaper, log, **json.loads(told))
+    start = sys.stdin.readline()
+    if start:
+        _follow(timelines, shaper, log, **json.loads(start))
 
 
 def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, epoch_s: float, start_s: float) -> None:

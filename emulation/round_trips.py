@@ -9,16 +9,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from emulation.built import BuiltNetwork
 from emulation.layout import SwitchPort
 from emulation.measurement import Measurement, repeated
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed
 from testbed.plan.model import LinkPlan
-
-if TYPE_CHECKING:
-    from emulation.network import Emulation
 
 PINGS = 20
 PING_INTERVAL_S = 0.01
@@ -31,7 +28,7 @@ def rtt_tolerance_s(planned_s: float) -> float:
     return 1e-3 + 0.02 * planned_s
 
 
-def first_contact(net: Emulation) -> None:
+def first_contact(net: BuiltNetwork) -> None:
     """Wait for one answered echo from each site to each other site, and from each node to its gateway.
 
     Raise ``RunFailed`` with the pairs that stay silent.
@@ -46,13 +43,13 @@ def first_contact(net: Emulation) -> None:
         raise RunFailed(f"no answer within {CONTACT_DEADLINE_S:g} s on {', '.join(pair.name for pair in waiting[:5])}")
 
 
-def measure_rtts(net: Emulation) -> list[Measurement]:
+def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
     """All links, all paths between sites, and one node of each LAN."""
     planned_s = _link_rtts_s(net) | _path_rtts_s(net) | _lan_rtts_s(net)
     return repeated(lambda chosen: _measure(net, planned_s, chosen))
 
 
-def _measure(net: Emulation, planned_s: dict[str, float], chosen: set[str] | None) -> list[Measurement]:
+def _measure(net: BuiltNetwork, planned_s: dict[str, float], chosen: set[str] | None) -> list[Measurement]:
     everything = (*_link_pairs(net), *_path_pairs(net), *_lan_pairs(net))
     pairs = [pair for pair in everything if chosen is None or pair.name in chosen]
     lossy = any(link.lost for link in net.plan.network.links)
@@ -74,16 +71,16 @@ def _one_way_s(links: Sequence[LinkPlan]) -> float:
     return sum(link.delay_s + _ECHO_FRAME_BYTES * 8 / link.rate_bps for link in links)
 
 
-def _link_rtts_s(net: Emulation) -> dict[str, float]:
+def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:
     plans = {(link.source, link.target): link for link in net.plan.network.links}
     return {link.name: _one_way_s([link, plans[link.target, link.source]]) for link in net.plan.network.links}
 
 
-def _link_pairs(net: Emulation) -> list[Pair]:
+def _link_pairs(net: BuiltNetwork) -> list[Pair]:
     return [Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip) for link in net.layout.wan]
 
 
-def _path_rtts_s(net: Emulation) -> dict[str, float]:
+def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
     plans = {link.name: link for link in net.plan.network.links}
     routes = net.plan.network.routes
     lans_s = {site.name: 2 * site.lan_delay_s for site in net.plan.network.sites}
@@ -95,12 +92,12 @@ def _path_rtts_s(net: Emulation) -> dict[str, float]:
     return found
 
 
-def _first_nodes(net: Emulation) -> dict[str, tuple[str, SwitchPort]]:
+def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
     """By site."""
     return {name.split("/")[0]: (name, port) for name, port in reversed(net.layout.hosts.items())}
 
 
-def _path_pairs(net: Emulation) -> list[Pair]:
+def _path_pairs(net: BuiltNetwork) -> list[Pair]:
     first, pairs = _first_nodes(net), []
     for name in net.plan.network.routes:
         source, target = name.split(">")
@@ -109,18 +106,18 @@ def _path_pairs(net: Emulation) -> list[Pair]:
     return pairs
 
 
-def _lan_rtts_s(net: Emulation) -> dict[str, float]:
+def _lan_rtts_s(net: BuiltNetwork) -> dict[str, float]:
     return {f"lan {site.name}": 2 * site.lan_delay_s for site in net.plan.network.sites}
 
 
-def _lan_pairs(net: Emulation) -> list[Pair]:
+def _lan_pairs(net: BuiltNetwork) -> list[Pair]:
     first = _first_nodes(net)
     return [
         Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip) for site, (node, _) in first.items()
     ]
 
 
-def _gateway_pairs(net: Emulation) -> list[Pair]:
+def _gateway_pairs(net: BuiltNetwork) -> list[Pair]:
     return [
         Pair(f"{node} to its gateway", net.namespace_path(node), net.layout.gateways[node.split("/")[0]].ip)
         for node in net.layout.hosts

@@ -1,8 +1,8 @@
 """The sandbox of an emulated run: process, mount and network namespaces of its own that die with the launcher.
 
-Everything that an emulation makes (interfaces, bridges, queues, rules, helper processes) lives inside. Nothing is ever
-created in the machine's own network namespace, so a launcher that is killed leaves nothing to clean, names cannot
-clash, and two runs stand side by side. Three things end a sandbox when its launcher dies: the parent-death signal of
+Everything that an emulation creates (interfaces, bridges, queues, rules, helper processes) is inside. Nothing is ever
+created in the machine's own network namespace, so a launcher that is killed leaves nothing to clean up, names cannot
+clash, and two runs can be up at once. Three things end a sandbox when its launcher dies: the parent-death signal of
 ``unshare``, ``--kill-child`` below it, and the end of the lifeline pipe that the sandbox's first process reads.
 """
 
@@ -28,7 +28,7 @@ def is_inside() -> bool:
 
 
 def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootless: bool | None = None) -> list[str]:
-    """``argv`` wrapped so that it runs in a sandbox. Root uses namespaces directly, others a user namespace.
+    """The command that runs ``argv`` in a sandbox. Root makes namespaces directly, others by a user namespace.
 
     ``lifeline``: an inherited read end of a pipe; its end of file ends the sandbox. The command must be started by a
     thread that lives as long as the launcher (the kernel's parent-death signal follows the thread).
@@ -60,7 +60,7 @@ class Sandbox:
         return self.process.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the command's end. ``subprocess.TimeoutExpired`` if it is too late."""
+        """Wait for the command's end; return its exit status. Raise ``subprocess.TimeoutExpired`` if it is late."""
         return self.process.wait(timeout_s)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""First process of a sandbox (PID 1 inside): sets it up, starts the command, reaps orphans, ends when it should.
+"""First process of a sandbox (PID 1 inside): prepares it, starts the command, reaps orphans, ends with the launcher.
 
-Run by its file name with nothing but the standard library, because it must start in a few milliseconds.
+Run by its file name, with the standard library only, as it must start within milliseconds.
 Usage: ``sandbox_init.py [--lifeline FD] -- COMMAND…``. Ends with the command's exit status, 128 + n after signal n.
 """
 
@@ -57,13 +57,13 @@ def _start(argv: list[str], lifeline: int | None) -> int:
         os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
         os.execvp(argv[0], argv)
     except OSError as error:
-        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - nobody else can say it
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - a command's own error
     finally:
         os._exit(127)
 
 
 def _supervise(child: int, wakeup: int, lifeline: int | None) -> int:
-    """Pass signals on, reap, and stop when the command ends or the launcher is gone."""
+    """Pass signals on, reap, and return when the command has ended or the launcher has."""
     watched = [wakeup] if lifeline is None else [wakeup, lifeline]
     while True:
         ready, _, _ = select.select(watched, [], [])

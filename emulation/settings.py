@@ -1,4 +1,4 @@
-"""Kernel settings of a namespace: what TCP does there is set from the Plan, never inherited from the machine."""
+"""Kernel settings of a namespace: TCP there follows the plan, and inherits nothing from the machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _BRIDGE_FILTERS = ("arptables", "ip6tables", "iptables")
 
 
 def buffer_bytes(links: Sequence[LinkSpec]) -> int:
-    """A TCP buffer limit that never caps a flow: four times the largest rate times the longest round trip, plus queue.
+    """A TCP buffer limit that caps no flow: 4 (largest rate x longest round-trip time + largest queue), in bytes.
 
-    Linux counts a packet's bookkeeping as well, about as much again as its data.
+    Linux counts a packet's bookkeeping as well, about as much again as its data; the other factor of two is slack. The
+    longest path is taken to have at most three of the slowest links.
     """
     if not links:
         return MIN_BUFFER_BYTES
@@ -29,10 +30,10 @@ def buffer_bytes(links: Sequence[LinkSpec]) -> int:
 
 
 def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> dict[str, str]:
-    """Name to value of every setting; the same in each namespace but for forwarding."""
+    """Values of all sysctls by name; the same in each namespace, but for forwarding."""
     largest = buffer_bytes(links)
     receive = int((transport.receive_buffer_bytes or 0) / window_share(os.uname().release)) or largest
-    send = transport.send_buffer_bytes or largest  # what is copied counts once; one large packet may come on top
+    send = transport.send_buffer_bytes or largest  # data count once; one large packet may exceed it
     return {
         "net.ipv4.ip_forward": "1" if router else "0",
         "net.ipv6.conf.all.disable_ipv6": "1",  # IPv6 chatter would bypass the delay line
@@ -43,12 +44,12 @@ def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: boo
         "net.ipv4.tcp_rmem": f"4096 {min(131_072, receive)} {receive}",
         "net.ipv4.tcp_wmem": f"4096 {min(65_536, send)} {send}",
         "net.ipv4.tcp_slow_start_after_idle": str(int(transport.slow_start_after_idle)),
-        "net.ipv4.tcp_no_metrics_save": "1",  # a connection must not learn from the one before it
+        "net.ipv4.tcp_no_metrics_save": "1",  # a connection must not start with a former one's window
     }
 
 
 def window_share(kernel: str) -> float:
-    """The part of a receive buffer that TCP offers as its window, for full packets without receive offload.
+    """The share of a receive buffer that TCP announces as its window, for full packets without receive offload.
 
     Linux 6.6 and later: data over memory of a packet, 1448 of 2304 bytes in 256ths; before, half of it.
     """
@@ -57,14 +58,14 @@ def window_share(kernel: str) -> float:
 
 
 def apply_settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> str:
-    """Set everything in the namespace that the caller is in.
+    """Set all sysctls in the caller's namespace.
 
-    Returns what must be put on the routes instead: the initial window, and the congestion control if the kernel
-    refuses it as a namespace's default (as it does for all that are not its own default or in
-    ``tcp_allowed_congestion_control``).
+    Returns the options that routes must have instead: the initial window, and the congestion control if the kernel
+    refuses it as a namespace's default, as it does unless it is the kernel's default or in
+    ``tcp_allowed_congestion_control``. Raise ``CapabilityError`` if the kernel does not have it.
     """
     for name, value in settings(transport, links, router=router).items():
-        with suppress(FileNotFoundError):  # a kernel without IPv6 has nothing to switch off
+        with suppress(FileNotFoundError):  # a kernel without IPv6
             set_sysctl(name, value)
     for table in _BRIDGE_FILTERS:
         with suppress(FileNotFoundError):  # present only with br_netfilter

@@ -1,8 +1,8 @@
 """Background traffic on the emulated WAN, from a process of its own: datagrams at a rate, in bursts, or TCP.
 
-Each data centre with background traffic has a host for it, ``<site>/background``, behind its gateway, so that TCP
-meets the link's queue as training does. Runs as ``python -m emulation.traffic``; first it prepares, then it waits for
-the line that tells when training starts, and then it sends until SIGTERM. What was sent and received is recorded.
+Each data centre with background traffic has a host for it, ``<site>/background``, behind its gateway, so that its TCP
+shares the link's queue with training. Runs as ``python -m emulation.traffic``: it prepares, waits for the line with the
+start of training, and sends until SIGTERM. Bytes sent and received are recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_PORT = 19_900
 _TICK_S = 0.002
 _SAMPLE_S = 1.0
 _CHUNK = bytes(1 << 17)
-_BEHIND_S = 0.25  # what a late sender may catch up with at once
+_BEHIND_S = 0.25  # of its rate: what a late sender may send at once; what is older is never sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Ends:
 
 
 class DatagramTraffic:
-    """``constant`` and ``on_off``."""
+    """Traffic of kind ``constant`` or ``on_off``."""
 
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
         self._traffic = traffic
@@ -60,7 +60,7 @@ class DatagramTraffic:
         self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
-        """Send what is due by ``now_s``; what a full socket refuses is sent later, or not at all."""
+        """Send what is due at ``now_s``; what a full socket refuses is sent later, or not at all."""
         while now_s >= self._burst[1]:
             self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), 0
         if now_s < self._burst[0]:
@@ -74,9 +74,11 @@ class DatagramTraffic:
                 self.sent_bytes += FRAME_BYTES
 
     def readers(self) -> Sequence[socket.socket]:
+        """Sockets to poll for reading."""
         return [self.receiver]
 
     def read(self, link: socket.socket) -> None:
+        """Take what has arrived at a readable socket."""
         with suppress(BlockingIOError):
             while True:
                 link.recv(1)
@@ -84,7 +86,7 @@ class DatagramTraffic:
 
 
 class Streams:
-    """``tcp``: connections that send as fast as they may."""
+    """Traffic of kind ``tcp``: connections that send as fast as TCP lets them."""
 
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
         self._traffic, self._ends = traffic, ends
@@ -97,7 +99,7 @@ class Streams:
         self._buffer = bytearray(1 << 18)
 
     def step(self, now_s: float) -> None:
-        """Connect when it is time, fill the sockets, and close when it is over."""
+        """Connect at the traffic's start, fill the sockets, and close them at its end."""
         if now_s >= self._traffic.stop_s:
             for link in self._senders:
                 link.close()
@@ -111,9 +113,11 @@ class Streams:
                 self.sent_bytes += link.send(_CHUNK)
 
     def readers(self) -> Sequence[socket.socket]:
+        """Sockets to poll for reading."""
         return [self._listener, *self._accepted]
 
     def read(self, link: socket.socket) -> None:
+        """Accept a connection, or take what has arrived."""
         if link is self._listener:
             accepted, _ = link.accept()
             accepted.setblocking(False)
@@ -127,7 +131,7 @@ class Streams:
 
 
 def flow_settings(plan: Plan, layout: Layout, namespace_path: Any) -> list[dict[str, Any]]:
-    """What ``main`` needs to know of each flow, as JSON-ready dictionaries."""
+    """The settings of each flow for ``main``, as JSON-ready dictionaries."""
     found = []
     for number, traffic in enumerate(plan.background):
         source, target = f"{traffic.source}/background", f"{traffic.target}/background"
@@ -153,9 +157,9 @@ def main() -> None:
     log = EventLog(Path(given["events"]), "network-background")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
-    told = sys.stdin.readline()
-    if told:
-        times = json.loads(told)
+    start = sys.stdin.readline()
+    if start:
+        times = json.loads(start)
         try:
             _run(flows, log, times["epoch_s"], times["start_s"])
         finally:

@@ -54,6 +54,7 @@ class LinkSpec:
         return Path(self.delay_s, self.loss, self.loss_burst, self.corruption, self.duplication, self.reordering)
 
     def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, for a helper process."""
         return asdict(self)
 
 

@@ -11,6 +11,12 @@ from __future__ import annotations
 from random import Random
 
 
+def gilbert(loss: float, burst: float) -> tuple[float, float]:
+    """p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets."""
+    leave = 1.0 / burst
+    return min(1.0, loss * leave / (1 - loss)) if loss < 1 else 1.0, leave
+
+
 class LossModel:
     """Decides packet by packet. ``loss`` and ``burst`` may change at any time; the random stream continues."""
 
@@ -27,8 +33,7 @@ class LossModel:
         if not 0 <= loss <= 1:
             raise ValueError(f"a loss of {loss} is not a share between 0 and 1")
         self.loss, self.burst = loss, burst
-        self._leave = 1.0 / burst if burst > 1 else 1.0
-        self._enter = min(1.0, loss * self._leave / (1 - loss)) if loss < 1 else 1.0
+        self._enter, self._leave = gilbert(loss, max(burst, 1.0))
 
     def lost(self) -> bool:
         """Whether the next packet is lost."""

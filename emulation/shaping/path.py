@@ -1,4 +1,4 @@
-"""Delay and impairments of a link, and how netem is told of them. Pure."""
+"""Delay and impairments of a link, and netem's representations of them. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from emulation.netlink import attribute
+from emulation.shaping.loss import gilbert
 
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
 
@@ -26,18 +27,13 @@ class Path:
 
     @property
     def bursty(self) -> bool:
+        """Whether losses follow Gilbert's model rather than being independent."""
         return self.burst > 1 and 0 < self.loss < 1
 
 
 def share32(share: float) -> int:
     """A share as netem's 32-bit fraction."""
     return round(min(max(share, 0.0), 1.0) * _WHOLE)
-
-
-def gilbert(loss: float, burst: float) -> tuple[float, float]:
-    """netem's ``p`` (good to bad) and ``r`` (bad to good) for a mean loss and burst length; see ``shaping.loss``."""
-    leave = 1.0 / burst
-    return min(1.0, loss * leave / (1 - loss)), leave
 
 
 def netem_text(path: Path) -> str:

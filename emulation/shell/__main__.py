@@ -1,4 +1,4 @@
-"""Inside the sandbox: the Plan's network comes up, then one command runs in a node, or a shell reads commands.
+"""Inside the sandbox: brings the plan's network up, then runs one command in a node, or a shell.
 
 ``python -m emulation.shell PLAN [NODE COMMAND…]``, where PLAN is an inherited file descriptor. Ends with the command's
 exit status.
@@ -21,7 +21,7 @@ from testbed.plan.model import from_json
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status."""
+    """Run the command or the shell; return the exit status."""
     with os.fdopen(int(arguments[0]), "rb") as file:
         plan = from_json(file.read())
     try:

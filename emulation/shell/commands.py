@@ -1,4 +1,4 @@
-"""The shell's words. One method a command; ``help`` shows their docstrings."""
+"""The commands of the shell, one method each; ``help`` shows their docstrings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLEAR = "\x1b[{rows}F\x1b[J"
 
 
 class Shell(cmd.Cmd):
-    """Reads commands from standard input: a person's (with prompt and completion) or a script's."""
+    """Reads commands from standard input: interactively (with prompt and completion) or from a script."""
 
     prompt = "testbed> "
 
@@ -30,26 +30,27 @@ class Shell(cmd.Cmd):
             self.prompt = ""
 
     def loop(self) -> int:
-        """Until ``exit`` or the end of input. A script's status is 1 if a command of it failed."""
+        """Run until ``exit`` or the end of input; return the status, 1 if a command of a script failed."""
         intro = self._intro() if self._interactive else None
         while True:
             try:
                 self.cmdloop(intro)
                 break
             except KeyboardInterrupt:
-                self.say("")
+                self.print("")
                 intro = None
         self._session.end()
         return int(bool(self._failures) and not self._interactive)
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
+        """Print a line at once."""
         print(text, flush=True)  # noqa: T201 - a command
 
     def _intro(self) -> str:
         network = self._session.network
         return (
             f"{network.plan.name}: {len(network.layout.hosts)} nodes, {len(network.links)} links, up in"
-            f" {network.bring_up_s:.1f} s, delays by {network.method}. 'help' lists the commands; 'exit' ends it all."
+            f" {network.bring_up_s:.1f} s, delays by {network.method}. 'help' lists the commands; 'exit' ends it."
         )
 
     def onecmd(self, line: str) -> bool:
@@ -57,7 +58,7 @@ class Shell(cmd.Cmd):
             return bool(super().onecmd(line))
         except (TestbedError, UnitError, ValueError) as error:
             self._failures += 1
-            self.say(f"error: {error}")
+            self.print(f"error: {error}")
             return False
 
     def emptyline(self) -> bool:
@@ -66,14 +67,14 @@ class Shell(cmd.Cmd):
     def default(self, line: str) -> None:
         if line == "EOF" or line.startswith("#"):
             return
-        raise ScenarioError(f"no command '{line.split(maxsplit=1)[0]}'; 'help' lists them")
+        raise ScenarioError(f"unknown command '{line.split(maxsplit=1)[0]}'; 'help' lists all commands")
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     def do_nodes(self, _: str) -> None:
         """nodes: every node and its address. Programs find them by name, too: worker0.tokyo is tokyo/worker0."""
         for name, port in self._session.network.layout.hosts.items():
-            self.say(f"{name:24} {port.ip}")
+            self.print(f"{name:24} {port.ip}")
 
     def do_links(self, _: str) -> None:
         """links: every WAN link, one direction a line, as it is now."""
@@ -81,7 +82,7 @@ class Shell(cmd.Cmd):
         for name in shaper.specs:
             path = shaper.path_of(name)
             state = "up" if shaper.is_up(name) else "DOWN"
-            self.say(
+            self.print(
                 f"{name:32} {state:4} {units.format_rate(counters[name].configured_bps):>14}"
                 f" {path.delay_s * 1e3:9.2f} ms  loss {path.loss:.3%}"
             )
@@ -89,37 +90,37 @@ class Shell(cmd.Cmd):
     def do_ping(self, line: str) -> None:
         """ping NODE NODE [COUNT]: round-trip times."""
         source, target, count = _words(line, 2, "5")
-        self.say(str(self._session.ping(source, target, int(count))))
+        self.print(str(self._session.ping(source, target, int(count))))
 
     def do_pingall(self, _: str) -> None:
         """pingall: one echo from each node to each other node."""
         found = self._session.ping_all()
         silent = [each for each in found if not each.rtts_s]
         for each in silent:
-            self.say(str(each))
-        self.say(f"{len(found) - len(silent)} of {len(found)} pairs answered")
+            self.print(str(each))
+        self.print(f"{len(found) - len(silent)} of {len(found)} pairs answered")
         self._failures += bool(silent)
 
     def do_iperf(self, line: str) -> None:
-        """iperf NODE NODE [SECONDS]: what TCP carries."""
+        """iperf NODE NODE [SECONDS]: goodput of TCP."""
         source, target, seconds = _words(line, 2, "5")
         rate_bps = self._session.goodput_bps(source, target, float(seconds))
-        self.say(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
+        self.print(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
 
     def do_measure(self, _: str) -> None:
-        """measure: every link and path against the Plan, as before a run."""
+        """measure: every link and path against the plan, as before a run."""
         for row in self._session.measure():
-            self.say(row)
+            self.print(row)
 
     def do_meters(self, line: str) -> None:
-        """meters [SECONDS]: use of all links, until Ctrl-C or so long."""
+        """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
         last_s = float(line or "inf" if self._interactive else line or "1")
         begin, before, rows = time.monotonic(), meters.take(self._session.shaper), 0
         while time.monotonic() - begin < last_s:
             time.sleep(min(1.0, max(0.1, begin + last_s - time.monotonic())))
             now = meters.take(self._session.shaper)
             shown = meters.lines(before, now)
-            self.say((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
+            self.print((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
             before, rows = now, len(shown)
 
     # -- changing -------------------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ class Shell(cmd.Cmd):
         self._change(line, units.parse_share, self._session.shaper.set_loss)
 
     def do_down(self, line: str) -> None:
-        """down LINK: from now on it loses everything."""
+        """down LINK: it loses all packets from now on."""
         for name in self._session.links(line.strip()):
             self._session.shaper.set_up(name, False)
 
@@ -151,26 +152,26 @@ class Shell(cmd.Cmd):
         for name in self._session.links(link):
             change(name, parse(value.strip()))
             if self._session.network.follows_trace(name):
-                self.say(f"note: {name} follows a trace, whose next step changes it again")
+                self.print(f"note: {name} follows a trace, whose next step changes it again")
 
     # -- programs -------------------------------------------------------------------------------------------------
 
     def do_run(self, line: str) -> None:
-        """run NODE COMMAND…: run any program in a node; with & at the end, beside the shell (see wait)."""
+        """run NODE COMMAND…: run any program in a node; with & at the end, in the background (see wait)."""
         node, *argv = shlex.split(line) or [""]
         if argv and argv[-1] == "&":
-            self.say(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
+            self.print(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
             return
         code = self._session.run(node, argv)
         if code:
             self._failures += 1
-            self.say(f"{argv[0]} ended with {code}")
+            self.print(f"{argv[0]} ended with {code}")
 
     def do_wait(self, _: str) -> None:
-        """wait: for the programs that run beside the shell."""
+        """wait: wait for the programs in the background."""
         for name, code in self._session.wait():
             self._failures += bool(code)
-            self.say(f"{name} ended with {code}")
+            self.print(f"{name} ended with {code}")
 
     def do_exit(self, _: str) -> bool:
         """exit: end everything."""

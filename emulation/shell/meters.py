@@ -1,4 +1,4 @@
-"""Live meters of link use: how full each WAN link is, what waits in its queue, what it has lost."""
+"""Live meters of WAN links: use, queue, drops and losses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Sample = tuple[float, "dict[str, LinkCounters]"]
 
 
 def take(shaper: Shaper) -> Sample:
+    """The counters of all links, with the time."""
     return time.monotonic(), shaper.counters()
 
 

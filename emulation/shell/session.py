@@ -1,4 +1,4 @@
-"""What the shell can do, without its words: look at nodes and links, measure, change links, run programs."""
+"""The functions of the shell: inspect nodes and links, measure, run programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HOSTS = Path("/run/testbed/hosts")
 
 @dataclass(frozen=True, slots=True)
 class Echoes:
-    """What came back of ``sent`` echoes."""
+    """The answers to ``sent`` echoes."""
 
     name: str
     sent: int
@@ -47,7 +47,7 @@ class Echoes:
 
 
 class ShellSession:
-    """Over a network that is up."""
+    """The functions on a network that is up."""
 
     def __init__(self, network: Emulation) -> None:
         self.network = network
@@ -55,17 +55,18 @@ class ShellSession:
 
     @property
     def shaper(self) -> Shaper:
+        """The network's shaper."""
         assert self.network.shaper is not None
         return self.network.shaper
 
     def node(self, name: str) -> str:
-        """``name`` if it is a node's. ``ScenarioError`` with the names that there are."""
+        """``name`` if it is a node's. Raise ``ScenarioError`` with the known names otherwise."""
         if name not in self.network.layout.hosts:
             raise ScenarioError(f"no node '{name}'; nodes: {', '.join(self.network.layout.hosts)}")
         return name
 
     def links(self, text: str) -> list[str]:
-        """``a>b``, or both directions of ``a<>b``."""
+        """The links of ``a>b``, or of both directions ``a<>b``. Raise ``ScenarioError`` for an unknown link."""
         a, _, b = text.partition("<>")
         found = [f"{a}>{b}", f"{b}>{a}"] if b else [text]
         for name in found:
@@ -97,7 +98,7 @@ class ShellSession:
         return 1.0 + 2 * sum(sorted((link.delay_s for link in links), reverse=True)[:4])
 
     def goodput_bps(self, source: str, target: str, seconds: float) -> float:
-        """What TCP carries from a node to another, with the Plan's number of parallel streams."""
+        """Goodput in bit/s of TCP from a node to another, with the plan's number of parallel streams."""
         source, target = self.node(source), self.node(target)
         streams = self.network.plan.transport.parallel_streams
         flows = [BulkTransfer.between(self.network, source, target) for _ in range(streams)]
@@ -106,7 +107,7 @@ class ShellSession:
         return sum(flow.goodput_bps(seconds / 4) for flow in flows)
 
     def measure(self) -> list[str]:
-        """As before a run; a line each."""
+        """The measurements that precede a run, as lines of text."""
         rows: list[str] = []
 
         def record(kind: str, **fields: Any) -> None:
@@ -124,26 +125,26 @@ class ShellSession:
     # -- programs ---------------------------------------------------------------------------------------------------
 
     def run(self, node: str, argv: Sequence[str]) -> int:
-        """Run a program in a node to its end, with our terminal; its exit status, 128 + n after signal n."""
+        """Run a program in a node to its end, with this terminal; return its exit status, 128 + n after signal n."""
         with _interrupts_are_its_own():
             process = self._start(node, argv)
             code = process.wait()
         return code if code >= 0 else 128 - code
 
     def start(self, node: str, argv: Sequence[str]) -> int:
-        """Start a program in a node beside us; ``wait`` waits for it. Returns its number, from 1 on."""
+        """Start a program in a node in the background; return its number, from 1 on."""
         name = f"{node}: {' '.join(argv)}"
         self._background.append((name, self._start(node, argv, stdin=subprocess.DEVNULL)))
         return len(self._background)
 
     def wait(self) -> list[tuple[str, int]]:
-        """Wait for all that ``start`` has started; their names and exit statuses."""
+        """Wait for the background programs; return their names and exit statuses."""
         ended = [(name, process.wait()) for name, process in self._background]
         self._background.clear()
         return ended
 
     def end(self) -> None:
-        """End what still runs."""
+        """Kill the background programs."""
         for _, process in self._background:
             process.kill()
         self.wait()
@@ -158,13 +159,13 @@ class ShellSession:
 
 
 def _environment() -> dict[str, str]:
-    # PyTorch's back ends look for an interface by the machine's host name, which is no address of the node
+    # PyTorch's back ends choose an interface by the machine's host name, which is not an address of the node
     return {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0", **os.environ}
 
 
 @contextmanager
 def _interrupts_are_its_own() -> Iterator[None]:
-    """Ctrl-C reaches the program by the terminal; we only wait for it."""
+    """While inside, Ctrl-C ends the program, which the terminal signals, and not the shell."""
     before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
     try:
         yield
@@ -173,7 +174,7 @@ def _interrupts_are_its_own() -> Iterator[None]:
 
 
 def write_hosts(network: Emulation) -> None:
-    """Names for programs: ``worker0.tokyo`` is node ``tokyo/worker0``. /etc/hosts is ours alone, in the sandbox."""
+    """Names for programs: ``worker0.tokyo`` is node ``tokyo/worker0``. /etc/hosts is bound over in the sandbox only."""
     lines = [f"{port.ip} {'.'.join(reversed(name.split('/')))}" for name, port in network.layout.hosts.items()]
     _HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
     ctypes.CDLL(None).mount(str(_HOSTS).encode(), b"/etc/hosts", None, _MS_BIND, None)

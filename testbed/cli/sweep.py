@@ -66,7 +66,7 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
         scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),
-        shard=sweep.Shard.parse(arguments.shard), retry_failed=arguments.retry_failed,
+        shard=sweep.SweepShard.parse(arguments.shard), retry_failed=arguments.retry_failed,
     )  # fmt: skip
 
 

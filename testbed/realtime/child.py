@@ -70,8 +70,9 @@ def run_child(spec: ChildSpec) -> NoReturn:
     except asyncio.CancelledError:
         code = Interrupted.exit_code
     except BaseException as error:
-        code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
-        _write_line(spec.progress, _exit_line(spec.node.name, error))
+        line = _exit_line(spec.node.name, error)
+        code = line["code"]
+        _write_line(spec.progress, line)
     finally:
         os._exit(code)  # not sys.exit: what the parent has registered with atexit is not for its children
 
@@ -108,6 +109,9 @@ async def _main(spec: ChildSpec) -> None:
     try:
         role = spec.make_role(spec.node)
         await run_node(spec.make_setup(), role, log, lambda line: _write_line(spec.progress, line), _handle_leave)
+    except Exception as error:  # at once: what the loop's end still waits for may crash, as libraries do
+        _write_line(spec.progress, _exit_line(spec.node.name, error))
+        raise
     finally:
         log.close()
 
@@ -126,7 +130,9 @@ def _write_line(descriptor: int, line: dict[str, Any]) -> None:
 
 
 def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
-    line: dict[str, Any] = {"kind": "exit", "node": node, "cause": type(error).__name__, "message": str(error)}
+    code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
+    cause, message = type(error).__name__, str(error)
+    line: dict[str, Any] = {"kind": "exit", "node": node, "code": code, "cause": cause, "message": message}
     if isinstance(error, WaitTimeout):
         line["wait"] = [error.node, error.waiting_for, error.since_s, error.deadline_s]
     elif not isinstance(error, TestbedError):

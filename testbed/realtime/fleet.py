@@ -97,7 +97,7 @@ class Fleet:
 
         May be called from a signal handler or another thread. ``run`` calls it at SIGINT and SIGTERM.
         """
-        if self._ending:
+        if self._ending or isinstance(self._abort, Interrupted):  # the second may come before nodes got the first
             self._kill_at_s = 0.0
         self._end_with(Interrupted(f"the run was ended: {reason}"))
         os.eventfd_write(self._wake, 1)
@@ -126,7 +126,7 @@ class Fleet:
         if now_s >= self._stop_at_s:
             self._ending = True
             self._processes.send_signal_to_all(signal.SIGTERM)
-            self._stop_at_s, self._kill_at_s = float("inf"), now_s + _KILL_AFTER_S
+            self._stop_at_s, self._kill_at_s = float("inf"), min(self._kill_at_s, now_s + _KILL_AFTER_S)
         if now_s >= self._kill_at_s:
             self._processes.send_signal_to_all(signal.SIGKILL)
             self._kill_at_s = float("inf")
@@ -141,13 +141,14 @@ class Fleet:
 
     def _on_end(self, end: ProcessEnd) -> None:
         # A node with an error of its own may be so slow to exit (it is niced, its peers end at once) that it is told to
-        # end as well, or killed: its exit is a failure nevertheless, and the one that explains the others.
+        # end as well: its exit is a failure nevertheless, and the one that explains the others. If a signal ends a node
+        # that has reported an error (ours, or a library's crash at exit), the error counts and not the signal.
         failed = end.node in self._errors
         report = end.report or self._errors.get(end.node, {})
         stopped = (self._ending and not failed) or self._is_dispensable(end)
         wait = report.get("wait")
         exit_ = NodeExit(
-            end.node, 1 if failed and end.code < 0 else end.code, stopped,
+            end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
             wait=tuple(wait) if wait else None, fault=end.node in self._faults.killed,
         )  # fmt: skip

@@ -62,12 +62,15 @@ class Crc32:
         self._value = value
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
+        """As ``hmac.HMAC.update``."""
         self._value = zlib.crc32(data, self._value)
 
     def digest(self) -> bytes:
+        """The checksum, padded to the length of a code."""
         return self._value.to_bytes(FRAME_MAC_BYTES, "big")
 
     def copy(self) -> Crc32:
+        """As ``hmac.HMAC.copy``."""
         return Crc32(self._value)
 
 

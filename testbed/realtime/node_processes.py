@@ -11,7 +11,7 @@ milliseconds, where a fresh interpreter would need seconds of processor time eac
   object's header, and so copy all memory that is shared with the parent.
 
 A child's end is seen through its pidfd. Unlike a process id, a pidfd can be polled with other descriptors, and never
-comes to stand for another process: a signal sent through it reaches this child or nobody.
+comes to stand for another process: a signal sent through it reaches this child or none.
 """
 
 from __future__ import annotations

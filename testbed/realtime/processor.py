@@ -39,6 +39,7 @@ class Tokens:
 
     @classmethod
     def make(cls, count: int, holders: int = 1) -> Tokens:
+        """``count`` tokens for the processes 0 to ``holders`` - 1."""
         return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC), mmap.mmap(-1, holders))
 
     def of(self, holder: int) -> Tokens:
@@ -62,6 +63,7 @@ class Tokens:
                 poll.poll(left_s * 1000)
 
     def release(self) -> None:
+        """Give the token back."""
         self.holding[self.holder] = 0
         os.eventfd_write(self.descriptor, 1)
 
@@ -71,6 +73,7 @@ class Tokens:
             self.of(holder).release()
 
     def close(self) -> None:
+        """Close the descriptors of this process."""
         os.close(self.descriptor)
         self.holding.close()
 
@@ -96,6 +99,7 @@ class Processor:
         return asyncio.get_running_loop().run_in_executor(self._background, function)
 
     def close(self) -> None:
+        """End both threads when their current work is done; drop what is queued."""
         self._timed_path.shutdown(wait=False, cancel_futures=True)
         self._background.shutdown(wait=False, cancel_futures=True)
 

@@ -24,6 +24,7 @@ class Queued:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of header and tensors."""
         return len(self.header) + sum(part.nbytes for part in self.parts)
 
 

@@ -2,8 +2,8 @@
 
 A run makes one key and one certificate, valid as long as it lasts. Every node accepts that certificate alone, as server
 and as client (mutual TLS 1.3). TLS thus proves "a node of this run"; which node it is, the handshake above it proves
-(``testbed.realtime.auth``). The key is on disk only while it is made, in a directory that nobody else may enter; nodes
-inherit it in memory when they are forked.
+(``testbed.realtime.auth``). The key is on disk only while it is made, in a directory that no other user may enter;
+nodes inherit it in memory when they are forked.
 
 Sockets stay non-blocking and in our hands, without asyncio's transports: a transport would buffer what it cannot send,
 behind which an urgent frame would have to wait.

@@ -17,7 +17,7 @@ from testbed import __version__
 from testbed.axes import CodeFile
 
 SCHEMA_VERSION = 1
-_PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "pyroute2", "scikit-learn")
+_PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "scikit-learn")
 _ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
 _GIT_LIMIT_S = 10.0
 

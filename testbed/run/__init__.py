@@ -1,1 +1,1 @@
-"""One run, from a Plan to a run directory full of events, on any back end."""
+"""One run, from a plan to a run directory, on any back end."""

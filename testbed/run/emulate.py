@@ -9,10 +9,11 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
-from testbed.run.processes import Tell, run_nodes
+from testbed.results.progress import Progress
+from testbed.run.processes import run_nodes
 
 
-def run(plan: Plan, directory: Path, tell: Tell) -> None:
+def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Bring the network up, measure it, run the nodes in it, replay traces from the start of training.
 
     Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
@@ -27,23 +28,23 @@ def run(plan: Plan, directory: Path, tell: Tell) -> None:
 
     capabilities = probe()
     capabilities.require_emulation()
-    tell({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
+    report({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
     log = EventLog(directory / "events", "network")
     begin_s = time.monotonic()
 
     def record(kind: str, **fields: Any) -> None:
         log.write(kind, time.monotonic() - begin_s, **fields)
         if kind == "warning":
-            tell({"kind": kind, **fields})
+            report({"kind": kind, **fields})
 
     try:
-        tell({"kind": "stage", "name": "bringing the network up"})
+        report({"kind": "stage", "name": "bringing the network up"})
         with Emulation(plan, capabilities, record, directory / "events") as network:
-            tell({"kind": "stage", "name": "measuring the links"})
+            report({"kind": "stage", "name": "measuring the links"})
             network.measure()
             preparation.join()
-            tell({"kind": "stage", "name": "starting nodes"})
-            _train(plan, directory, network, tell)
+            report({"kind": "stage", "name": "starting nodes"})
+            _train(plan, directory, network, report)
     finally:
         preparation.join()
         log.close()
@@ -57,7 +58,7 @@ def _prepare(plan: Plan) -> None:
     warm_up(plan)
 
 
-def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
+def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
     epoch_ns = time.monotonic_ns()
     network.start_monitor(epoch_ns / 1e9)
     replaying = False
@@ -69,7 +70,7 @@ def _train(plan: Plan, directory: Path, network: Any, tell: Tell) -> None:
             replaying = True
         elif line["kind"] == "status":
             network.check_helpers()
-        tell(line)
+        report(line)
 
     try:
         run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))

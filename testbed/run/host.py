@@ -21,28 +21,28 @@ from typing import Any
 from testbed.errors import Interrupted, TestbedError
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
+from testbed.results.progress import Progress
 from testbed.run import emulate, local, simulate
 from testbed.run.session import SessionResult
 
 LAUNCHER_GONE = 9
 
-Tell = Callable[[dict[str, Any]], None]
-BackEnd = Callable[[Plan, Path, Tell], None]
+BackEnd = Callable[[Plan, Path, Progress], None]
 
 BACK_ENDS: dict[str, BackEnd] = {"local": local.run, "emulate": emulate.run, "simulate": simulate.run}
 
 
 def main(directory: Path) -> int:
     """Run to the end; return the exit code."""
-    tell = _teller()
+    report = _reporter()
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
-    outcome = attempt(plan, directory, tell)
-    tell({"kind": "outcome", **asdict(outcome)})
+    outcome = attempt(plan, directory, report)
+    report({"kind": "outcome", **asdict(outcome)})
     return outcome.exit_code
 
 
-def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
+def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     """Run the plan in this process; every error becomes an outcome."""
     lost: dict[str, None] = {}
 
@@ -50,7 +50,7 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
         if event["kind"] == "epoch":
             for node in event["targets"].split(", "):
                 lost.pop(node, None) if event["begins"] else lost.setdefault(node)
-        tell(event)
+        report(event)
 
     try:
         check_code(plan)
@@ -68,16 +68,16 @@ def attempt(plan: Plan, directory: Path, tell: Tell) -> SessionResult:
     return SessionResult("done", "", 0)
 
 
-def _teller() -> Tell:
+def _reporter() -> Progress:
     # Standard output carries the protocol alone; what a library prints goes to the log.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(event: dict[str, Any]) -> None:
+    def report(event: dict[str, Any]) -> None:
         channel.write(json.dumps(event) + "\n")
         channel.flush()
 
-    return tell
+    return report
 
 
 def _listen_to_launcher() -> None:

@@ -6,15 +6,16 @@ import time
 from pathlib import Path
 
 from testbed.plan.model import Plan
-from testbed.run.processes import Tell, run_nodes
+from testbed.results.progress import Progress
+from testbed.run.processes import run_nodes
 
 
-def run(plan: Plan, directory: Path, tell: Tell) -> None:
+def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes to their end. Raise the first cause if one fails."""
-    tell({"kind": "stage", "name": "starting nodes"})
+    report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
     from testbed.run.roles import require_machine
 
     require_machine(plan)
     warm_up(plan)
-    run_nodes(plan, directory, tell, time.monotonic_ns())
+    run_nodes(plan, directory, report, time.monotonic_ns())

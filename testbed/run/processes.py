@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from testbed.plan.model import NodePlan, Plan
+from testbed.results.progress import Progress
 from testbed.run.recovery import Attempts
 
-Tell = Callable[[dict[str, Any]], None]
 Enter = Callable[[NodePlan], None]
 
 
-def run_nodes(plan: Plan, directory: Path, tell: Tell, epoch_ns: int, enter: Enter | None = None) -> None:
+def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, enter: Enter | None = None) -> None:
     """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
 
     Args:
         plan: The run.
         directory: Its run directory.
-        tell: Gets the nodes' lines of progress.
+        report: Gets the nodes' lines of progress.
         epoch_ns: The run's start on CLOCK_MONOTONIC.
         enter: Enters a node's network namespace, in the node's own process; without it, nodes meet on loopback.
     """
@@ -31,17 +30,17 @@ def run_nodes(plan: Plan, directory: Path, tell: Tell, epoch_ns: int, enter: Ent
     def now_s() -> float:
         return (time.monotonic_ns() - epoch_ns) / 1e9
 
-    with Attempts(plan, directory, tell) as attempts:
+    with Attempts(plan, directory, report) as attempts:
 
         def attempt(begin_s: float) -> None:
             time.sleep(max(0.0, begin_s - now_s()))
             launch = Launch(
-                make_role=role_maker(plan, checkpoint_files(plan, directory, tell)),
+                make_role=role_maker(plan, checkpoint_files(plan, directory, report)),
                 event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
                 on_fault=attempts.on_fault,
             )  # fmt: skip
             try:
-                Fleet(plan, launch).run(tell)
+                Fleet(plan, launch).run(report)
             finally:
                 attempts.now_s = now_s()
 

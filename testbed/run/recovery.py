@@ -15,16 +15,16 @@ from testbed.errors import NodeLost
 from testbed.plan.fault_clock import Due, FaultClock
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
+from testbed.results.progress import Progress
 
-Tell = Callable[[dict[str, Any]], None]
 LOG = "faults"
 
 
 class Attempts:
     """The attempts of one run. ``clock``: its faults. ``now_s``: time of the run, set by the caller of an attempt."""
 
-    def __init__(self, plan: Plan, directory: Path, tell: Tell) -> None:
-        self._plan, self._tell = plan, tell
+    def __init__(self, plan: Plan, directory: Path, report: Progress) -> None:
+        self._plan, self._report = plan, report
         self.clock = FaultClock(plan)
         self.now_s = 0.0
         self._back_s = 0.0  # when the killed nodes may start again
@@ -48,7 +48,7 @@ class Attempts:
         if due.begins and due.fault.kind == "kill" and due.until_s < float("inf"):
             self._back_s = max(self._back_s, due.until_s)
         self._record("fault", now_s, **due.event(now_s))
-        self._tell({"kind": "fault", "t": now_s, "message": str(due)})
+        self._report({"kind": "fault", "t": now_s, "message": str(due)})
 
     def run(self, once: Callable[[float], None]) -> None:
         """Call ``once`` with its beginning in seconds of the run, until it ends well or no restart is left.
@@ -65,7 +65,7 @@ class Attempts:
                 begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
-                self._tell({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
+                self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
         return None
 
     def _given_up(self, error: NodeLost) -> NodeLost:

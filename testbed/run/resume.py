@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.engine.checkpoint_files import CheckpointFiles
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FOLDER = "checkpoints"
 
 
-def checkpoint_files(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]], None]) -> CheckpointFiles | None:
+def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> CheckpointFiles | None:
     """The files of a run that keeps checkpoints or has some to resume from; None for other runs.
 
     Raise ``ScenarioError`` if there are checkpoints and none is intact.
@@ -28,11 +28,11 @@ def checkpoint_files(plan: Plan, directory: Path, tell: Callable[[dict[str, Any]
         return None
     files = CheckpointFiles(folder, plan)
     for reason in files.skipped:
-        tell({"kind": "warning", "t": 0.0, "node": "checkpoints", "message": f"not used: {reason}"})
+        report({"kind": "warning", "t": 0.0, "node": "checkpoints", "message": f"not used: {reason}"})
     if files.skipped and files.resumed is None:
         raise ScenarioError(f"{folder}: no checkpoint is intact: {'; '.join(files.skipped)}")
     if files.resumed is not None:
-        tell({"kind": "stage", "name": f"resuming after round {files.resumed.round}"})
+        report({"kind": "stage", "name": f"resuming after round {files.resumed.round}"})
     return files
 
 

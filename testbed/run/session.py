@@ -13,14 +13,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from testbed.plan.model import Plan
-
-Progress = Callable[[dict[str, Any]], None]
+from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
 

@@ -10,24 +10,24 @@ from testbed.results.progress import Progress
 from testbed.run.recovery import Attempts
 
 
-def run(plan: Plan, directory: Path, tell: Progress) -> None:
+def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all roles to their end in this process. Raise the error of the first node that failed."""
-    tell({"kind": "stage", "name": "starting nodes"})
+    report({"kind": "stage", "name": "starting nodes"})
     import torch
 
     torch.set_num_threads(1)
-    with Attempts(plan, directory, tell) as attempts:
-        attempts.run(partial(_attempt, plan, directory, tell, attempts))
+    with Attempts(plan, directory, report) as attempts:
+        attempts.run(partial(_attempt, plan, directory, report, attempts))
 
 
-def _attempt(plan: Plan, directory: Path, tell: Progress, attempts: Attempts, begin_s: float) -> None:
+def _attempt(plan: Plan, directory: Path, report: Progress, attempts: Attempts, begin_s: float) -> None:
     from testbed.engine.roles import make_role
     from testbed.run.resume import checkpoint_files
     from testbed.simulation.run import SimulationOptions, simulate
 
-    files = checkpoint_files(plan, directory, tell)
+    files = checkpoint_files(plan, directory, report)
     options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
-    exits = simulate(plan, partial(make_role, files=files), directory, tell, options)
+    exits = simulate(plan, partial(make_role, files=files), directory, report, options)
     for end in exits.values():
         attempts.now_s = max(attempts.now_s, end.at_s)
     for end in exits.values():

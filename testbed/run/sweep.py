@@ -32,14 +32,14 @@ MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class SweepShard:
     """Part ``number`` (from 1) of ``count``: every ``count``-th point, for several machines on one file system."""
 
     number: int = 1
     count: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
+    def parse(cls, text: str) -> SweepShard:
         """Parse ``2/4``. Raise ``ScenarioError`` for anything else."""
         number, slash, count = text.partition("/")
         if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
@@ -47,6 +47,7 @@ class Shard:
         return cls(int(number), int(count))
 
     def of(self, points: list[SweepPoint]) -> list[SweepPoint]:
+        """The points of this part."""
         return points[self.number - 1 :: self.count]
 
 
@@ -59,10 +60,11 @@ class SweepJob:
     sweep: Sweep
     points: list[SweepPoint]
     jobs: int = 1
-    shard: Shard = Shard()
+    shard: SweepShard = SweepShard()
     retry_failed: bool = False
 
     def path(self, point: SweepPoint) -> Path:
+        """The run directory of a point."""
         return self.directory / "runs" / point.id
 
 

@@ -289,7 +289,7 @@ def test_what_only_netem_can_do_is_refused_by_name() -> None:
         refuse_unsupported(with_link(plan({("dc0", "dc1"): {}}), "dc1>dc0", duplication_trace=later), "nfqueue")
 
 
-def test_netems_words_and_structures() -> None:
+def test_netems_arguments_and_structures() -> None:
     path = Path(delay_s=0.02, loss=0.01, burst=4.0, corruption=0.001, duplication=0.002, reordering=0.25)
     assert netem_text(path) == (
         "delay 20000us loss gemodel 0.2525253% 25.0000000% 100% 0%"

@@ -86,7 +86,7 @@ def test_a_script_looks_and_changes(scenario: Path) -> None:
 def test_a_scripts_mistakes_are_named_and_counted(scenario: Path) -> None:
     done = shell(scenario, script="rate a>c 5 Mbit/s\nrate a>b 5\nping x a/worker0\nfrobnicate\n")
     assert done.returncode == 1
-    for words in ("no link 'a>c'; links: ", "unit", "no node 'x'; nodes: a/worker0", "no command 'frobnicate'"):
+    for words in ("no link 'a>c'; links: ", "unit", "no node 'x'; nodes: a/worker0", "unknown command 'frobnicate'"):
         assert words in done.stdout, done.stdout
 
 

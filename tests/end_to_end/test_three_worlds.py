@@ -122,7 +122,7 @@ def test_equals_training_in_a_single_process_up_to_rounding(
 
 
 @pytest.mark.parametrize("finished", BACK_ENDS[1:], indirect=True)
-def test_every_process_says_what_it_has_cost_while_it_trains(finished: Finished) -> None:
+def test_every_process_reports_its_processor_time_while_it_trains(finished: Finished) -> None:
     told: dict[str, list[tuple[float, float]]] = {}
     for event in finished.of_kind("process"):
         told.setdefault(event["node"], []).append((event["t"], event["cpu_s"]))

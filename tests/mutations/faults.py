@@ -120,7 +120,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.auth:decode_hello", _trusting, (f"{REALTIME}_auth.py::test_garbage_ends_the_handshake",)
     ),
     "who shows no certificate is welcome": Mutation(
-        "testbed.realtime.tls:_context", _asking_nobody, (f"{REALTIME}_tls.py::test_who_has_no_certificate_is_refused",)
+        "testbed.realtime.tls:_context",
+        _asking_nobody,
+        (f"{REALTIME}_tls.py::test_a_peer_without_a_certificate_is_refused",),
     ),
     "TLS is agreed on, and left out": Mutation(
         "testbed.realtime.acceptor:start_tls",
@@ -130,7 +132,7 @@ MUTATIONS: dict[str, Mutation] = {
     "strangers take all places": Mutation(
         "testbed.realtime.acceptor:Acceptor._has_place",
         always(True),
-        (f"{REALTIME}_network.py::test_silent_strangers_hold_only_so_many_places",),
+        (f"{REALTIME}_network.py::test_silent_strangers_hold_a_limited_number_of_places",),
     ),
     "a second node of one name": Mutation(
         "testbed.realtime.network:Network.authorize",

@@ -1,4 +1,4 @@
-"""The handshake: two that share the secret come together; everybody else is told, or timed out."""
+"""The handshake: ends that share the secret get keys; others are refused with a reason, or time out."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_acceptor_that_does_not_know_the_secret_is_refused() -> None:
     assert proof == bytes(32), "nobody else must learn a proof from us"
 
 
-def test_only_who_knows_the_secret_is_judged() -> None:
+def test_only_initiators_with_the_secret_are_authorized() -> None:
     asked = []
     meet(Credentials("run", b"x" * 32), GOOD, lambda hello: asked.append(hello) or HandshakeResult.ACCEPTED)
     assert asked == []

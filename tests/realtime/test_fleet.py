@@ -1,4 +1,4 @@
-"""The fleet: processes that end together, for a reason that is told."""
+"""The fleet: nodes as processes that end together, and the error that names the cause."""
 
 from __future__ import annotations
 
@@ -73,20 +73,20 @@ def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("victim", [WORKER, "a/scheduler"])
 def test_kill_minus_9_of_a_node_ends_the_run_and_names_it(tmp_path: Path, victim: str) -> None:
-    async def suicide(world: RealWorld) -> None:
+    async def kill_itself(world: RealWorld) -> None:
         await world.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)
 
     programs: dict[str, Any] = {"a/scheduler": wait_long, WORKER: wait_long, REMOTE: wait_long}
     start_s = time.monotonic()
-    under_test = fleet(tmp_path, {**programs, victim: suicide})
+    under_test = fleet(tmp_path, {**programs, victim: kill_itself})
     with pytest.raises(RunFailed, match=f"{victim} was killed by signal 9, SIGKILL"):
         under_test.run()
     assert time.monotonic() - start_s < 3
     assert len(under_test.exits) == 3
 
 
-def test_an_exception_is_told_with_node_and_traceback(tmp_path: Path) -> None:
+def test_an_exception_is_reported_with_node_and_traceback(tmp_path: Path) -> None:
     async def broken(world: RealWorld) -> None:
         await world.sleep(0.1)
         raise ValueError("loss is nan")
@@ -110,6 +110,22 @@ def test_the_error_of_a_node_that_exits_slowly_is_the_cause(tmp_path: Path) -> N
         fleet(tmp_path, {REMOTE: wait_long, WORKER: slow_to_exit}).run()
 
 
+def test_an_error_counts_more_than_a_crash_at_exit(tmp_path: Path) -> None:
+    def crash() -> None:
+        time.sleep(0.2)  # the loop waits for it when it closes
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    async def crash_at_exit(world: RealWorld) -> None:
+        await world.sleep(0.1)
+        asyncio.get_running_loop().run_in_executor(
+            None, lambda: time.sleep(0.2) or os.kill(os.getpid(), signal.SIGSEGV)
+        )
+        raise ValueError("loss is nan")
+
+    with pytest.raises(RunFailed, match=f"^{WORKER}: ValueError: loss is nan"):
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: crash_at_exit}).run()
+
+
 def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> None:
     async def impatient(world: RealWorld) -> None:
         await world.receive("the value of key 3", deadline_s=1.0)
@@ -122,7 +138,7 @@ def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> No
     assert f"{REMOTE} waits for something that never comes since" in graph
 
 
-def test_a_run_in_which_nobody_advances_is_ended_by_the_watchdog(tmp_path: Path) -> None:
+def test_a_run_without_progress_is_ended_by_the_watchdog(tmp_path: Path) -> None:
     start_s = time.monotonic()
     with pytest.raises(WaitTimeout, match="something that never comes") as caught:
         fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}, step_deadline_s=0.5).run()
@@ -139,7 +155,7 @@ def test_a_run_that_advances_is_left_alone(tmp_path: Path) -> None:
     fleet(tmp_path, {WORKER: steady}, step_deadline_s=0.5).run()
 
 
-def test_a_node_that_does_not_heed_sigterm_is_killed(tmp_path: Path) -> None:
+def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async def broken(world: RealWorld) -> None:
         await world.sleep(0.1)
         raise ValueError("x")
@@ -161,7 +177,7 @@ def test_stop_ends_all_and_keeps_their_records(tmp_path: Path) -> None:
     assert "stopped before its end" in (tmp_path / "west.worker0.jsonl").read_text()
 
 
-def test_who_is_stopped_while_being_born_ends_as_anybody(tmp_path: Path) -> None:
+def test_a_node_that_is_stopped_while_it_starts_ends_like_others(tmp_path: Path) -> None:
     """The signal comes between the fork and the child's own handlers."""
     under_test = fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long})
     under_test.stop("at once")
@@ -180,7 +196,7 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_ctrl_c_does_not_wait_for_those_who_do_not_heed_the_first(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(tmp_path: Path) -> None:
     under_test, start_s = fleet(tmp_path, {REMOTE: wait_dead, WORKER: wait_dead}), time.monotonic()
     timers = [threading.Timer(after_s, os.kill, [os.getpid(), signal.SIGINT]) for after_s in (0.4, 0.8)]
     for timer in timers:
@@ -269,7 +285,7 @@ def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: str
     assert [node for node in nodes if node.is_running() and node.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_twelve_nodes_all_greet_their_scheduler(tmp_path: Path) -> None:
+def test_twelve_nodes_register_with_their_scheduler(tmp_path: Path) -> None:
     names = ["a/scheduler", *(f"{site}/worker{n}" for site in "abc" for n in range(3)), "a/server0", "b/server0"]
     programs: dict[str, Any] = {name: sending("a/scheduler", Message(MessageKind.REGISTER)) for name in names[1:]}
     programs["a/scheduler"] = receiving(11)
@@ -279,7 +295,7 @@ def test_twelve_nodes_all_greet_their_scheduler(tmp_path: Path) -> None:
     assert time.monotonic() - start_s < 6
 
 
-def test_who_is_killed_while_it_computes_leaves_its_core_to_the_others(tmp_path: Path) -> None:
+def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_path: Path) -> None:
     """A run that goes on without it: with one core, nobody would ever make a step again."""
 
     def die() -> None:

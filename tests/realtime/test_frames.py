@@ -175,6 +175,6 @@ def test_what_an_overlay_tells_of_thousands_of_slices_fits() -> None:
     assert isinstance(arrival, Arrival) and len(unpack(arrival.message.meta["entries"], arrival.message.parts)) == 6600
 
 
-def test_a_header_that_nobody_would_take_is_not_sent() -> None:
+def test_a_header_over_the_limit_is_not_sent() -> None:
     with pytest.raises(RunFailed, match=r"merge of key 3: a header of \d+ bytes.*write larger slices"):
         encode_header(Message(MessageKind.MERGE, 3, meta={"entries": "x" * MAX_HEADER_BYTES}))

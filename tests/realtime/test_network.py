@@ -69,7 +69,7 @@ def test_hostile_connections_do_not_disturb_a_session() -> None:
     assert len(told) < 60, "a flood must not fill the log"
 
 
-def test_silent_strangers_hold_only_so_many_places() -> None:
+def test_silent_strangers_hold_a_limited_number_of_places() -> None:
     worlds = InProcess(ConnectionLimits(handshakes=3))
 
     async def besieged(world: RealWorld) -> int:

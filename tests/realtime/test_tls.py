@@ -90,7 +90,7 @@ def test_another_runs_certificate_is_refused(ours: Tls, theirs: Tls) -> None:
         asyncio.run(tapped(theirs, ours))
 
 
-def test_who_has_no_certificate_is_refused(ours: Tls) -> None:
+def test_a_peer_without_a_certificate_is_refused(ours: Tls) -> None:
     """TLS alone is not enough: both ends have to show that they are of the run."""
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE
@@ -98,7 +98,7 @@ def test_who_has_no_certificate_is_refused(ours: Tls) -> None:
         asyncio.run(tapped(Tls(ours.server, bare), ours))
 
 
-def test_who_speaks_in_clear_is_refused(ours: Tls) -> None:
+def test_a_peer_without_tls_is_refused(ours: Tls) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         asyncio.run(tapped(None, ours))
 
@@ -160,7 +160,7 @@ def test_the_key_stays_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(tmp_path.rglob("*")) == [tmp_path / "testbed"] and "Context" not in repr(made)
 
 
-def test_without_the_command_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openssl_the_error_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(CapabilityError, match="apt-get install openssl"):
         new_tls()
@@ -182,11 +182,11 @@ def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
         (("paradigm=mpi", "run.on=local"), "'mpi' opens others"),
     ],
 )
-def test_what_it_would_not_cover_is_refused(overrides: tuple[str, ...], says: str) -> None:
+def test_tls_with_connections_that_it_would_not_cover_is_refused(overrides: tuple[str, ...], says: str) -> None:
     with pytest.raises(ScenarioError, match=says):
         plan_of("transport.tls=true", *overrides, on="local")
 
 
-def test_a_simulation_says_what_it_leaves_out() -> None:
+def test_a_simulation_warns_that_it_leaves_tls_out() -> None:
     assert any("22 bytes to each record" in text for text in plan_of("transport.tls=true").warnings)
     assert not any("tls" in text for text in plan_of().warnings)

@@ -86,7 +86,7 @@ def test_every_altered_byte_is_noticed() -> None:
     assert len(taken(unpacker, [data])) == 1
 
 
-def test_strangers_fragments_and_false_names_are_refused() -> None:
+def test_datagrams_of_strangers_fragments_and_false_names_are_refused() -> None:
     packer, unpacker = pair()
     stranger = Packer(Keys(b"c" * 32, b"d" * 32), "hmac-sha256")
     assert not taken(unpacker, wire(stranger, block()))

@@ -157,7 +157,7 @@ def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, who
     assert str(single["round_time_s"]) in row
 
 
-def test_a_directory_that_nobody_can_claim_does_not_hold_the_sweep_up(
+def test_a_directory_that_cannot_be_claimed_does_not_hold_the_sweep_up(
     scenario: Path, whole: Path, tmp_path: Path
 ) -> None:
     """Somebody's files stand where a run should: that run fails, the others are made, and the sweep ends."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
-from testbed.run.sweep import Shard
+from testbed.run.sweep import SweepShard
 from testbed.run.sweep_points import code_version, points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import Sweep, from_options, joined, read_sweep, split_values
@@ -65,7 +65,7 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     for place in ("testbed/plan", "testbed/engine", "testbed/simulation", "testbed/cli", "testbed/results"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "a.py").write_text("a = 1")
-    for name in ("messages.py", "world.py"):
+    for name in ("axes.py", "best_effort.py", "messages.py", "traffic.py", "world.py"):
         (tmp_path / "testbed" / name).write_text("")
     before = code_version("simulate", tmp_path)
     (tmp_path / "testbed/cli/a.py").write_text("a = 2")
@@ -103,12 +103,12 @@ def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | No
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/", ""])
 def test_shards_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match="--shard"):
-        Shard.parse(text)
+        SweepShard.parse(text)
 
 
 def test_shards_divide_the_points() -> None:
     numbers = list(range(10))
-    parts = [Shard(i, 3).of(numbers) for i in (1, 2, 3)]  # type: ignore[arg-type]
+    parts = [SweepShard(i, 3).of(numbers) for i in (1, 2, 3)]  # type: ignore[arg-type]
     assert sorted(number for part in parts for number in part) == numbers
 
 

@@ -5,18 +5,31 @@ from __future__ import annotations
 import csv
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import IMAGE_MODELS, LANGUAGE_MODELS
 from testbed.training.declared.table import Layers
 from testbed.training.declared.transformers import BERT_TOKENS, GPT2_TOKENS
-from testbed.training.options.models import Declared
 from testbed.training.shapes import ModelShape, SegmentShape
 
 COLUMNS = ("segment", "key", "elements", "forward_flops")
 
 
-def declared_shape(options: Declared) -> ModelShape:
+class DeclaredModel(Protocol):
+    """The options of a declared model; ``testbed.training.options.models.Declared`` documents them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def buckets(self) -> int: ...
+
+
+def declared_shape(options: DeclaredModel) -> ModelShape:
     """Return the shape of a declared model. Raise ``ScenarioError`` for an invalid file or length."""
     shape = _by_tensors(options)
     return packed(shape, options.buckets) if options.buckets else shape
@@ -36,7 +49,7 @@ def packed(shape: ModelShape, buckets: int) -> ModelShape:
     return ModelShape(shape.name, (SegmentShape("model", sizes, forward, backward),))
 
 
-def _by_tensors(options: Declared) -> ModelShape:
+def _by_tensors(options: DeclaredModel) -> ModelShape:
     if options.file:
         return read_layers(Path(options.file))
     if options.name in IMAGE_MODELS:

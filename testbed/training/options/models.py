@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from testbed.training.declared import DECLARED
+from testbed.training.declared.reading import declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
     SCRIPT,
@@ -100,6 +101,4 @@ class Declared(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Declared) -> int:
-        from testbed.training.declared.reading import declared_shape  # which needs these options
-
         return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(options).sizes))

@@ -113,7 +113,7 @@ def test_the_streams_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.emulation
-def test_a_built_in_topology_answers_and_is_what_it_says() -> None:
+def test_a_built_in_topology_answers_and_matches_its_plan() -> None:
     done = command("topologies", "lan", "--json")
     assert done.returncode in (0, 1), done.stderr  # 1: a value outside on a busy machine
     result = json.loads(done.stdout)

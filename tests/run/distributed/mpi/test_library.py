@@ -1,4 +1,4 @@
-"""Which MPI is taken, and what is said of those that are not."""
+"""Which MPI libraries are accepted, and the errors for others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.run.distributed.role import require
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import serverless_plan
 
-SCENARIO = Path(__file__).parents[2] / "scenarios" / "paradigms" / "mpi.yaml"
+SCENARIO = Path(__file__).parents[4] / "scenarios" / "paradigms" / "mpi.yaml"
 OPEN_MPI = "Open MPI v4.1.4, package: Debian OpenMPI\0"
 OVER_UCX = "MPICH Version:      4.0.2\nMPICH Device:       ch4:ucx\n"
 

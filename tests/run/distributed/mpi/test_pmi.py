@@ -85,7 +85,7 @@ def test_what_one_puts_all_can_get_after_the_barrier_and_not_before() -> None:
         ("cmd=abort exitcode=15", "aborted .*exitcode=15"),
     ],
 )
-def test_what_it_cannot_answer_ends_the_run(line: str, says: str) -> None:
+def test_an_unknown_request_ends_the_run(line: str, says: str) -> None:
     with pytest.raises(RunFailed, match=says):
         ask(alone(), line)
 

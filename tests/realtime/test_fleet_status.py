@@ -1,0 +1,38 @@
+"""Exits, causes and wait graphs."""
+
+from __future__ import annotations
+
+from testbed.errors import CapabilityError, WaitTimeout
+from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
+
+
+class TestWatch:
+    def test_the_killed_node_explains_those_that_lost_it(self) -> None:
+        lost = NodeExit("b", 4, cause="PeerLost", message="b lost a: gone")
+        own = NodeExit("c", 1, cause="ValueError", message="nan")
+        killed = NodeExit("a", -9)
+        told = NodeExit("d", -15, stopped=True)
+        assert first_cause([told, lost, own, killed]) is killed
+        assert first_cause([told, lost, own]) is own
+        assert first_cause([told, lost]) is lost
+        assert first_cause([told, NodeExit("e", 0)]) is None
+
+    def test_errors_name_node_and_cause(self) -> None:
+        assert str(NodeExit("a", -9).error()) == "a was killed by signal 9, SIGKILL (out of memory?)"
+        assert str(NodeExit("a", 3).error()) == "a ended with exit status 3 and without a message"
+        assert isinstance(NodeExit("a", 3, cause="CapabilityError", message="m").error(), CapabilityError)
+        assert str(NodeExit("c", 1, cause="ValueError", message="nan").error()) == "c: ValueError: nan"
+        assert isinstance(NodeExit("c", 5, cause="WaitTimeout", wait=("c", "x", 1.0, 2.0)).error(), WaitTimeout)
+
+    def test_the_status_has_waits_and_the_time_of_the_last_progress(self) -> None:
+        status = FleetStatus(100.0)
+        line = {"node": "a", "waits": [["a push", 2.0]], "activity": 3}
+        status.update(line, 101.0)
+        status.update(line, 105.0)
+        status.update({"node": "b", "waits": [], "activity": 0}, 106.0)
+        assert status.advanced_at_s == 101.0
+        assert status.longest_wait() == ("a", "a push", 2.0)
+        assert status.wait_graph().splitlines() == [
+            "a waits for a push since t = 2.000 s",
+            "b waits for nothing: it computes, or does not run",
+        ]
