@@ -23,37 +23,43 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.tcp_model:TcpModel.rate_limit", edit("if loss <= 0:", "if True:"), TCP
     ),
     "TCP never restarts after idle": Mutation(
-        "testbed.simulation.tcp:TcpConnection._after_idle", edit("if model.slow_start_after_idle:", "if False:"), TCP
+        "testbed.simulation.congestion_window:CongestionWindow.after_idle",
+        edit("if model.slow_start_after_idle:", "if False:"),
+        TCP,
     ),
     "messages ignore their priority": Mutation(
         "testbed.simulation.tcp:TcpConnection.send", edit("(-priority, ", "(0, "), TCP
     ),
     "a path is found again at once": Mutation(
-        "testbed.simulation.tcp:found_again_s", instead(lambda silent_s, up_s, timeout_s: up_s), TCP
+        "testbed.simulation.tcp:retransmission_s", instead(lambda silent_s, up_s, timeout_s: up_s), TCP
     ),
     "a machine has cores without end": Mutation(
-        "testbed.simulation.host:HostModel._start", edit("self._idle -= 1", "pass"), HOST
+        "testbed.simulation.host:HostModel._dispatch", edit("self._idle_cores -= 1", "pass"), HOST
     ),
-    "packets cost a machine nothing": Mutation("testbed.simulation.host:HostModel.carrying_s", always(0.0), HOST),
+    "packets cost a machine nothing": Mutation("testbed.simulation.host:HostModel.forwarding_s", always(0.0), HOST),
     "acknowledgements are free": Mutation(
-        "testbed.simulation.acknowledgements:SHARE", instead(0.0), ("tests/simulation/test_acknowledgements.py",)
+        "testbed.simulation.emulated_link:ACKNOWLEDGEMENT_SHARE",
+        instead(0.0),
+        ("tests/simulation/test_emulated_link.py",),
     ),
     "best effort loses nothing": Mutation(
         "testbed.simulation.best_effort:BestEffort._on_served", edit("self._path.loss <= 0", "True"), BEST
     ),
     "best effort queues have no end": Mutation(
-        "testbed.simulation.best_effort:BestEffort._enter", edit("if held and", "if False and"), BEST
+        "testbed.simulation.best_effort:BestEffort._enter", edit("if queued_bytes and", "if False and"), BEST
     ),
     "best effort is not paced": Mutation(
         "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
     ),
     "a token bucket is always full": Mutation(
-        "testbed.simulation.bucket:Bucket.enter",
+        "testbed.simulation.emulated_link:TokenBucket.enter",
         edit("self._tokens -= passed", "pass"),
-        ("tests/simulation/test_bucket.py",),
+        ("tests/simulation/test_emulated_link.py",),
     ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
-    "overflowing queues are not reported": Mutation("testbed.simulation.validity:_spills", always(False), VALIDITY),
+    "overflowing queues are not reported": Mutation(
+        "testbed.simulation.validity:validity_warnings", edit("if overflowing:", "if False:"), VALIDITY
+    ),
     "real mathematics is folded": Mutation("testbed.simulation.fold:foldable", always(True), FOLD),
     "deadlocks are not found": Mutation(
         "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)
