@@ -66,6 +66,7 @@ def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
     assert (whole / "sweep.csv").read_bytes() == table
 
 
+@pytest.mark.slow  # 20 s
 def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, whole: Path, tmp_path: Path) -> None:
     moments, out = random.Random(7), tmp_path / "killed"
     deaths = 0
@@ -105,6 +106,7 @@ def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
+@pytest.mark.slow  # 8 s
 def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "two"
     for process in [begin(scenario, out), begin(scenario, out)]:
@@ -113,6 +115,7 @@ def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Pat
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 
 
+@pytest.mark.slow  # 8 s
 def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
     assert sweep(scenario, out, "--shard", "1/2").returncode == 0
@@ -121,6 +124,7 @@ def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: P
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 
 
+@pytest.mark.slow  # 12 s
 def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_path: Path) -> None:
     out, deadline = tmp_path / "failing", ("--set", "timeouts.rendezvous=60 s,1 ms")
     first = sweep(scenario, out, *deadline)
