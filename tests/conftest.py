@@ -34,12 +34,12 @@ def _is_thorough(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _little_collecting() -> Iterator[None]:
+def _relaxed_garbage_collection() -> Iterator[None]:
     """A simulation looks through all objects of the process before and after; here, once before the first test.
 
     Modules of thousands of tests are many objects: 0.2 s a simulation, most of what a small one takes.
     """
     with ExitStack() as stack:
         if run := sys.modules.get("testbed.simulation.run"):
-            stack.enter_context(run.little_collecting())
+            stack.enter_context(run.relaxed_garbage_collection())
         yield
