@@ -40,24 +40,31 @@ def test_options_are_inside_their_owner() -> None:
 
 
 @cache
-def private_to_simpy() -> set[str]:
-    """All attributes with a leading underscore that SimPy's own code reads or writes."""
-    folder = Path(simpy.__file__).parent
-    return {name for path in folder.rglob("*.py") for name in private_in(ast.parse(path.read_text(encoding="utf-8")))}
+def private_by_class() -> dict[str, set[str]]:
+    """Attributes with a leading underscore that each class of SimPy reads or writes of itself."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(Path(simpy.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name] |= set(private_in(node))
+    return found
 
 
-def private_in(tree: ast.Module) -> Iterator[str]:
+def private_in(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             yield node.attr
 
 
-def knows_simpy(tree: ast.Module) -> bool:
-    return any(
-        (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "simpy")
-        or (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "simpy" for alias in node.names))
+def private_of_imported(tree: ast.Module) -> set[str]:
+    """Private attributes of the classes of SimPy that a module imports."""
+    names = {
+        alias.name
         for node in ast.walk(tree)
-    )
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "simpy"
+        for alias in node.names
+    }
+    return {attribute for name in names for attribute in private_by_class()[name]}
 
 
 def test_private_attributes_of_simpy_are_not_used() -> None:
@@ -70,4 +77,4 @@ def test_private_attributes_of_simpy_are_not_used() -> None:
 
 def test_that_rule_sees_what_it_forbids() -> None:
     tree = ast.parse("from simpy.core import Environment\nclock._queue.append(1)\nself._own = 2\n")
-    assert knows_simpy(tree) and set(private_in(tree)) & private_to_simpy() == {"_queue"}
+    assert set(private_in(tree)) & private_of_imported(tree) == {"_queue"}

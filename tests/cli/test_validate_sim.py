@@ -2,14 +2,15 @@
 
 import csv
 import json
-import subprocess
-import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from testbed.cli import validate_sim
+from tests.cli.forked import Ended, command
+
 SMALL = (
     "version: 1\nname: small\nseed: 1\n"
     "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
@@ -17,26 +18,24 @@ SMALL = (
     "training: {model: {kind: mlp, hidden: 8}, data: digits, rounds: 4, evaluate_every: 2}\n"
 )
 TECHNIQUES = "fsa: {sync: fsa}\nhalf: {codec: fp16}\n"
-# what would be emulated is simulated, without the machine that --host describes
-PROGRAM = """
-import argparse, sys
-from testbed.cli import validate_sim
-real = validate_sim._results
-def results(arguments, places, world, repeat=0):
-    slow = "{cores: 1, message: 8 ms, stream: 1000 Mbit/s}" if repeat else None
-    bare = argparse.Namespace(**{**vars(arguments), "host": slow})
-    return real(bare if world == "emulate" else arguments, places, "simulate", repeat)
-validate_sim._results = results
-from testbed.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
-def validate(folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+def without_an_emulation() -> None:
+    """What would be emulated is simulated, without the machine that --host describes."""
+    real = validate_sim._results
+
+    def results(arguments: Namespace, places: Any, world: str, repeat: int = 0) -> Any:
+        slow = "{cores: 1, message: 8 ms, stream: 1000 Mbit/s}" if repeat else None
+        bare = Namespace(**{**vars(arguments), "host": slow})
+        return real(bare if world == "emulate" else arguments, places, "simulate", repeat)
+
+    validate_sim._results = results
+
+
+def validate(folder: Path, *more: str) -> Ended:
     options = ["--rates", "5 Mbit/s,50 Mbit/s", "--delays", "10 ms", "--rounds", "3", "--out", str(folder / "out"),
                "--techniques", str(folder / "techniques.yaml"), "--technique", "bsp:sync=bsp"]  # fmt: skip
-    command = [sys.executable, "-c", PROGRAM, "validate-sim", str(folder / "small.yaml"), *options, *more]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    return command(["validate-sim", str(folder / "small.yaml"), *options, *more], prepare=without_an_emulation)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from emulation.sandbox import Sandbox
 from tests.emulation.inside import ROOT, finish
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # measures rates, which other processes disturb
 
 
 def run(case: str, **arguments: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.emulation.inside import ROOT
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # measures rates, which other processes disturb
 
 SCENARIO = """
 version: 1

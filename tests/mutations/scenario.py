@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import networkx as nx
+
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 BAD, BUILD = ("tests/scenario/test_bad.py",), ("tests/plan/test_build.py",)
@@ -16,18 +18,22 @@ def _one_bit_less(before: Any) -> Any:
 
 MUTATIONS: dict[str, Mutation] = {
     "misspelt words get no suggestion": Mutation(
-        "testbed.scenario.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
+        "testbed.scenario.reading.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
     ),
     "rates are a thousandth too large": Mutation(
         "testbed.units:parse_rate", _one_bit_less, ("tests/units/test_units.py",)
     ),
-    "links to nowhere are accepted": Mutation("testbed.scenario.rules:_ends", always(iter(())), BAD),
-    "networks may be in pieces": Mutation("testbed.scenario.rules:_unreachable", always(set()), BAD),
+    "links to nowhere are accepted": Mutation("testbed.scenario.topology.structure:_links", always(()), BAD),
+    "networks may be in pieces": Mutation("testbed.scenario.topology.structure:_unreachable", always(()), BAD),
     "models are averaged by algorithms of gradients": Mutation(
-        "testbed.scenario.sync_rules:_gradient_problems", always(()), ("tests/scenario/test_sync_rules.py", *BAD)
+        "testbed.scenario.rules.synchronisation:_above_gradients",
+        always(()),
+        ("tests/scenario/test_sync_rules.py", *BAD),
     ),
     "mixed options of local steps are accepted": Mutation(
-        "testbed.scenario.sync_rules:_local_step_problems", always(()), ("tests/scenario/test_sync_rules.py", *BAD)
+        "testbed.scenario.rules.synchronisation:_above_local_steps",
+        always(()),
+        ("tests/scenario/test_sync_rules.py", *BAD),
     ),
     "the first override wins": Mutation(
         "testbed.scenario.overrides:apply",
@@ -38,7 +44,7 @@ MUTATIONS: dict[str, Mutation] = {
         "topologies.paths:weight", instead(lambda delay_s, routing: 1), (*BUILD, "tests/plan/test_routes.py")
     ),
     "queues are four times as long": Mutation(
-        "testbed.plan.network:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
+        "testbed.plan.links:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
     ),
     "ranks count over all roles": Mutation(
         "testbed.plan.placement:build_nodes",
@@ -72,9 +78,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("max(0.0, upto - now)", "step_s"),
         ("tests/topologies/test_traces.py",),
     ),
-    "a fat tree is a star": Mutation(
-        "topologies.generators:BUILDERS",
-        lambda before: {**before, "fat_tree": before["star"]},
+    "a fat tree has one path between racks": Mutation(
+        "topologies.generators:FatTree.build",
+        lambda before: lambda self: nx.minimum_spanning_tree(before(self)),
         ("tests/topologies/test_generators.py", "tests/scenario/test_topologies.py"),
     ),
     "light is ten times as fast": Mutation(

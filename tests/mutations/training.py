@@ -36,8 +36,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/engine/test_loading.py",),
     ),
     "the cache keeps everything": Mutation(
-        "testbed.training.cache.levels:MemoryLevel.put",
-        edit("sample.size_bytes <= self._free_bytes", "True"),
+        "testbed.training.cache.levels:_Level.put",
+        edit("size_bytes <= self._free_bytes", "True"),
         ("tests/engine/test_loading.py",),
     ),
     "SGD is Nesterov's": Mutation(MAKERS, in_place_of("sgd", "nesterov"), OPTIMIZERS),

@@ -1,17 +1,14 @@
 """A sweep survives what happens to long jobs: kill -9, a second process, failures; and the table is always the same."""
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.cli.forked import Ended, Forked, command
+
 SMALL = (
     "version: 1\nname: small\nseed: 1\nrun: {on: simulate}\n"
     "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
@@ -21,18 +18,16 @@ SMALL = (
 SETTINGS = ("--set", "codec=none,fp16", "--set", "training.batch=8,16", "--seeds", "3", "--jobs", "2")
 
 
-def command(scenario: Path, out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "testbed.cli.main", "sweep", str(scenario), "--out", str(out), *SETTINGS, *more]
+def arguments(scenario: Path, out: Path, *more: str) -> list[str]:
+    return ["sweep", str(scenario), "--out", str(out), *SETTINGS, *more]
 
 
-def sweep(scenario: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    wanted = command(scenario, out, *more)
-    return subprocess.run(wanted, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+def sweep(scenario: Path, out: Path, *more: str) -> Ended:
+    return command(arguments(scenario, out, *more))
 
 
-def begin(scenario: Path, out: Path) -> "subprocess.Popen[bytes]":
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command(scenario, out), cwd=ROOT, stdout=quiet, stderr=quiet)
+def begin(scenario: Path, out: Path) -> Forked:
+    return Forked(arguments(scenario, out))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +66,7 @@ def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
     assert (whole / "sweep.csv").read_bytes() == table
 
 
+@pytest.mark.slow  # 20 s
 def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, whole: Path, tmp_path: Path) -> None:
     moments, out = random.Random(7), tmp_path / "killed"
     deaths = 0
@@ -79,7 +75,7 @@ def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, who
         _until_runs_begin(out, process, len(stamps(out)))
         time.sleep(moments.uniform(0.0, 0.6))
         deaths += process.poll() is None
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait(timeout=30)
     assert deaths >= 2, "the sweep was too quick to be killed; make it longer"
     assert sweep(scenario, out).returncode == 0
@@ -87,8 +83,8 @@ def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, who
     assert not list(out.rglob("*.tmp"))
 
 
-def _until_runs_begin(out: Path, process: "subprocess.Popen[bytes]", finished: int) -> None:
-    """Start-up is the longest part: the blows should fall while runs are under way."""
+def _until_runs_begin(out: Path, process: Forked, finished: int) -> None:
+    """The blows should fall while runs are under way."""
     deadline_s = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline_s:
         if len(list(out.glob("runs/*/status.json"))) > finished:
@@ -102,26 +98,24 @@ def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
     _until_runs_begin(out, process, 0)
     children = [json.loads(path.read_text())["owner"]["pid"] for path in out.glob("runs/*/status.json")]
     process.kill()
-    process.wait(timeout=30)
+    ended = process.wait(timeout=30)
     deadline_s = time.monotonic() + 10
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    assert children
+    assert children, ended
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
+@pytest.mark.slow  # 8 s
 def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "two"
-    first, second = (
-        subprocess.Popen(command(scenario, out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(2)
-    )
-    for process in (first, second):
-        _, told = process.communicate(timeout=200)
-        assert process.returncode == 0, told
+    for process in [begin(scenario, out), begin(scenario, out)]:
+        ended = process.wait(timeout=200)
+        assert ended.returncode == 0, ended.stderr
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 
 
+@pytest.mark.slow  # 8 s
 def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
     assert sweep(scenario, out, "--shard", "1/2").returncode == 0
@@ -130,6 +124,7 @@ def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: P
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 
 
+@pytest.mark.slow  # 12 s
 def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_path: Path) -> None:
     out, deadline = tmp_path / "failing", ("--set", "timeouts.rendezvous=60 s,1 ms")
     first = sweep(scenario, out, *deadline)
@@ -148,9 +143,8 @@ def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_p
 
 def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "single"
-    one = [sys.executable, "-m", "testbed.cli.main", "run", str(scenario), "--set", "codec=none", "--set",
-           "training.batch=8", "--out", str(out), "--quiet"]  # fmt: skip
-    subprocess.run(one, cwd=ROOT, capture_output=True, timeout=120, check=True, env=os.environ)
+    chosen = ["--set", "codec=none", "--set", "training.batch=8"]
+    assert command(["run", str(scenario), *chosen, "--out", str(out), "--quiet"]).returncode == 0
     single = json.loads((out / "result.json").read_text())
     row = (whole / "sweep.csv").read_text().splitlines()[1]
     assert single["parameters_sha256"] in row

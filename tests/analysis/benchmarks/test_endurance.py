@@ -8,7 +8,7 @@ import pytest
 
 from analysis.benchmarks.endurance import EnduranceReport, endure
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # bounds on the wall clock
 
 
 def check(report: EnduranceReport) -> None:

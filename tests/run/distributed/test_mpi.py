@@ -145,6 +145,7 @@ def test_nothing_stays_behind(trained: Forked, around_a_ring: Forked) -> None:
     assert left_behind() == []
 
 
+@pytest.mark.slow  # 12 s
 @needs_mpi
 @pytest.mark.emulation
 def test_its_bytes_cross_the_emulated_links(tmp_path: Path) -> None:
