@@ -1,4 +1,4 @@
-"""A cache of values made from the last few Plans, or parts of them, which never change and which every node asks for."""
+"""A cache of values made from the last few Plans, or parts of them, which never change and which all nodes ask for."""
 
 from __future__ import annotations
 
