@@ -1,4 +1,4 @@
-"""What was made of the last few Plans, or parts of them: they never change, and every node of a run asks the same."""
+"""A cache of values made from the last few Plans, or parts of them, which never change and which all nodes ask for."""
 
 from __future__ import annotations
 

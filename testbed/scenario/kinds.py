@@ -1,6 +1,6 @@
-"""What may stand on each axis of a scenario, in words: the kinds, what they are, their options with defaults.
+"""Descriptions of every axis of a scenario: its kinds, and their options with defaults.
 
-All of it is taken from the options dataclasses of their owners, as the schema itself is.
+They come from the options dataclasses of their owners, as the schema itself does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed import units
+from testbed.axes import options_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.policy.order import ORDERS
@@ -35,7 +36,7 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default`` as a scenario would write it; empty: it must be given."""
+    """``default`` as a scenario would write it; empty: the option is required."""
 
     name: str
     default: str
@@ -52,15 +53,15 @@ class AxisValue:
 
 
 def kinds_of(axis: str) -> tuple[AxisValue, ...]:
-    """All kinds of an axis, in the order of its table. Raises ``ScenarioError``."""
+    """Return all kinds of an axis, in the order of its table. Raise ``ScenarioError``."""
     if axis not in AXES:
         hint = suggestion(axis, AXES) or f"one of {', '.join(AXES)}"
-        raise ScenarioError(f"'{axis}' is no axis of a scenario ({hint})")
+        raise ScenarioError(f"'{axis}' is not an axis of a scenario ({hint})")
     return tuple(_kind(name, entry) for name, entry in AXES[axis].items())
 
 
 def _kind(name: str, entry: type[Any]) -> AxisValue:
-    options = getattr(entry, "Options", entry)
+    options = options_of(entry)
     about = (entry.__doc__ or "").strip().partition("\n\n")[0]
     return AxisValue(name, " ".join(about.split()), tuple(map(_option, dataclasses.fields(options))))
 

@@ -26,7 +26,7 @@ from topologies.traces.model import TextFile
 
 
 class _Holder(Section):
-    """What a topology is read in, as in a scenario."""
+    """A section around a topology, as in a scenario."""
 
     topology: Annotated[Topology, TOPOLOGY]
 
@@ -41,9 +41,9 @@ class NetworkDescription:
 
 
 def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
-    """By name or path. ``overrides`` are ``key=value``, of what a scenario may write beside ``use``.
+    """Return the network of a name or path. Raise ``ScenarioError``.
 
-    For a generator they are its options. Raises ``ScenarioError``.
+    overrides  ``key=value`` texts: what a scenario may write beside ``use``; for a generator, its options
     """
     path = Path(name)
     if name in GENERATORS:
@@ -52,7 +52,7 @@ def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
         return _made(name, _read(root, overrides, path.parent))
     if name not in BUILT_IN and not path.suffix:
         hint = suggestion(name, [*BUILT_IN, *GENERATORS]) or f"built-in: {', '.join(BUILT_IN)}"
-        raise ScenarioError(f"'{name}' is no built-in topology, generator or file ({hint})")
+        raise ScenarioError(f"'{name}' is not a built-in topology, generator or file ({hint})")
     if path.suffix.lower() in (".yaml", ".yml") and _is_scenario(path):
         return _made(path.stem, load(path, overrides).topology)
     used = name if name in BUILT_IN else path.name

@@ -11,7 +11,7 @@ Kinds = dict[str, list[str]]  # by axis
 
 
 def markdown(cells: Iterable[Cell]) -> str:
-    """All of it, as it stands in scenarios/README.md."""
+    """Return the whole matrix, as it stands in scenarios/README.md."""
     cells = list(cells)
     reasons = list(dict.fromkeys(cell.refused for cell in cells if cell.refused))
     marks = {reason: chr(ord("a") + number) for number, reason in enumerate(reasons)}
@@ -44,7 +44,7 @@ def _cell(refused: Kinds) -> str:
 
 
 def _needs(cells: list[Cell]) -> list[str]:
-    """Which values and pairs need something beside them."""
+    """Return the lines about values and pairs that need further settings."""
     alone: dict[str, list[str]] = defaultdict(list)
     for axis, kinds in AXES.items():
         for kind in kinds:
@@ -64,7 +64,7 @@ def _needs(cells: list[Cell]) -> list[str]:
 
 
 def _tiers() -> list[str]:
-    """Which algorithm may stand on tier 2 above which on tier 1."""
+    """Return the lines about which algorithm may stand on tier 2 above which on tier 1."""
     lines = []
     for below in AXES["sync"]:
         above = [kind for kind in AXES["sync"] if not tier_refusals(below, kind)]
@@ -74,6 +74,6 @@ def _tiers() -> list[str]:
 
 
 def tier_refusals(tier1: str, tier2: str) -> list[str]:
-    """Why ``sync: {tier1: …, tier2: …}`` is refused, with the optimizer where it must be."""
+    """Return why ``sync: {tier1: …, tier2: …}`` is refused, with the optimizer where it must be."""
     sync = {"tier1": {"kind": tier1}, "tier2": {"kind": tier2}}
     return refusals({"paradigm": DEFAULTS["paradigm"], "sync": tier1}, {"sync": sync})

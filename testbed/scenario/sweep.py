@@ -47,37 +47,37 @@ class Sweep:
     seeds: int | tuple[int, ...] | None = None
 
     def settings(self) -> Iterator[dict[str, str]]:
-        """Path to value, one mapping per point, seeds left out; the last axis changes fastest."""
+        """Yield path to value, one mapping per point, without seeds; the last axis changes fastest."""
         for chosen in product(*(axis.steps for axis in self.axes)):
             yield {path: value for axis, step in zip(self.axes, chosen, strict=True)
                    for path, value in zip(axis.paths, step, strict=True)}  # fmt: skip
 
     def seeds_from(self, first: int) -> tuple[int, ...]:
-        """The seeds of every point; ``first`` is the scenario's."""
+        """Return the seeds of every point; ``first`` is the scenario's."""
         if self.seeds is None:
             return (first,)
         return tuple(range(first, first + self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     def varied(self) -> tuple[str, ...]:
-        """Paths that take more than one value, in order."""
+        """Return the paths that take more than one value, in order."""
         return tuple(path for axis in self.axes if len(axis.steps) > 1 for path in axis.paths)
 
 
 def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> Sweep:
-    """From ``path=value,value`` texts. Raises ``ScenarioError``."""
+    """Return the sweep of ``path=value,value`` texts. Raise ``ScenarioError``."""
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
     return _checked(Sweep((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
 
 
 def joined(file: Sweep, options: Sweep) -> Sweep:
-    """What is given on the command line is added to, or replaces, what stands in the file."""
+    """Return the sweep of a file, with axes that options add or replace."""
     given = {path for axis in options.axes for path in axis.paths}
     kept = tuple(axis for axis in file.axes if not given.intersection(axis.paths))
     return _checked(Sweep((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
 
 
 def read_sweep(path: Path) -> tuple[Path, Sweep]:
-    """The scenario to vary and the ``sweep`` section of a file; an empty sweep where there is none."""
+    """Return the scenario to vary and the ``sweep`` section of a file; an empty sweep if it has none."""
     root = read_document(path)
     if not isinstance(root, Mapping):
         return path, Sweep()
@@ -127,8 +127,8 @@ def _lists(node: Node | None, key: str) -> dict[str, list[str]]:
 def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
     lengths = {path: len(values) for path, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{path} has {count}" for path, count in lengths.items())
-        raise ScenarioError(f"{place}: the lists differ in length: {told}")
+        lengths_given = ", ".join(f"{path} has {count}" for path, count in lengths.items())
+        raise ScenarioError(f"{place}: the lists differ in length: {lengths_given}")
     return [SweepAxis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
 
 
@@ -155,7 +155,7 @@ def _option(text: str) -> tuple[str, list[str]]:
 
 
 def split_values(text: str) -> list[str]:
-    """At commas that stand outside brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     pieces, depth, quote = [""], 0, ""
     for character in text:
         if quote:

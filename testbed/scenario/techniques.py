@@ -21,7 +21,7 @@ Techniques = dict[str, dict[str, str]]
 
 
 def read_techniques(path: Path) -> Techniques:
-    """All techniques of a file, in its order. Raises ``ScenarioError``."""
+    """Return all techniques of a file, in its order. Raise ``ScenarioError``."""
     root = read_document(path)
     if not isinstance(root, Mapping) or not root.entries:
         raise ScenarioError(f"{path}: expected a mapping, each line NAME: {{path: value, …}}")
@@ -34,12 +34,12 @@ def read_techniques(path: Path) -> Techniques:
 
 
 def from_texts(texts: Sequence[str]) -> Techniques:
-    """From ``NAME:PATH=VALUE;…``. Raises ``ScenarioError``."""
+    """Return the techniques of ``NAME:PATH=VALUE;…`` texts. Raise ``ScenarioError``."""
     return {text.partition(":")[0].strip(): settings_of(text.partition(":")[2].split(";")) for text in texts}
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, str]:
-    """From ``PATH=VALUE`` each; empty ones are left out. Raises ``ScenarioError``."""
+    """Return the settings of ``PATH=VALUE`` texts, without empty ones. Raise ``ScenarioError``."""
     found = {}
     for text in filter(None, map(str.strip, texts)):
         path, equals, value = text.partition("=")

@@ -86,7 +86,7 @@ def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("topology", "hmc5"), "'hmc5' is no built-in topology, generator or file (did you mean 'hmc4'?)"),
+        (("topology", "hmc5"), "'hmc5' is not a built-in topology, generator or file (did you mean 'hmc4'?)"),
         (("topology", "gone.gml"), "gone.gml: no such file"),
         (("topology", "gone.yaml"), "gone.yaml: No such file or directory"),
         (("topology", "waxman", "--set", "foo=1"), "topology.generator.foo: unknown key (allowed: data_centers"),

@@ -33,4 +33,4 @@ def test_the_verb_prints_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "hfa" in shown and "local steps between two pushes" in shown
     assert main(["schema", "codecs"]) == 2
-    assert "'codecs' is no axis of a scenario (did you mean 'codec'?)" in capsys.readouterr().err
+    assert "'codecs' is not an axis of a scenario (did you mean 'codec'?)" in capsys.readouterr().err

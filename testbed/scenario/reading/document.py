@@ -1,4 +1,4 @@
-"""YAML text to a tree that remembers where everything stands. Stricter than YAML, and nothing is converted.
+"""YAML text to a tree that keeps the place of everything. Stricter than YAML, and nothing is converted.
 
 A scalar stays the text that was written: the schema decides what it must be, so there is no Norway problem, no
 octal, no sexagesimal and no date. Tags, aliases, merge keys, duplicate keys and further documents are refused, and
@@ -79,7 +79,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def parse(text: str | bytes, source: str) -> Node:
-    """The tree of one document. Raises ``ScenarioError`` with ``source:line:column``."""
+    """Return the tree of one document. Raise ``ScenarioError`` with ``source:line:column``."""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
     if len(text) > MAX_BYTES:
@@ -96,7 +96,7 @@ def parse(text: str | bytes, source: str) -> Node:
 
 
 def plain(node: Node) -> Any:
-    """The tree as nested ``dict`` and ``list``, with ``Scalar`` leaves: what the schema validates."""
+    """Return the tree as nested ``dict`` and ``list``, with ``Scalar`` leaves: what the schema validates."""
     if isinstance(node, Mapping):
         return {key: plain(value) for key, value in node.entries.items()}
     if isinstance(node, Sequence):
@@ -105,7 +105,7 @@ def plain(node: Node) -> Any:
 
 
 def flow(node: Node) -> str:
-    """The node as YAML on one line, as an override takes it."""
+    """Return the node as YAML on one line, as an override takes it."""
     if isinstance(node, Scalar):
         return '"' + node.text.replace("\\", "\\\\").replace('"', '\\"') + '"' if node.quoted else node.text
     if isinstance(node, Sequence):
@@ -126,7 +126,7 @@ def _syntax_problem(error: MarkedYAMLError, source: str) -> str:
 
 
 class _Composer:
-    """Builds the tree from the parser's events, and stops at the first thing that we do not take."""
+    """Builds the tree from the parser's events, and stops at the first construct that is not allowed."""
 
     def __init__(self, source: str, events: Iterator[Any]) -> None:
         self._source, self._events, self._nodes = source, events, 0

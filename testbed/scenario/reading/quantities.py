@@ -1,4 +1,4 @@
-"""The leaves of the schema: what one value may be, with its bounds, and the words when it is not.
+"""The leaves of the schema: what one value may be, with its bounds, and the message when it is not.
 
 A leaf receives a ``Scalar`` (the text of a file) or, from Python, a value of the type itself. Every refusal is one
 ``refuse(problem, hint)``; ``problems.py`` adds the place and the path. A leaf on a type with ``None`` also takes null.
@@ -53,17 +53,17 @@ class FieldType:
 
 
 def is_null(value: Any) -> bool:
-    """Whether nothing was written."""
+    """Return whether nothing was written."""
     return value is None or (isinstance(value, Scalar) and value.is_null)
 
 
 def refuse(problem: str, hint: str = "") -> PydanticCustomError:
-    """The error to raise for a value that cannot be taken. Both texts are shown as they are."""
+    """Return the error to raise for a value that is not allowed. Both texts are shown as they are."""
     return PydanticCustomError("refused", "{problem}", {"problem": problem, "hint": hint})
 
 
 def text_of(value: Any) -> str:
-    """What was written, for reading and for showing."""
+    """Return what was written, for reading and for messages."""
     if isinstance(value, Scalar):
         return "null" if value.is_null else value.text
     if isinstance(value, tuple | list | dict):
@@ -72,7 +72,7 @@ def text_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: ``'yes'``, ``null``."""
+    """Return a value for a message: ``'yes'``, ``null``."""
     return repr(value) if isinstance(value, Scalar) else f"'{value}'"
 
 
