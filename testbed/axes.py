@@ -169,7 +169,7 @@ def import_code(kind: str, point: EntryPoint | None = None) -> Any:
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except AxisError:
         raise
-    except Exception as error:  # whatever a user's module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
         raise AxisError(
             f"'{kind}' cannot be imported: {_where(error, place)}{type(error).__name__}: {error}"
         ) from error
@@ -200,7 +200,7 @@ def _module_of_file(path: Path) -> ModuleType:
     return module
 
 
-def _where(error: Exception, place: str) -> str:
+def _where(error: BaseException, place: str) -> str:
     """Return ``"line 12: "``, the innermost line of the file itself that raised ``error``."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: "
