@@ -4,8 +4,8 @@ All ranks call the same operations in the same order. A call takes its number at
 operations may overlap (``world.spawn``). Tensors are flat. Sums are taken in the order that the algorithm's module
 states, whatever arrives first: equal inputs give equal bits at every rank, in every world, in every run.
 
-``flag``: a word that travels in the headers, at no message's cost. Whoever has a result has heard, directly or not, of
-every rank that it depends on, and so knows whether one of them raised its flag.
+``flag``: one bit that travels in the headers, without a message of its own. A rank that has a result has received,
+directly or not, from every rank that the result depends on, and so knows whether one of them raised its flag.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Collectives:
     ) -> Call[tuple[list[Parts], bool]]:
         """Every rank's parcel, by rank, and whether a rank raised its flag.
 
-        They go around the ring, or (``direct``) from each rank to each other by a message of its own.
+        Parcels go around the ring, or (``direct``) from each rank to each other in one message.
         """
         choose = primitives.all_gather_direct if direct else primitives.all_gather
         operation, buffer = self._next(flag), Parcels({self.rank: parts})

@@ -1,4 +1,4 @@
-"""Puts the overlay's parts beside a node's KVStore and Server, from the Plan."""
+"""An overlay's parts beside a node's ``KVWorker`` and ``Server``, from the Plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from testbed.codec.base import Codec
-from testbed.engine import technique
+from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
@@ -33,31 +33,31 @@ class ParentOverlay:
         self._members = {server: make(self.mail) for server, make in members.items()}
 
     async def send(self, server: str, message: Message) -> None:
-        """A push, to be merged on its way."""
+        """Take a push, to be merged with those of others between here and the server."""
         await self._members[server].push(message)
 
-    def declared(self, server: str, sizes: dict[int, int]) -> None:
-        """These wire keys live on ``server``."""
+    def on_declared(self, server: str, sizes: dict[int, int]) -> None:
+        """Note the elements of the wire keys that live on ``server``."""
         self._members[server].declare(sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOverlay:
-    """A server's side, towards its children: where its mail comes from, and where its answers go."""
+    """A server's side, towards its children: the mail that it reads, and how it sends replies."""
 
     mail: InterceptedMail
     send: Send
 
 
 class Overlay:
-    """One node's relays. A node that takes part in no overlay has neither ``above`` nor ``below``."""
+    """One node's relays, none where a star stands between it and its parents, or its children."""
 
     def __init__(self, plan: Plan, node: NodePlan, world: World, mail: Mail) -> None:
         self._plan, self._world, self._mail = plan, world, OverlayMail(mail)
         self._inbox, self._node = mail, node
 
-    def above(self, make_codec: Callable[[], Codec]) -> ParentOverlay | None:
-        """Towards this node's servers, if it contributes to them through an overlay."""
+    def towards_parents(self, make_codec: Callable[[], Codec]) -> ParentOverlay | None:
+        """Return the side towards this node's servers, if it contributes to them through an overlay."""
         if not self._node.parents or not _kind(self._plan, self._node.parents[0]).relays:
             return None
         groups = [_group(self._plan, parent) for parent in self._node.parents]
@@ -75,8 +75,8 @@ class Overlay:
         trees = Trees(policy.trees if isinstance(policy, TreeOverlay) else None, detours)
         return lambda store: Member(self._world, self._mail, store, group, make_codec(), trees)
 
-    def below(self) -> ChildOverlay | None:
-        """Towards this server's children, if they contribute through an overlay."""
+    def towards_children(self) -> ChildOverlay | None:
+        """Return the side towards this server's children, if they contribute through an overlay."""
         if not _kind(self._plan, self._node.name).relays:
             return None
         group = _group(self._plan, self._node.name)
@@ -96,7 +96,7 @@ def _kind(plan: Plan, server: str) -> type[OverlayPolicy]:
 
 
 def _group(plan: Plan, root: str) -> OverlayGroup:
-    options, members = _choice(plan, root).options, technique.contributors(plan, plan.node(root))
+    options, members = _choice(plan, root).options, sync_setup.contributors(plan, plan.node(root))
     return OverlayGroup(root, members, options["chunk"], options["merge"] == "sum", _kind(plan, root).adapts)
 
 
@@ -107,7 +107,7 @@ def _policy(plan: Plan, group: OverlayGroup) -> OverlayPolicy:
         group.members,
         seed_for(plan.seed, "overlay", group.root),
         partial(planned_rates, plan, group),
-        technique.lan_rounds(plan) if at_top else 1,
+        sync_setup.lan_rounds(plan) if at_top else 1,
     )
     make: Any = OVERLAYS[choice.kind]
     policy: OverlayPolicy = make(setting, OVERLAYS.options(choice.kind, choice.options))
