@@ -56,7 +56,7 @@ class ScriptThread:
         self.ended = False
 
     def resume(self, answer: Any) -> Any:
-        """Continue with ``answer``. Return the next request, None at the script's end. Raise ``RunFailed`` on its error."""
+        """Continue with ``answer``. Return the next request, None at the end. Raise ``RunFailed`` on an error."""
         with _TURN:
             before = _generators()
             _put(self._generators)
