@@ -99,7 +99,7 @@ def test_primitives(ranks: int, runs: Runs) -> None:
     results = run_all(runs, names, job)
     total = sum(tensor_of(rank, 101) for rank in range(ranks))
     uneven = [tensor_of(rank, 100 + rank) for rank in range(ranks)]
-    for rank, result in enumerate(results):
+    for result in results:
         assert torch.equal(result["broadcast"], tensor_of(root, 101))
         for kind in ("all_gather", "direct"):
             assert all(torch.equal(a, b) for a, b in zip(result[kind], uneven, strict=True))
