@@ -145,8 +145,10 @@ class KVWorker:
         if future.done():
             value = await future
         else:
-            what = "first value" if round_ == PULL_ROUND else f"round {round_}"
-            value = await self._world.wait(future, f"{what} of key {piece.wire_key} from {self._servers[piece.server]}")
+            what = f"first value of key {piece.wire_key}"
+            if round_ != PULL_ROUND:
+                what = f"value of key {piece.wire_key} after round {round_}"
+            value = await self._world.wait(future, f"{what} from {self._servers[piece.server]}")
         del self._pending[where]
         return value
 
@@ -166,7 +168,7 @@ class KVWorker:
     async def leave(self) -> None:
         """Tell the servers that this child pushes no more, once every push is answered."""
         for (key, round_), future in list(self._pending.items()):
-            await self._world.wait(future, f"round {round_} of key {key}, before leaving")
+            await self._world.wait(future, f"value of key {key} after round {round_}, before leaving")
         for server in self._servers:
             await self._world.send(server, Message(MessageKind.LEAVE))
 
