@@ -52,7 +52,7 @@ class CollectiveMail:
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
         future = self._awaited[place] = self._world.future()
-        what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"
+        what = f"operation {tag.operation} of group {tag.group!r}, lane {tag.lane}, from {source}"
         return self._world.wait(future, what)
 
     def _on_message(self, message: Message) -> None:

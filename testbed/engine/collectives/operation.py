@@ -37,7 +37,7 @@ class Operation:
             return await lanes[0]
         tasks = [self._world.spawn(lane, "a lane") for lane in lanes]
         for task in tasks:
-            await self._world.wait(task, f"a lane of {self._label.group} operation {self._label.number}")
+            await self._world.wait(task, f"a lane of operation {self._label.number} of group {self._label.group!r}")
         return None
 
     async def _lane(self, number: int, steps: Steps, buffer: Buffer) -> None:
@@ -56,7 +56,7 @@ class Operation:
                 if not buffer.skips(receive):
                     await self._receive(tag, receive, buffer)
             for task in tasks:
-                await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
+                await self._world.wait(task, f"the sends of operation {self._label.number} of group {self._label.group!r}")
 
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
