@@ -56,7 +56,7 @@ class Operation:
                 if not buffer.skips(receive):
                     await self._receive(tag, receive, buffer)
             for task in tasks:
-                await self._world.wait(task, f"the sends of operation {self._label.number} of group {self._label.group!r}")
+                await self._world.wait(task, f"sends of operation {self._label.number} of group {self._label.group!r}")
 
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
