@@ -18,7 +18,7 @@ from testbed.engine.inbox import Inbox, Mail
 from testbed.engine.kvworker import KVWorker, PushRoute
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_setup import local_work_of
-from testbed.engine.overlay.wiring import Overlay
+from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.parameter_state import parameter_state_maker
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
@@ -67,7 +67,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         inbox, membership = session.inbox, session.membership
-        store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
+        store = _store(plan, node, world, inbox, NodeOverlays(plan, node, world, inbox))
         session.use(learner)
         membership.on_failover = store.fail_over_to
         departure = Departure(world, inbox, plan, node)
@@ -88,7 +88,7 @@ def _script(plan: Plan, node: NodePlan) -> Role:
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        store = _store(plan, node, world, session.inbox, Overlay(plan, node, world, session.inbox))
+        store = _store(plan, node, world, session.inbox, NodeOverlays(plan, node, world, session.inbox))
         await session.join()
         worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan))
         await worker.run(start_script(plan, job))
@@ -103,8 +103,8 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     async def run(world: World) -> None:
         session = Session(plan, node, world)
         inbox, membership = session.inbox, session.membership
-        overlay = Overlay(plan, node, world, inbox)
-        upstream, child_overlay = _upstream(plan, node, world, inbox, overlay), overlay.towards_children()
+        overlays = NodeOverlays(plan, node, world, inbox)
+        upstream, child_overlay = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
         blocks = dgt.block_receiver(plan, node, world, inbox)
         make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
         mail, send = (child_overlay.mail, child_overlay.send) if child_overlay else (blocks or inbox, None)
@@ -151,9 +151,9 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
     return run
 
 
-def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> Upstream:
+def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> Upstream:
     if node.parents:
-        store = _store(plan, node, world, inbox, overlay)
+        store = _store(plan, node, world, inbox, overlays)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
         may_join_late = plan.recovery.on_failure == "continue"
         return ParentServers(world, store, contribution_weight(plan, node), counts_rounds, may_join_late)
@@ -163,9 +163,9 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: O
     return RootStore(world, make_state)
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVWorker:
+def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
     make_codec = codec_maker(plan, node.parents[0])
-    parent_overlay = overlay.towards_parents(make_codec)
+    parent_overlay = overlays.towards_parents(make_codec)
     mail: Mail = inbox
     if parent_overlay is not None:
         mail, route = parent_overlay.mail, PushRoute(parent_overlay.send, parent_overlay.on_declared)

@@ -1,4 +1,4 @@
-"""Carries out one rank's schedule in a World: lanes concurrently, the steps of a lane one after another."""
+"""Carries out one rank's schedule in a World: its lanes run concurrently, their steps one after another."""
 
 from __future__ import annotations
 

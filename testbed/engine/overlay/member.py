@@ -37,7 +37,7 @@ class Trees:
     detours: Detours | None = None
 
 
-class Member:
+class OverlayMember:
     """One member. ``trees``: what it knows before the first round.
 
     The contributions to a chunk's round are kept until the whole subtree's are here, or the root says where to send

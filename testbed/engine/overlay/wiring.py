@@ -12,14 +12,13 @@ from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
-from testbed.engine.overlay.member import Member, Trees
+from testbed.engine.overlay.member import OverlayMember, Trees
 from testbed.engine.overlay.rates import planned_rates
 from testbed.engine.overlay.root import Root
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.base import ROOT, GroupSetting, TreeOverlay
-from testbed.policy.overlay.base import Overlay as OverlayPolicy
+from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, TreeOverlay
 from testbed.policy.overlay.netstorm import Detours
 from testbed.training.seeds import seed_for
 from testbed.world import World
@@ -28,7 +27,9 @@ from testbed.world import World
 class ParentOverlay:
     """A child's side, towards all of its servers."""
 
-    def __init__(self, world: World, mail: Mail, members: Mapping[str, Callable[[InterceptedMail], Member]]) -> None:
+    def __init__(
+        self, world: World, mail: Mail, members: Mapping[str, Callable[[InterceptedMail], OverlayMember]]
+    ) -> None:
         self.mail = InterceptedMail(mail)
         self._members = {server: make(self.mail) for server, make in members.items()}
 
@@ -49,7 +50,7 @@ class ChildOverlay:
     send: Send
 
 
-class Overlay:
+class NodeOverlays:
     """One node's relays, none where a star stands between it and its parents, or its children."""
 
     def __init__(self, plan: Plan, node: NodePlan, world: World, mail: Mail) -> None:
@@ -69,11 +70,13 @@ class Overlay:
             {group.root: self._maker(group, make_codec) for group in groups},
         )
 
-    def _maker(self, group: OverlayGroup, make_codec: Callable[[], Codec]) -> Callable[[InterceptedMail], Member]:
+    def _maker(
+        self, group: OverlayGroup, make_codec: Callable[[], Codec]
+    ) -> Callable[[InterceptedMail], OverlayMember]:
         policy = _policy(self._plan, group)
         detours = _detours(self._plan, group, group.rank(self._node.name))
         trees = Trees(policy.trees if isinstance(policy, TreeOverlay) else None, detours)
-        return lambda store: Member(self._world, self._mail, store, group, make_codec(), trees)
+        return lambda store: OverlayMember(self._world, self._mail, store, group, make_codec(), trees)
 
     def towards_children(self) -> ChildOverlay | None:
         """Return the side towards this server's children, if they contribute through an overlay."""
@@ -91,7 +94,7 @@ def _choice(plan: Plan, server: str) -> Choice:
     return plan.technique.overlay_tier1 if plan.node(server).role == "server" else plan.technique.overlay_tier2
 
 
-def _kind(plan: Plan, server: str) -> type[OverlayPolicy]:
+def _kind(plan: Plan, server: str) -> type[Overlay]:
     return OVERLAYS[_choice(plan, server).kind]
 
 
@@ -100,7 +103,7 @@ def _group(plan: Plan, root: str) -> OverlayGroup:
     return OverlayGroup(root, members, options["chunk"], options["merge"] == "sum", _kind(plan, root).adapts)
 
 
-def _policy(plan: Plan, group: OverlayGroup) -> OverlayPolicy:
+def _policy(plan: Plan, group: OverlayGroup) -> Overlay:
     choice, at_top = _choice(plan, group.root), plan.node(group.root).role == "global_server"
     setting = GroupSetting(
         group.root,
@@ -110,7 +113,7 @@ def _policy(plan: Plan, group: OverlayGroup) -> OverlayPolicy:
         sync_setup.lan_rounds(plan) if at_top else 1,
     )
     make: Any = OVERLAYS[choice.kind]
-    policy: OverlayPolicy = make(setting, OVERLAYS.options(choice.kind, choice.options))
+    policy: Overlay = make(setting, OVERLAYS.options(choice.kind, choice.options))
     return policy
 
 
