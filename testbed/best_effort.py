@@ -1,9 +1,9 @@
-"""Best-effort channels: sizes on the wire, what waits to be sent, and how fast. The same for both worlds.
+"""Best-effort channels: sizes on the wire, the queue of a sender, and its rate. Both worlds use this module.
 
-A message on a channel above 0 travels in datagrams that fit into one Ethernet frame: one is never cut up by IP, and a
-message is lost when one of its datagrams is. A datagram is a prefix (connection, sequence number of the message,
-channel, index, count), a piece of the message, and a code over both. A message is its header's length, its header
-(``testbed.messages``) and the bytes of its tensors.
+A message on a channel above 0 travels in datagrams that each fit into one Ethernet frame, so that IP fragments none of
+them. A message is lost when one of its datagrams is. A datagram is a prefix (connection, sequence number of the
+message, channel, index, count), a piece of the message, and an authentication code over both. A message is the length
+of its header, its header (``testbed.messages``) and the bytes of its tensors.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ MAX_PIECES = 255
 MAX_MESSAGE_BYTES = MAX_PIECES * PIECE_BYTES
 
 QUEUE_LIMIT_BYTES = 64 << 20
-# Less than the link's rate: a sender that is never faster than its bottleneck leaves the queue to others.
+# Of the rate of the slowest link. A sender that stays below it fills no queue, in which reliable traffic would wait.
 PACE_SHARE = 0.97
 
 T = TypeVar("T")
 
 
 def piece_count(size_bytes: int) -> int:
-    """Datagrams of a message of that size."""
+    """Return the number of datagrams of a message of that size."""
     return max(1, -(-size_bytes // PIECE_BYTES))
 
 
 def best_effort_overhead_bytes(message: Message) -> int:
-    """Bytes in UDP payloads that are not the message's tensors."""
+    """Return the bytes in UDP payloads that are not the message's tensors."""
     header = LENGTH_BYTES + len(encode_header(message))
     return header + piece_count(header + message.payload_bytes) * (PREFIX_BYTES + MAC_BYTES)
 
 
 def datagrams(message: Message) -> tuple[int, int]:
-    """How many datagrams a message makes, and the bytes of their Ethernet frames, as a link's rate counts them."""
+    """Return the number of datagrams of a message, and the bytes of their Ethernet frames, which links count."""
     size = LENGTH_BYTES + len(encode_header(message)) + message.payload_bytes
     count = piece_count(size)
     return count, framed_bytes(size, count)
 
 
 def framed_bytes(size_bytes: int, count: int) -> int:
-    """Bytes of the Ethernet frames of a message of ``size_bytes`` in ``count`` datagrams."""
+    """Return the bytes of the Ethernet frames of a message of ``size_bytes`` in ``count`` datagrams."""
     return size_bytes + count * (PREFIX_BYTES + MAC_BYTES + FRAME_OVERHEAD_BYTES)
 
 
 def type_of_service(channel: int, channels: int) -> int:
-    """The IP header's second byte for a channel: its three bits of precedence count down from ``channels`` to 0."""
+    """Return the IP header's second byte for a channel: the precedence, its upper three bits, is channels − channel."""
     return (channels - channel) * 32
 
 
 def pace_bps(plan: Plan, source: str, target: str) -> float:
-    """How fast ``source`` sends best-effort messages to ``target``, in bits of Ethernet frames per second.
+    """Return the rate of best-effort messages from ``source`` to ``target``, in bits of Ethernet frames per second.
 
-    By the slowest link on the way as planned, shared with those of its data centre that push to the same servers, and
-    with the other servers that it pushes to over the same way.
+    That is ``PACE_SHARE`` of the slowest planned link of the path, divided by the number of nodes of the same data
+    centre that push to the same servers, and by the number of these servers in the target's data centre.
     """
     here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
     rates = [here.lan_rate_bps, there.lan_rate_bps]
@@ -77,10 +77,10 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
 
 
 class BestEffortQueue(Generic[T]):
-    """What waits to be sent to one peer: the lower channel first, first come first served in a channel.
+    """Messages to one peer that are not sent yet: the lower channel first, first in first out within a channel.
 
-    Bounded in two ways: beyond ``limit_bytes`` the oldest of the highest channel goes; and what a later message about
-    the same key has made two rounds old is not sent any more. Both are counted in ``dropped``.
+    Two bounds drop messages, and ``dropped`` counts them: beyond ``limit_bytes`` the oldest of the highest channel;
+    and a message that is two rounds older than the latest queued one of its key, as its round has been closed.
     """
 
     def __init__(self, limit_bytes: int = QUEUE_LIMIT_BYTES) -> None:
@@ -94,7 +94,7 @@ class BestEffortQueue(Generic[T]):
         return sum(map(len, self._channels.values()))
 
     def post(self, item: T, message: Message, size_bytes: int) -> None:
-        """Queue ``item``, which stands for ``message``."""
+        """Queue ``item``, which stands for ``message``, of ``size_bytes``."""
         key, round_ = message.key, message.round
         self._latest[key] = max(round_, self._latest.get(key, round_))
         self._channels.setdefault(message.channel, deque()).append((item, key, round_, size_bytes))
@@ -105,7 +105,7 @@ class BestEffortQueue(Generic[T]):
             self.dropped["too much queued"] += 1
 
     def pop(self) -> tuple[T, int] | None:
-        """The next to send and its channel; ``None`` when nothing is left."""
+        """Return the next item to send and its channel; ``None`` when the queue is empty."""
         for channel in sorted(self._channels):
             while self._channels[channel]:
                 item, key, round_ = self._take(channel)

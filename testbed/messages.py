@@ -1,7 +1,21 @@
-"""What nodes say to each other, and how a message's header looks on the wire.
+"""Messages between nodes: their kinds and protocol, and how a message's header is encoded on the wire.
 
-A message is a small header and zero or more raw tensors (``parts``). Both worlds use ``encode_header``: the real one
-sends these bytes, the virtual one counts them, so that the two agree to the byte. No pickle.
+A message is a small header and zero or more raw tensors (``parts``). Both worlds use the same encoding: the real one
+sends these bytes, the virtual one counts them, so that the two agree to the byte. Nothing is pickled.
+
+Sequence of a run with servers (k: key, r: round; every arrow is one message):
+
+    all nodes → scheduler     REGISTER
+    scheduler → all nodes     READY            when every node of the Plan has registered
+    child → its servers       DECLARE          a local server declares to its own servers once its first child has
+    master worker → servers   INIT k           passed on to the top tier
+    child → its servers       PULL k           answered by VALUE k, round -1, when there is a value
+    workers → scheduler       BARRIER          answered by RELEASE when all have arrived; training starts
+    child → its servers       PUSH k r         answered by VALUE k r, when the synchronisation policy says so
+    worker → scheduler        DONE
+    scheduler → all nodes     RELEASE "end"    when all workers have finished or left
+
+Messages between two nodes arrive in the order in which they were sent, within one priority.
 """
 
 from __future__ import annotations
@@ -15,10 +29,10 @@ import torch
 
 from testbed.errors import RunFailed
 
-MAX_HEADER_BYTES = 1 << 20  # an overlay's tells of thousands of slices
+MAX_HEADER_BYTES = 1 << 20  # room for the entries of an overlay's message, which may be thousands of slices
 MAX_PARTS = 64
 MAX_DIMENSIONS = 8
-MAX_ELEMENTS = 1 << 40  # zeros not counted: beside a size of 0, any other would pass for nothing
+MAX_ELEMENTS = 1 << 40  # sizes of 0 count as 1: else a shape such as (0, 2**60) would pass as empty
 
 # magic(4) sequence(8) header length(4) body length(8), and the authentication code at the end
 FRAME_PREFIX_BYTES = 24
@@ -32,46 +46,87 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class MessageKind(StrEnum):
-    """Kinds of message."""
+    """Kinds of message: who sends one when, its metadata and parts, and what answers it.
 
-    REGISTER = "register"  # node → scheduler: I am here
-    READY = "ready"  # scheduler → node: everybody is here
-    DECLARE = "declare"  # child → server: these are my keys and their sizes
-    INIT = "init"  # master worker → server: the first value of a key
-    PUSH = "push"  # child → server: my contribution to a key's round
-    BLOCK = "block"  # child → server: a block of a push, which may be lost (DGT)
-    MISSING = "missing"  # server → child: these blocks of your push have not come (DGT)
-    PULL = "pull"  # child → server: send me the value of a key
-    VALUE = "value"  # server → child: the value of a key
-    BARRIER = "barrier"  # node → scheduler: I have reached it
-    RELEASE = "release"  # scheduler → node: everybody has
-    DONE = "done"  # node → scheduler: I have finished
-    LEAVE = "leave"  # child → server, and → scheduler: I shall push no more; world → worker: say so
-    COLLECTIVE = "collective"  # rank → rank: chunks of a collective operation
-    LOST = "lost"  # world → scheduler: its sender is gone
-    EPOCH = "epoch"  # scheduler → node: who has left, or is back
-    ASK = "ask"  # member of an overlay → its root: I am ready to send this chunk
-    TELL = "tell"  # root → member: send it to that node
-    MERGE = "merge"  # member → member or root: contributions of several members to a chunk
-    SPREAD = "spread"  # root or member → member: the values of a chunk, to be passed on
-    FETCH = "fetch"  # worker → worker: send me these samples
-    SAMPLES = "samples"  # worker → worker: here they are
-    COPY = "copy"  # global server → its replica: make this step as well
-    COPIED = "copied"  # replica → global server: made
-    GOSSIP = "gossip"  # worker → neighbour: its model, or a word about the end
+    The text of a kind travels in every header.
+    """
+
+    # node → scheduler, before anything else, and again by a new process in the place of a lost one. Answer: READY.
+    REGISTER = "register"
+    # scheduler → node: every node has registered; or, to a node that joins a run in progress (``again``), its
+    # ``epoch``, the nodes that are absent (``gone``) and the replicas that have taken over, by lost server (``heirs``).
+    READY = "ready"
+    # child → server, parts: wire keys and their elements, int64. ``codec``: chosen by a script; ``epoch``: in which
+    # the child joined; ``since``: its first round, if it comes from a server that is lost. No answer.
+    DECLARE = "declare"
+    # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
+    # No answer; pulls of the key wait for it.
+    INIT = "init"
+    # child → server: its contribution to (key, round), encoded. ``last``: the target is reached, this round is the
+    # last; ``loss`` (DGT); ``reports``: seconds of a step and a transfer, by worker (ESync). Answer: VALUE.
+    PUSH = "push"
+    # child → server: block number ``block`` of the ``of`` blocks of a push, on a best-effort channel (DGT). No answer.
+    BLOCK = "block"
+    # server → child, part: block numbers that have not come within the deadline (DGT). Answer: these BLOCKs, reliably.
+    MISSING = "missing"
+    # child → server: request for the current value of a key. Answer: VALUE of round -1, as soon as there is one.
+    PULL = "pull"
+    # server → child: the value of a key after a round, encoded, or its first value, exact; ``ReplyControl`` as
+    # metadata. Answers PUSH and PULL.
+    VALUE = "value"
+    # node → scheduler: it has reached the barrier ``name`` of ``size`` nodes; ``sha256`` of its checkpoint file, if
+    # the barrier is one of those. Answer: RELEASE.
+    BARRIER = "barrier"
+    # scheduler → node: the barrier ``name`` is complete, or ``skipped``. "end": the run has ended. Servers, which do
+    # not wait at the barrier of a checkpoint, are released from it as well: they then write their state.
+    RELEASE = "release"
+    # worker → scheduler: it has done its last round. Answer: RELEASE "end", when all workers have.
+    DONE = "done"
+    # worker → scheduler: it leaves a run that continues; answered by EPOCH, which names it. Child → server: its script
+    # has ended, it pushes no more. World → worker (not on a wire): leave after this round.
+    LEAVE = "leave"
+    # rank → rank: chunks of operation ``key`` of the group ``group``, in ``lane``; ``flag``: a rank raised its flag.
+    COLLECTIVE = "collective"
+    # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
+    LOST = "lost"
+    # scheduler → node: the nodes ``left`` take no part since membership ``epoch``; ``well``: they left on purpose;
+    # ``heir``: the replica that takes over from the first of them. A node that is named itself ends.
+    EPOCH = "epoch"
+    # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
+    # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
+    ASK = "ask"
+    # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
+    TELL = "tell"
+    # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``speeds``: throughput measured
+    # below; ``on_to``: the final target, if this hop is a detour.
+    MERGE = "merge"
+    # root or member → member: the values of a chunk's round, to be passed on; ``waits``: seconds by rank; ``parents``:
+    # the chunk's tree from its next round on.
+    SPREAD = "spread"
+    # worker → worker, part: numbers of samples; the key is the number of the request. Answer: SAMPLES.
+    FETCH = "fetch"
+    # worker → worker, parts: encoded samples, concatenated, and the size of each in bytes. Answers FETCH.
+    SAMPLES = "samples"
+    # global server → its replica: an aggregate that it has applied, a first value, or a member that has ``joined``.
+    # Answer: COPIED; only then the server replies to its children.
+    COPY = "copy"
+    # replica → global server: the copy of (key, round) is applied. Answers COPY.
+    COPIED = "copied"
+    # worker → neighbour: ``what`` says which message of the gossip algorithm it is (``engine.gossip``).
+    GOSSIP = "gossip"
 
 
 class Message(msgspec.Struct):
-    """One message. A Struct, as there is one for everything that is said, and these are made in C.
+    """One message. A Struct, which is made in C: a simulation makes millions of them.
 
-    key       index of the tensor (or slice) that it is about; -1: none
-    round     training round
-    meta      small scalars only; what else a receiver must know
-    parts     payload tensors, contiguous; their bytes are the payload that byte counts report
-    priority  larger goes first where the order policy looks at it
-    channel   0: reliable and in order; 1…: best effort, the lower the sooner (see ``World.send``)
-    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``)
-    copies    how many messages of as many senders this one stands for (folded workers of a simulation); not on the wire
+    key       number of the key or slice that it is about; -1: none
+    round     training round; -1: none
+    meta      metadata: small scalars, and what ``MessageKind`` names
+    parts     payload tensors, contiguous; byte counts report their bytes as the payload
+    priority  the larger is sent first
+    channel   0: reliable and in order; from 1 on: best effort, the lower one first (see ``World.send``)
+    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``, in seconds)
+    copies    the number of senders whose messages this one stands for (folded workers of a simulation); not sent
     """
 
     kind: MessageKind
@@ -87,7 +142,7 @@ class Message(msgspec.Struct):
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of tensors: what a codec produced."""
+        """Return the bytes of the tensors."""
         size_bytes = 0
         for part in self.parts:
             size_bytes += part.nbytes
@@ -108,29 +163,30 @@ class _Header(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _NO_PARTS: list[tuple[str, tuple[int, ...]]] = []
-_FEW, _MORE_FOR_MANY = 15, 2  # MessagePack says in one byte how long a short array is, in three how long another is
+# MessagePack gives the length of an array in one byte up to 15 elements, in three bytes beyond.
+_FEW, _MORE_FOR_MANY = 15, 2
 _MOST_MEASURED = 4096
 _measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
 _decoder = msgspec.msgpack.Decoder(_Header)
 
 
 class MalformedMessage(ValueError):
-    """Bytes from a peer that are not a message of ours."""
+    """Bytes from a peer are not a message."""
 
 
 def encode_header(message: Message) -> bytes:
-    """The header as sent: names, numbers, and dtype and shape of each part."""
+    """Return the header as sent, with dtype and shape of each part. Raise ``RunFailed`` beyond ``MAX_HEADER_BYTES``."""
     header = _encode(message, [_described(part) for part in message.parts])
     if len(header) > MAX_HEADER_BYTES:
         raise RunFailed(
             f"{message.kind} of key {message.key}: a header of {len(header)} bytes, the limit is {MAX_HEADER_BYTES}; "
-            "write larger slices (order.slice), or let fewer travel together (overlay.chunk)"
+            "write larger slices (order.slice) or smaller chunks (overlay.chunk)"
         )
     return header
 
 
 def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes:
-    """What ``_Header`` decodes. A tuple is the same bytes, and made more quickly."""
+    """Encode what ``_Header`` decodes. A tuple has the same encoding as an array-like Struct and is made faster."""
     return _encoder.encode(
         (
             message.kind, message.sender, message.key, message.round, message.sent_at_s,
@@ -144,12 +200,15 @@ def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def overhead_bytes(message: Message) -> int:
-    """Bytes on the wire that are not payload: frame prefix, header, authentication code."""
+    """Return the bytes on the wire that are not payload: frame prefix, header, authentication code."""
     return FRAME_PREFIX_BYTES + len(encode_header(message)) + FRAME_MAC_BYTES
 
 
 def wire_bytes(message: Message) -> tuple[int, int]:
-    """Payload and overhead. Parts without numbers are measured once: a simulation sends the same ones many times."""
+    """Return payload and overhead in bytes.
+
+    Parts without numbers are measured once: a simulation sends the same tensor object many times.
+    """
     payload, parts = 0, message.parts
     header = len(_encode(message, _NO_PARTS)) + (_MORE_FOR_MANY if len(parts) > _FEW else 0)
     for part in parts:
@@ -166,9 +225,9 @@ def wire_bytes(message: Message) -> tuple[int, int]:
 
 
 def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:
-    """A message with freshly allocated, unfilled parts; the caller fills them from the body, in order.
+    """Return a message with newly allocated, unfilled parts, and these; the caller fills them from the body, in order.
 
-    Raises ``MalformedMessage`` unless the parts declared make up exactly ``body_bytes``.
+    Raise ``MalformedMessage`` unless the declared parts make up exactly ``body_bytes``.
     """
     try:
         header = _decoder.decode(data)

@@ -1,4 +1,4 @@
-"""When background traffic flows: the same moments in emulation and in simulation, from the Plan's seed."""
+"""The times at which background traffic is sent: the same in emulation and in simulation, from the Plan's seed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from testbed.plan.model import BackgroundPlan
 
 
 def bursts(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
-    """(begin, end) of each time in which it sends, in seconds since the start of training.
+    """Yield (begin, end) of each burst, in seconds since the start of training.
 
-    One burst for all but ``on_off``, whose bursts and silences are exponentially distributed (an interrupted Poisson
-    process' envelope: A. Kuczura, "The interrupted Poisson process as an overflow process", BSTJ 1973).
+    Traffic other than ``on_off`` is one burst. Bursts and pauses of ``on_off`` are exponentially distributed with the
+    means ``on_s`` and ``off_s``: the envelope of an interrupted Poisson process (A. Kuczura, "The interrupted Poisson
+    process as an overflow process", Bell System Technical Journal 52(3), 1973).
     """
     if traffic.kind != "on_off":
         yield traffic.start_s, traffic.stop_s

@@ -1,9 +1,9 @@
-"""The one seam: what a role may ask of the world that it runs in.
+"""The interface between roles and the world that they run in.
 
-A worker, a server, a scheduler is written once, as ``async`` code against ``World``. Two worlds implement it: the
+A role (worker, server, scheduler) is written once, as ``async`` code against ``World``. Two worlds implement it: the
 real one (asyncio, sockets, wall-clock time) and the virtual one (SimPy's clock, a flow-level network). A role awaits
-nothing but what a World gave it, reads no clock of its own, draws no randomness of its own, and cannot ask which
-world it is in. The contract that both keep is ``tests/contract/world.py``.
+only what its World returned, reads no other clock, draws no randomness of its own, and cannot ask which world it is
+in. ``tests/contract/world.py`` tests both worlds against this contract.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ T = TypeVar("T")
 
 
 class Work(msgspec.Struct):
-    """What a piece of computation is, so that the world can say how long it takes.
+    """Describes a piece of computation, so that the world knows how long it takes.
 
-    kind      ``step`` (one training step: paced by the node's device), ``sum`` or ``optimizer`` (server side),
-              ``script`` (a user's code until its next call: it really runs, and is paced by the step that it ends in)
-    round     the training round that it belongs to, for the record
+    kind        ``step`` (a training step, paced by the node's device), ``sum`` or ``optimizer`` (at a server),
+                ``select`` (of the largest elements), ``load`` (from disk), ``script`` (a user's code until its next
+                call, which takes no modelled time of its own: the step that follows does)
+    round       the training round that it belongs to, for the record
     size_bytes  bytes read, for kinds whose time grows with size
-    steps     how many training steps this is
-    began_s   when it began, if that was before it is handed over (a user's script has computed meanwhile)
-    part      which part of a step it is, where steps are cut at their layers, e.g. ``forward 2``; for the record
+    steps       the number of training steps; a fraction for a part of one
+    began_s     when it began, if before it is handed over (a user's script has computed meanwhile)
+    part        the part of a step that is cut at its layers, e.g. ``forward 2``; for the record
     """
 
     kind: str
@@ -39,12 +40,12 @@ class Work(msgspec.Struct):
     part: str = ""
 
     def noted(self) -> dict[str, str]:
-        """What the record says of the part; nothing of a whole."""
+        """Return the fields that an event has for a part of a step; none for a whole one."""
         return {"part": self.part} if self.part else {}
 
 
 class Future(Protocol[T]):
-    """A value that somebody will set once. Awaiting it twice is allowed; several may await it."""
+    """A value that is set once. It may be awaited more than once, and by several tasks."""
 
     def set_result(self, value: T, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
@@ -56,47 +57,47 @@ class World(Protocol):
     """Clock, messages, computation and records of one node."""
 
     node: str
-    pacer: Pacer  # of this node's steps; a checkpoint keeps how many it has had
+    pacer: Pacer  # of this node's steps; a checkpoint keeps the number of steps done
 
     def now(self) -> float:
-        """Seconds since the run's start; the same clock on every node; never goes back."""
+        """Return the seconds since the run's start, of a clock that is the same on every node and never goes back."""
 
     async def sleep(self, duration_s: float) -> None: ...
 
     async def send(self, to: str, message: Message) -> None:
-        """Hand ``message`` over for delivery to node ``to``. Returns when it is accepted, not when it has arrived.
+        """Queue ``message`` for node ``to``. Return when it is queued, not when it has arrived.
 
-        Waits while too many bytes are queued for that peer. Delivery between two nodes is reliable and in order
+        Wait while too many bytes are queued for that peer. Delivery between two nodes is reliable and in order
         within one priority. The message and its parts belong to the receiver from now on: do not change them.
 
-        On channels above 0 it is best effort: a message may be lost, may overtake others and be overtaken, but comes
-        once at most, and whole. It is sent only while nothing waits on channel 0, the lower channel first, no faster
-        than the Plan's links; it never waits here. The Plan says how many such channels there are.
+        On channels above 0 delivery is best effort: a message may be lost or overtaken, but arrives once at most, and
+        whole. It is sent only while nothing waits on channel 0, the lower channel first, no faster than the Plan's
+        links, and this call never waits. The Plan gives the number of such channels.
         """
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
-        """The next message from anybody. ``waiting_for`` names the wait in records and in the wait graph.
+        """Return the next message, from any node. ``waiting_for`` names the wait in records and in the wait graph.
 
-        Raises ``WaitTimeout`` after ``deadline_s`` (default: the Plan's step deadline).
+        Raise ``WaitTimeout`` after ``deadline_s`` seconds (default: the Plan's step deadline).
         """
 
     def serve(self, handle: Callable[[Message], bool]) -> Awaitable[None]:
-        """Hand every message to ``handle``, in the order of arrival, until it returns False; to be awaited at once.
+        """Call ``handle`` with every message, in the order of arrival, until it returns False; to be awaited at once.
 
-        What ``handle`` raises is raised here. Nobody receives meanwhile. There is no deadline: idle is normal.
+        What ``handle`` raises is raised here. ``receive`` must not be called meanwhile. There is no deadline.
         """
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
-        """Await a future under a name and a deadline. Raises ``WaitTimeout``."""
+        """Await a future under a name and a deadline, as ``receive`` has them. Raise ``WaitTimeout``."""
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
-        """Run ``function`` and let as much time pass as ``work`` takes on this node's device."""
+        """Run ``function``; return its result when the time that ``work`` takes on this node's device has passed."""
 
     def aside(self, function: Callable[[], T]) -> Future[T]:
         """Run ``function`` outside the timed path (evaluation): it costs no time of this world's clock."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
-        """Run ``coroutine`` beside the caller. An error that nobody awaits ends the node."""
+        """Run ``coroutine`` as a task. An error of a task that is not awaited ends the node."""
 
     def future(self) -> Future[Any]:
         """A new, unset future."""
@@ -105,5 +106,5 @@ class World(Protocol):
         """Write one event of this node, stamped with ``now()``; see ``testbed.results.events`` for the kinds."""
 
 
-# What a role returns is for callers in the same process, and differs by role.
+# The result of a role differs by role; it is for callers in the same process.
 Role = Callable[[World], Awaitable[Any]]

@@ -88,7 +88,7 @@ def _waits(run: Run) -> list[Any]:
     waits = waits[waits["waiting_for"] != IDLE]
     if waits.empty:
         return []
-    # "round 12 of key 3 from …" counts as one wait for all rounds and keys
+    # "value of key 3 after round 12 from …" counts as one wait for all rounds and keys
     named = waits.assign(waiting_for=waits["waiting_for"].str.replace(r"\b\d+\b", "N", regex=True))
     sums = named.groupby(["node", "waiting_for"])["duration_s"].agg(["sum", "count", "max"])
     longest = sums.sort_values("sum", ascending=False).head(WAITS_SHOWN).reset_index()

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a directory per round, absent or whole, whatever happens while it is written.
+"""Checkpoints on disk: a directory per round, absent or complete, whatever happens while it is written.
 
 Every node writes its own file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files'
 SHA-256, gives the directory its name, and removes all but the newest two. Nothing is pickled: files are read as
@@ -33,7 +33,7 @@ NodeState = dict[str, Tensor | int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One that was read and found whole: the last round that all have finished, and every node's state."""
+    """A checkpoint that was read and verified: the last round that all have finished, and every node's state."""
 
     path: Path
     round: int
@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class CheckpointFiles:
-    """The checkpoints of one run. ``resumed``: what the run begins with; ``skipped``: what could not be used, and why.
+    """The checkpoints of one run. ``resumed``: the one that it begins with; ``skipped``: unusable ones, with reasons.
 
     Raises ``ScenarioError`` when the newest usable one belongs to another job.
     """
@@ -53,7 +53,7 @@ class CheckpointFiles:
         self.resumed = self._newest()
 
     def write(self, round_: int, node: str, state: Mapping[str, Any]) -> str:
-        """Keep a node's state after ``round_``; returns its SHA-256. Raises ``OSError``, as when the disk is full."""
+        """Write a node's state after ``round_``; return its SHA-256. Raise ``OSError``, as when the disk is full."""
         folder = self._temporary(round_)
         folder.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
@@ -69,7 +69,7 @@ class CheckpointFiles:
         return hashlib.sha256(data).hexdigest()
 
     def commit(self, round_: int, digests: Mapping[str, str]) -> Path:
-        """All nodes have written: make it a checkpoint. Raises ``OSError``; the ones before it then stay."""
+        """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
         folder, path = self._temporary(round_), self._directory / f"ckpt-{round_ + 1:06d}"
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
@@ -83,7 +83,7 @@ class CheckpointFiles:
         return path
 
     def discard(self, round_: int) -> None:
-        """Some node could not write."""
+        """Remove the files of ``round_``: a node could not write its own."""
         shutil.rmtree(self._temporary(round_), ignore_errors=True)
 
     def _temporary(self, round_: int) -> Path:
@@ -111,7 +111,7 @@ class CheckpointFiles:
 
 
 def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
-    """What a full disk has, and what was needed."""
+    """Return an error that names the free and the needed space, if the disk is full."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
     free_mb, needed_mb = shutil.disk_usage(folder).free / 1e6, needed_bytes / 1e6
@@ -121,13 +121,13 @@ def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
 def _load(path: Path, digest: str) -> NodeState:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ValueError(f"{path.name} is not what was written (its SHA-256 differs)")
+        raise ValueError(f"{path.name} is damaged (its SHA-256 differs)")
     state: NodeState = torch.load(io.BytesIO(data), weights_only=True)
     return state
 
 
 def job_sha256(plan: Plan) -> str:
-    """What two runs must have in common for one to go on where the other was: all but place, pace and length."""
+    """Return the hash of what two runs must share for one to resume the other: all but place, pace and length."""
     training = plan.training
     nodes = [(node.name, node.role, node.parents, node.trains) for node in plan.nodes]
     job = (training.model, training.data, training.split, training.batch_size, training.compute)

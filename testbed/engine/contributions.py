@@ -1,4 +1,4 @@
-"""Contributions that have arrived at a server and wait to be combined, and how long each of them waited."""
+"""Contributions that have arrived at a server and are not aggregated yet, and how long each of them waited."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from torch import Tensor
 
 
 class PendingPush(msgspec.Struct):
-    """One member's push: the tensor (``None``: it is part of another's), what came with it, and when it was here.
+    """One member's push, which arrived at ``arrived_s``.
 
-    ``copies``: of how many members, where one stands for several.
+    tensor  the decoded contribution; ``None`` where an overlay has added it to another member's
+    notes   the metadata that came with it
+    copies  the number of members that it stands for (folded workers of a simulation)
     """
 
     tensor: Tensor | None
@@ -22,36 +24,39 @@ class PendingPush(msgspec.Struct):
 
 
 class Contributions:
-    """By member, key and round. Each is taken exactly once, and answered once."""
+    """Pushes by member, key and round. Each is taken once, and its wait is asked for once."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int, int], PendingPush] = {}
+        self._pending: dict[tuple[str, int, int], PendingPush] = {}
         self._waited_s: dict[tuple[str, int, int], float] = {}
-        self._combined_s: dict[tuple[str, int, int], float] = {}
+        self._aggregated_s: dict[tuple[str, int, int], float] = {}
 
     def add(self, member: str, key: int, round_: int, contribution: PendingPush) -> None:
-        """A push has arrived."""
+        """Keep a push that has arrived."""
         where = (member, key, round_)
-        assert where not in self._held, f"{member} pushed key {key} of round {round_} twice"
-        self._held[where] = contribution
+        assert where not in self._pending, f"{member} pushed key {key} of round {round_} twice"
+        self._pending[where] = contribution
 
-    def begun(self) -> list[tuple[int, int]]:
-        """(key, round) of what has arrived and has not been taken."""
-        return sorted({(key, round_) for _, key, round_ in self._held})
+    def pending(self) -> list[tuple[int, int]]:
+        """Return (key, round) of what has arrived and has not been taken."""
+        return sorted({(key, round_) for _, key, round_ in self._pending})
 
     def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[PendingPush]:
-        """Those of ``members``, in their order; their wait ends ``now_s``."""
-        taken = [self._held.pop((member, key, round_)) for member in members]
+        """Remove and return the pushes of ``members``, in their order; their wait for each other ends at ``now_s``."""
+        taken = [self._pending.pop((member, key, round_)) for member in members]
         for member, contribution in zip(members, taken, strict=True):
             self._waited_s[member, key, round_] = now_s - contribution.arrived_s
         return taken
 
-    def combined(self, members: Sequence[str], key: int, round_: int, now_s: float) -> None:
-        """Their new value is there ``now_s``; who is not answered now waits for others again (SSP)."""
+    def on_aggregated(self, members: Sequence[str], key: int, round_: int, now_s: float) -> None:
+        """Their new value is here; a member that is not answered now waits for others once more (bounded staleness)."""
         for member in members:
-            self._combined_s[member, key, round_] = now_s
+            self._aggregated_s[member, key, round_] = now_s
 
     def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:
-        """How long that contribution waited for others; asked once, when its answer goes out."""
+        """Return how long that contribution waited for others until now, when its reply is sent; forget it.
+
+        The time between ``take`` and ``on_aggregated`` is not waiting: the sum was computed and passed on.
+        """
         where = (member, key, round_)
-        return self._waited_s.pop(where) + now_s - self._combined_s.pop(where)
+        return self._waited_s.pop(where) + now_s - self._aggregated_s.pop(where)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.plan.model import Plan
 from testbed.training.learner import Learner, Score, State
 from testbed.world import Future, World
 
@@ -23,36 +24,48 @@ class _Snapshot:
 
 
 class Evaluation:
-    """Kept by one worker: the first one that trains, in rank order."""
+    """One worker evaluates, the first training worker in rank order; at the others every method does nothing."""
 
-    def __init__(self, world: World, learner: Learner, every: int, target_accuracy: float | None) -> None:
-        self._world, self._learner, self._every, self._target = world, learner, every, target_accuracy
+    def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
+        training = plan.training
+        self._world, self._learner = world, learner
+        self._every, self._target = training.evaluate_every, training.target_accuracy
+        self._active = world.node == plan.training_workers[0].name
         self._snapshot: _Snapshot | None = None
         self._reached = False
 
+    def begin(self, rounds: int, workers: int) -> None:
+        """Record the start of training: ``rounds`` at most, by ``workers``."""
+        if self._active:
+            self._world.record("train", rounds=rounds, workers=workers)
+
     async def before_push(self, round_: int) -> bool:
-        """Collects the score that is due. True when the target has been reached, so this round is the last."""
-        if round_ % self._every == self._every - 1:
+        """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
+        if self._due(round_):
             await self._collect()
         return self._reached
 
     def after_round(self, round_: int) -> None:
-        """Every ``every`` rounds, takes a copy of the new values and has it scored."""
-        if round_ % self._every == self._every - 1:
+        """Copy the new values and start scoring them, every ``every`` rounds."""
+        if self._due(round_):
             self._take(round_)
 
     async def finish(self, round_: int) -> None:
-        """Scores the final values of a run whose last round was ``round_``."""
+        """Score the final values of a run whose last round was ``round_``."""
+        if not self._active:
+            return
         if self._snapshot is None or self._snapshot.round != round_:
             await self._collect()
             self._take(round_)
         await self._collect()
 
     async def state(self) -> State:
-        """What a checkpoint keeps: whether the target has been reached, and a score that is not due yet."""
+        """Return what a checkpoint keeps: whether the target has been reached, and a score that is not due yet."""
+        if not self._active:
+            return {}
         state: State = {"reached": int(self._reached)}
         if self._snapshot is not None:
-            score = await self._world.wait(self._snapshot.score, "evaluation")
+            score = await self._world.wait(self._snapshot.score, "the evaluation to end")
             state["round"] = self._snapshot.round
             if score is not None:
                 state |= {"accuracy": score.accuracy, "loss": score.loss}
@@ -60,11 +73,16 @@ class Evaluation:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``. The snapshot counts as taken when the resumed run began."""
+        if not self._active:
+            return
         self._reached = bool(state["reached"])
         if "round" in state:
             score: Future[Score | None] = self._world.future()
             score.set_result(Score(state["accuracy"], state["loss"]) if "accuracy" in state else None)
             self._snapshot = _Snapshot(int(state["round"]), self._learner.epoch, self._world.now(), score)
+
+    def _due(self, round_: int) -> bool:
+        return self._active and round_ % self._every == self._every - 1
 
     def _take(self, round_: int) -> None:
         values = self._learner.values()
@@ -75,7 +93,7 @@ class Evaluation:
         if self._snapshot is None:
             return
         snapshot, self._snapshot = self._snapshot, None
-        score = await self._world.wait(snapshot.score, "evaluation")
+        score = await self._world.wait(snapshot.score, "the evaluation to end")
         if score is None:
             return
         self._world.record(

@@ -1,4 +1,4 @@
-"""A node's mail: reads every message once and hands it to the handler of its kind, until the end of the run."""
+"""A node's inbox: hands every message to the handler of its kind, in the order of arrival, until the end of the run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ Handler = Callable[[Message], None]
 
 
 class Mail(Protocol):
-    """Where handlers are registered."""
+    """Where handlers of messages are registered: the inbox, or what filters it for a role."""
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
 
 
 class Inbox:
-    """Handlers return at once; what takes time they spawn. So messages are looked at in the order of arrival."""
+    """Handlers return at once and spawn a task for what takes time. So one message is handled after the other, in the
+    order of arrival, and no handler can see what another has done half-way.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -36,7 +38,7 @@ class Inbox:
         self._open = False
 
     async def run(self) -> None:
-        """Read until closed. Idle is normal here: the waits that matter have names and deadlines of their own."""
+        """Read until closed. There is no deadline: the waits that matter have names and deadlines of their own."""
         if self._open:
             await self._world.serve(self._handle)
 

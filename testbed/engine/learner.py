@@ -21,14 +21,14 @@ from testbed.training.trainer import Trainer
 
 
 def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
-    """Model and share of the data for ``node``. Each worker draws its own first parameters; the master's will win."""
+    """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them."""
     if plan.training.compute == "modelled":
         return _shape_only(plan)
     training = plan.training
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
     seed = seed_for(plan.seed, "model", node.rank)
     model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
-    workers = [worker.name for worker in plan.with_role("worker") if worker.trains]
+    workers = [worker.name for worker in plan.training_workers]
     rank = workers.index(node.name) if node.trains else 0
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
@@ -40,7 +40,7 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
 
 
 def samples_of(plan: Plan) -> list[int]:
-    """Training samples of each training worker, by rank; without data (shapes only) all have the same."""
+    """Return the training samples of each training worker, by rank; without data (shapes only) all have the same."""
     workers = len(plan.training_workers)
     data, split = plan.training.data, plan.training.split
     if plan.training.compute == "modelled" or DATASETS[data.kind].gives in (NOTHING, SCRIPT):
@@ -60,7 +60,7 @@ def _shape_only(plan: Plan) -> SegmentedLearner:
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
-    """Segments of the job's model. Its operations are counted once per process, as many workers may live in one."""
+    """Return the segments of the job's model. Its operations are counted once per process (of many workers)."""
     job = repr((plan.training.model, plan.training.data, plan.training.compute))
     if job not in _shapes:
         _shapes.clear()
@@ -76,8 +76,8 @@ def warm_up(plan: Plan) -> None:
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return
     if plan.training.compute != "modelled":
-        import torch._dynamo  # noqa: F401 - else the first update does: 1.5 s in every server, while all others wait
+        import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every server, while all others wait
     learner = make_learner(plan, plan.with_role("worker")[0])
     order = plan.technique.order
     if ORDERS[order.kind].overlaps(ORDERS.options(order.kind, order.options)):
-        shape_of(plan, learner)  # what counts operations takes seconds to load
+        shape_of(plan, learner)  # the counting of operations takes seconds to import

@@ -1,18 +1,20 @@
 """What a worker does between two synchronisations, and what it does with the values that come back.
 
-Two kinds: one gradient (FSA, MixedSync, BSP, TAP, SSP), or local steps with an optimizer of its own (HFA, ESync,
-DiLoCo). The optimizer of the former runs on the global server, or, if the scenario says so, on every worker.
+Two kinds: the gradient of one step (FSA, MixedSync, BSP, TAP, SSP), or local steps with an optimizer of the worker's
+own (HFA, ESync, DiLoCo). The optimizer for gradients stands at the global server or, if the scenario says so, at every
+worker.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
-from testbed.engine.loading.trainer import loaded
+from testbed.engine.loading.trainer import wait_for_batch
 from testbed.policy.events import Contribution
 from testbed.training.learner import Learner, State, StepResult
 from testbed.training.optimizers import ModelOptimizer
@@ -21,7 +23,7 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """Local work done: one flat tensor per key to push, mean loss and number of samples, steps done."""
+    """Local work done: one flat tensor per key to push, mean loss, number of samples, number of steps."""
 
     contributions: list[Tensor]
     loss: float
@@ -29,31 +31,40 @@ class LocalResult:
     steps: int
 
 
-class LocalWork(Protocol):
+class LocalWork(ABC):
     """``steps`` counts all local steps since the start: it is the position in the data."""
 
-    steps: int
+    def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
+        self._learner, self._optimizer = learner, optimizer
+        self.steps = 0
 
     def begin(self, values: list[Tensor]) -> None:
-        """Everybody's first values."""
+        """Load the first values, equal at all workers."""
+        if self._optimizer is not None:
+            self._optimizer.load(values)
+        self._learner.load(values)
 
-    async def run(self, world: World, round_: int, steps: int) -> LocalResult: ...
+    @abstractmethod
+    async def run(self, world: World, round_: int, steps: int) -> LocalResult:
+        """Do the local work of a round, ``steps`` steps."""
 
+    @abstractmethod
     def take(self, values: list[Tensor]) -> None:
-        """The values of all keys after the round."""
+        """Take what the servers answered, by key."""
 
     def state(self) -> State:
-        """All that the next round depends on; the learner's own state is not in it."""
+        """Return all that the next round depends on but the learner's own state."""
+        return {"steps": self.steps, **(self._optimizer.state() if self._optimizer is not None else {})}
 
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self.steps = int(state["steps"])
+        if self._optimizer is not None:
+            self._optimizer.load_state(state)
 
 
-class OneGradient:
-    """Push the gradient of one step; what comes back are the new values."""
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        self.steps = 0
+class OneGradient(LocalWork):
+    """Push the gradient of one step; the answer is the new values."""
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         assert steps == 1, "a gradient is of one step"
@@ -61,49 +72,32 @@ class OneGradient:
         self.steps += 1
         return LocalResult(result.gradients, result.loss, result.samples, 1)
 
-    def begin(self, values: list[Tensor]) -> None:
-        self._learner.load(values)
-
     def take(self, values: list[Tensor]) -> None:
         self._learner.load(values)
 
-    def state(self) -> State:
-        return {"steps": self.steps}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-
 
 class LocalOptimizerWork(OneGradient):
-    """Push the gradient; what comes back is the sum over ``workers`` gradients, for this worker's own optimizer."""
+    """Push the gradient; the answer is the sum over ``workers`` gradients, for this worker's own optimizer."""
+
+    _optimizer: ModelOptimizer
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, workers: int) -> None:
-        super().__init__(learner)
-        self._optimizer, self._workers = optimizer, workers
+        super().__init__(learner, optimizer)
+        self._workers = workers
 
     def take(self, values: list[Tensor]) -> None:
         self._optimizer.step([total / self._workers for total in values])
         self._learner.load(self._optimizer.values())
 
-    def begin(self, values: list[Tensor]) -> None:
-        self._optimizer.load(values)
-        self._learner.load(values)
 
-    def state(self) -> State:
-        return {"steps": self.steps, **self._optimizer.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-        self._optimizer.load_state(state)
-
-
-class LocalSteps:
+class LocalSteps(LocalWork):
     """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``."""
 
+    _optimizer: ModelOptimizer
+
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, contribution: Contribution, weight: float) -> None:
-        self._learner, self._optimizer = learner, optimizer
+        super().__init__(learner, optimizer)
         self._contribution, self._weight = contribution, weight
-        self.steps = 0
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         before = self._learner.values()
@@ -126,21 +120,10 @@ class LocalSteps:
         return [(old - new) * self._weight for old, new in zip(before, after, strict=True)]
 
     def take(self, values: list[Tensor]) -> None:
-        self._optimizer.load(values)
-        self._learner.load(values)
-
-    def begin(self, values: list[Tensor]) -> None:
-        self.take(values)
-
-    def state(self) -> State:
-        return {"steps": self.steps, **self._optimizer.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-        self._optimizer.load_state(state)
+        self.begin(values)
 
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
-    """One paced training step of a worker, when its batch is there."""
-    await loaded(learner, step, round_)
+    """Compute one paced training step of a worker, once its batch is loaded."""
+    await wait_for_batch(learner, step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))

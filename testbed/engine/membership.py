@@ -1,4 +1,8 @@
-"""A node's side of the scheduler: join, barriers, and the end of the run. Independent of who starts first."""
+"""A node's side of the scheduler: registration, barriers, changes of the membership, and the end of the run.
+
+None of it depends on which node starts first: a node registers, and waits for READY, which the scheduler sends when
+every node of the Plan has registered.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,20 @@ from testbed.plan.model import Plan
 from testbed.world import Future, World
 
 END = "end"
-CHECKPOINT = "checkpoint/"  # barriers of workers after a round that is to be kept, and of all who have kept it
-SAVED = "saved/"
+CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be kept
+SAVED = "saved/"  # barrier of all nodes that have written their state
 
 
 class Membership:
-    """Talks to the one scheduler of the run."""
+    """This node's place in the run. Known after ``join``:
+
+    joined_late  whether this node has joined a run in progress
+    absent       the nodes that took no part when it joined
+    epoch        the membership epoch in which it joined; 0: it was there from the start
+
+    The callbacks are to be set before messages are read: ``on_members_lost(nodes, epoch)`` for nodes that are lost or
+    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still.
+    """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
         self._world, self._inbox, self._timeouts = world, inbox, plan.timeouts
@@ -26,75 +38,75 @@ class Membership:
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
-        self.again = False  # this node has come back to a run that went on without it
-        self.gone: tuple[str, ...] = ()  # who was not there when it came
-        self.epoch = 0  # in which this node has come; 0: it was there from the start
-        self.on_left: Callable[[list[str], int], object] = lambda nodes, epoch: None
-        self.on_heir: Callable[[str, str], object] = lambda server, heir: None  # which takes the server's place
-        self.on_checkpoint: Callable[[int], object] | None = None  # at a server: the workers stand still after a round
+        self.joined_late, self.epoch = False, 0
+        self.absent: tuple[str, ...] = ()
+        self.on_members_lost: Callable[[list[str], int], object] = lambda nodes, epoch: None
+        self.on_failover: Callable[[str, str], object] = lambda server, successor: None
+        self.on_checkpoint: Callable[[int], object] | None = None
         inbox.on(MessageKind.READY, self._on_ready)
         inbox.on(MessageKind.EPOCH, self._on_epoch)
         inbox.on(MessageKind.RELEASE, self._on_release)
 
     async def join(self) -> None:
-        """Returns when every node of the Plan is there."""
+        """Register, and return when every node of the Plan has."""
         await self._world.send(self._scheduler, Message(MessageKind.REGISTER))
-        await self._world.wait(self._ready, "everybody to register", self._timeouts.rendezvous_s)
+        await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
-    async def barrier(self, name: str, size: int, deadline_s: float | None = None, **said: str) -> dict[str, Any]:
-        """Returns when ``size`` nodes have reached the barrier of this name, with what the scheduler says then."""
+    async def barrier(self, name: str, size: int, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
+        """Return the scheduler's metadata when ``size`` nodes have reached the barrier ``name``."""
         self._barriers[name] = self._world.future()
-        await self._world.send(self._scheduler, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **said}))
+        await self._world.send(self._scheduler, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
         deadline_s = self._timeouts.rendezvous_s if deadline_s is None else deadline_s
         released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
         del self._barriers[name]
         return released
 
     async def finish(self) -> None:
-        """A worker has done its work; returns when all have."""
+        """End a worker's part; return when all workers have."""
         await self._world.send(self._scheduler, Message(MessageKind.DONE))
         await self.ended()
 
     async def depart(self) -> None:
-        """A worker leaves the run, which goes on; returns when the scheduler knows."""
+        """Leave a run that continues; return when the scheduler has recorded it."""
         await self._world.send(self._scheduler, Message(MessageKind.LEAVE))
-        await self._world.wait(self._ended, "the scheduler's word that it may leave", self._timeouts.rendezvous_s)
+        await self._world.wait(self._ended, "the scheduler to let this worker leave", self._timeouts.rendezvous_s)
 
     async def ended(self) -> None:
-        """Returns when the scheduler has declared the end of the run."""
+        """Return when the scheduler has declared the end of the run."""
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
     def _on_ready(self, message: Message) -> None:
         self.epoch = message.meta.get("epoch", 0)
-        self.again, self.gone = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
-        for server, heir in message.meta.get("heirs", {}).items():
-            self.on_heir(server, heir)
+        self.joined_late, self.absent = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
+        for server, successor in message.meta.get("heirs", {}).items():
+            self.on_failover(server, successor)
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
         if self._world.node in message.meta["left"] and message.meta.get("well"):
             self._end()
         elif self._world.node in message.meta["left"]:
-            self._world.spawn(_expelled(self._world.node, message.meta["why"]), "leave")
+            self._world.spawn(_fail(self._world.node, message.meta["why"]), "leave")
         else:
-            self.on_left(message.meta["left"], message.meta["epoch"])
+            self.on_members_lost(message.meta["left"], message.meta["epoch"])
             if "heir" in message.meta:
-                self.on_heir(message.meta["left"][0], message.meta["heir"])
+                self.on_failover(message.meta["left"][0], message.meta["heir"])
 
     def _on_release(self, message: Message) -> None:
-        if message.meta["name"] == END:
+        name = message.meta["name"]
+        if name == END:
             self._end()
-        elif message.meta["name"] in self._barriers:
-            self._barriers[message.meta["name"]].set_result(message.meta)
+        elif name in self._barriers:
+            self._barriers[name].set_result(message.meta)
         else:
-            assert self.on_checkpoint is not None, f"released from {message.meta['name']!r}, which nobody waits at"
-            self.on_checkpoint(int(message.meta["name"].removeprefix(CHECKPOINT)))
+            assert self.on_checkpoint is not None, f"released from barrier {name!r}, at which this node does not wait"
+            self.on_checkpoint(int(name.removeprefix(CHECKPOINT)))
 
     def _end(self) -> None:
         self._ended.set_result(None)
         self._inbox.close()
 
 
-async def _expelled(node: str, why: str) -> None:
-    """An error that nobody awaits ends the node."""
-    raise NodeLost(f"{node} cannot go on: {why}")
+async def _fail(node: str, why: str) -> None:
+    """End the node by an error of a task that is not awaited."""
+    raise NodeLost(f"{node} cannot continue: {why}")

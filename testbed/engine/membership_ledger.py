@@ -1,6 +1,9 @@
-"""Who belongs to the run: nodes that die take with them who cannot do without them, and may come back.
+"""The scheduler's ledger of the membership: who takes part, and what follows when a node is lost, leaves or joins.
 
-Every change is an epoch. The scheduler decides it, records it, and tells all who are there.
+Every change makes a new membership epoch. The scheduler alone decides changes, one after the other, numbers them,
+records them and tells all nodes in that order (EPOCH), so every node sees the same history. A node that joins is told
+its epoch (READY) and sends it with its declarations; a server drops a declaration that is older than the epoch in which
+it heard of that node's loss. So no message of a lost process can be taken for one of the process that replaces it.
 """
 
 from __future__ import annotations
@@ -15,91 +18,96 @@ from testbed.world import World
 
 
 class MembershipLedger:
-    """The scheduler's book of who is there. ``number`` grows with every change."""
+    """``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss."""
 
     def __init__(self, plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.nodes}
-        self._waiting: list[str] = []  # who is back before those whom it needs
-        self._new = set(late_comers(plan))  # who has never been there
-        self.gone: dict[str, None] = dict.fromkeys(late_comers(plan))
-        self._heirs: dict[str, str] = {}  # by servers whose places they have taken
-        self.number = 0
+        self._waiting: list[str] = []  # nodes that have returned before the parents that they need
+        self._new = set(late_comers(plan))  # nodes that have never taken part
+        self.absent: dict[str, None] = dict.fromkeys(late_comers(plan))
+        self._successors: dict[str, str] = {}  # by lost server
+        self.epoch = 0
 
     def present(self) -> list[str]:
-        """All but the scheduler itself, in the Plan's order."""
-        return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.gone]
+        """Return all nodes that take part but the scheduler, in the Plan's order."""
+        return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.absent]
 
-    async def left(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
-        """``node`` is gone, for whatever reason. Returns who is gone with it. ``RunFailed`` if that is the end.
+    async def remove(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
+        """Remove ``node`` and the nodes that depend on it, tell the others, and return the removed ones.
 
-        ``well``: it goes in good order, and waits to hear that it may, as does whoever goes with it.
+        ``well``: it leaves on purpose and, like the nodes that leave with it, waits to be told that it may.
+        Raise ``RunFailed`` if the run cannot continue without it.
         """
         if node in self._waiting:
-            self._waiting.remove(node)  # or it would be told to begin when it is another process of that name
-        if node in self.gone or node not in self._nodes:
+            self._waiting.remove(node)  # else it would be told to begin although another process has its name now
+        if node in self.absent or node not in self._nodes:
             return []
-        heir = self._heir(node)
-        self._heirs |= {node: heir} if heir else {}
-        needed = self._nodes[node].role in ("global_server", "scheduler") or node in self._heirs.values()
-        if needed and not heir:
-            raise RunFailed(f"{node} is gone ({why}), and nobody can go on without it; write 'on_failure: restart'")
+        successor = self._successor(node)
+        self._successors |= {node: successor} if successor else {}
+        needed = self._nodes[node].role in ("global_server", "scheduler") or node in self._successors.values()
+        if needed and not successor:
+            raise RunFailed(f"{node} is lost ({why}), and no run continues without it; write 'on_failure: restart'")
         leaving = [node, *self._dependents(node)]
         told = self.present()
-        self.gone.update(dict.fromkeys(leaving))
+        self.absent.update(dict.fromkeys(leaving))
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
-            raise RunFailed(f"{node} was the last: {why}; no worker is left")
-        self._record(world, leaving, joins=False, why=f"{why}; {heir} takes its place" if heir else why)
-        said = {"epoch": self.number, "left": leaving, "why": f"{leaving[0]} is gone ({why})"}
-        said |= ({"heir": heir} if heir else {}) | ({"well": True} if well else {})
-        await self._tell(world, [name for name in told if well or name != node], said)
+            raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
+        self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
+        meta = {"epoch": self.epoch, "left": leaving, "why": f"{leaving[0]} is lost ({why})"}
+        meta |= ({"heir": successor} if successor else {}) | ({"well": True} if well else {})
+        for name in told:
+            if well or name != node:
+                await self._tell(world, name, meta)
         return leaving
 
-    def _heir(self, node: str) -> str:
-        """Who takes its place, if it is a global server with a replica that is there."""
-        replicas = [each.name for each in self._nodes.values() if each.role == "replica" and each.name not in self.gone]
+    def _successor(self, node: str) -> str:
+        """Return the replica that takes over from ``node``, if that is a global server and the replica takes part."""
+        replicas = [
+            each.name for each in self._nodes.values() if each.role == "replica" and each.name not in self.absent
+        ]
         return replicas[0] if replicas and self._nodes[node].role == "global_server" else ""
 
     def _dependents(self, node: str) -> list[str]:
-        """A server without workers has nothing to do, and workers without their server cannot do anything."""
-        own = self._nodes[node]
-        if own.role == "server":
-            return [child for child in own.children if child not in self.gone]
-        servers = [self._nodes[name] for name in own.parents if self._nodes[name].role == "server"]
-        return [server.name for server in servers if not self._others_of(server, node) and server.name not in self.gone]
+        """Return who leaves with ``node``: the workers of a local server, or the server of the last worker."""
+        lost = self._nodes[node]
+        if lost.role == "server":
+            return [child for child in lost.children if child not in self.absent]
+        servers = [self._nodes[name] for name in lost.parents if self._nodes[name].role == "server"]
+        return [
+            server.name for server in servers
+            if server.name not in self.absent and not self._present_children(server, without=node)
+        ]  # fmt: skip
 
-    def _others_of(self, server: NodePlan, node: str) -> list[str]:
-        return [child for child in server.children if child not in self.gone and child != node]
+    def _present_children(self, server: NodePlan, without: str) -> list[str]:
+        return [child for child in server.children if child not in self.absent and child != without]
 
-    async def back(self, world: World, node: str) -> list[str]:
-        """``node`` has registered again. Returns who takes part from now on: it, and who has waited for it."""
+    async def add(self, world: World, node: str) -> list[str]:
+        """Let ``node``, which has registered again, join when its parents take part. Return all who join now."""
         self._waiting.append(node)
         joined: list[str] = []
-        while ready := [name for name in self._waiting if all(parent not in self.gone for parent in self._above(name))]:
+        while ready := [name for name in self._waiting if all(p not in self.absent for p in self._parents(name))]:
             for name in ready:
                 self._waiting.remove(name)
-                self.gone.pop(name, None)
+                self.absent.pop(name, None)
                 joined.append(name)
         for name in joined:
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            meta = {"again": True, "epoch": self.number, "gone": list(self.gone), "heirs": self._heirs}
+            meta = {"again": True, "epoch": self.epoch, "gone": list(self.absent), "heirs": self._successors}
             await world.send(name, Message(MessageKind.READY, meta=meta))
         return joined
 
     async def end(self, world: World) -> None:
-        """The run has ended before those whom some of the returned need were back."""
+        """Tell the nodes that wait for their parents that the run has ended without them."""
         for name in self._waiting:
-            await world.send(
-                name, Message(MessageKind.EPOCH, meta={"left": [name], "why": "the run has ended meanwhile"})
-            )
+            await self._tell(world, name, {"left": [name], "why": "the run has ended meanwhile"})
 
-    def _above(self, name: str) -> tuple[str, ...]:
-        return tuple(self._heirs.get(parent, parent) for parent in self._nodes[name].parents)
+    def _parents(self, name: str) -> tuple[str, ...]:
+        return tuple(self._successors.get(parent, parent) for parent in self._nodes[name].parents)
 
-    async def _tell(self, world: World, nodes: list[str], said: dict[str, Any]) -> None:
-        for name in nodes:
-            await world.send(name, Message(MessageKind.EPOCH, meta=dict(said)))
+    async def _tell(self, world: World, node: str, meta: dict[str, Any]) -> None:
+        await world.send(node, Message(MessageKind.EPOCH, meta=dict(meta)))
 
     def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
-        self.number += 1
-        world.record("epoch", number=self.number, targets=", ".join(nodes), begins=joins, message=why)
+        self.epoch += 1
+        world.record("epoch", number=self.epoch, targets=", ".join(nodes), begins=joins, message=why)

@@ -1,156 +1,144 @@
-"""A global server's replica: it makes every step that the server makes, and takes its place when it dies.
+"""Chain replication of a global server: its replica repeats every update, and takes over when the server is lost.
 
-Chain replication after aggregation (Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI
-2014): not the pushes of many children are copied but what they were combined to, once, and nobody is answered before
-the replica has it. So whatever any child knows, the replica knows. When the server is gone, children declare their keys
-to the replica, and push again what was not answered. Steps that the replica has made already it answers at once; what
-the server had not combined yet is combined here. No step is lost, none is made twice, and all have the same bits.
+Not the pushes of many children are copied but their aggregate, once (Li et al., "Scaling distributed machine learning
+with the parameter server", OSDI 2014, section 4.3: replication after aggregation), and no child is answered before the
+replica has the update. The protocol of one key's round:
+
+1. The server applies the aggregate and sends it to the replica (COPY), which applies it as well and confirms (COPIED).
+2. Then the server replies to its children.
+3. When the server is lost, its children declare their keys to the replica and push again what was not answered.
+   A round that the replica has updated it answers from its value; any other it aggregates from the pushes.
+
+So whatever a child was told, the replica knows; no update is lost and none is applied twice, and all bits are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.kvworker import PULL_ROUND, CodecChoice, ReplyControl, Value
-from testbed.engine.upstream import AggregatedPush, RootStore
+from testbed.engine.parameter_state import ParameterState
+from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
+from testbed.engine.root_store import RootStore
 from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
-NO_KEY = -1  # and below: each member that has joined has a number of its own, as two may join in one round
+NO_KEY = -1  # COPY messages about members count down from here: two members may join before the same round
 
 
-class Chain:
-    """The top of a server that has a replica: what ``top`` does is done there as well before anybody hears of it."""
+class ReplicatedRootStore(RootStore):
+    """The store of a server that has a replica: ``apply`` returns when the replica has the update as well."""
 
-    is_top = True
-
-    def __init__(self, world: World, inbox: Inbox, top: RootStore, replica: str) -> None:
-        self._world, self._top, self._replica = world, top, replica
-        self._alone = False
-        self._joined = 0
-        self._on_their_way: dict[tuple[int, int], Future[None]] = {}
+    def __init__(
+        self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str
+    ) -> None:
+        super().__init__(world, make_state)
+        self._replica = replica
+        self._replica_lost = False
+        self._joined_members = 0
+        self._unconfirmed: dict[tuple[int, int], Future[None]] = {}
         inbox.on(MessageKind.COPIED, self._on_copied)
-
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
-        await self._top.declare(sizes, codec)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         await self._copy(Message(MessageKind.COPY, key, PULL_ROUND, {"notes": dict(notes)}, (tensor,)))
-        await self._top.init(key, tensor, notes)
-
-    async def pull(self, key: int) -> Tensor:
-        return await self._top.pull(key)
-
-    @property
-    def first(self) -> ReplyControl:
-        return self._top.first
+        await super().init(key, tensor, notes)
 
     async def apply(self, total: AggregatedPush) -> Value:
-        value = await self._top.apply(total)
-        said = {"members": list(total.members), "notes": total.notes}
-        await self._copy(Message(MessageKind.COPY, total.key, total.round, said, (total.tensor,)))
+        value = await super().apply(total)
+        meta = {"members": list(total.members), "notes": total.notes}
+        await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (total.tensor,)))
         return value
 
-    async def joined(self, member: str, begin: int) -> None:
-        """``member`` is to take part from round ``begin`` on. Returns when the replica knows it."""
-        self._joined += 1
-        await self._copy(Message(MessageKind.COPY, NO_KEY - self._joined, begin, {"joined": member}))
+    def on_joined(self, member: str, begin: int) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that ends when the replica knows of ``member``."""
+        self._joined_members += 1
+        return self._copy(Message(MessageKind.COPY, NO_KEY - self._joined_members, begin, {"joined": member}))
 
-    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
-        self._top.on_value_sent(key, value, member)
-
-    async def leave(self) -> None:
-        await self._top.leave()
-
-    def state(self) -> dict[str, Any]:
-        return self._top.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._top.load_state(state)
-
-    def lost(self, nodes: Iterable[str]) -> None:
-        """These are gone; without the replica, this goes on alone."""
+    def on_members_lost(self, nodes: Iterable[str]) -> None:
+        """Continue alone if the replica is among ``nodes``: nothing waits for its confirmation any more."""
         if self._replica in nodes:
-            self._alone = True
-            for future in self._on_their_way.values():
+            self._replica_lost = True
+            for future in self._unconfirmed.values():
                 future.set_result(None)
-            self._on_their_way.clear()
+            self._unconfirmed.clear()
 
     async def _copy(self, message: Message) -> None:
-        if self._alone:
+        if self._replica_lost:
             return
-        arrived = self._on_their_way[message.key, message.round] = self._world.future()
+        confirmed = self._unconfirmed[message.key, message.round] = self._world.future()
         await self._world.send(self._replica, message)
-        await self._world.wait(arrived, f"round {message.round} of key {message.key} to be copied by {self._replica}")
+        await self._world.wait(confirmed, f"{self._replica} to copy round {message.round} of key {message.key}")
 
     def _on_copied(self, message: Message) -> None:
-        arrived = self._on_their_way.pop((message.key, message.round), None)
-        if arrived is not None:
-            arrived.set_result(None)
+        confirmed = self._unconfirmed.pop((message.key, message.round), None)
+        if confirmed is not None:
+            confirmed.set_result(None)
 
 
-class Copies:
-    """The replica's side: makes the server's steps, and is the mail of the server that it may have to become.
+class ReplicaMail:
+    """The replica's side: repeats the server's updates, and filters the mail of the ``Server`` that may take over.
 
-    ``on_made`` is told of every round of which a key's step has been made, ``on_joined`` of members and their first
-    rounds.
+    on_updated  is called with the round of every update that was repeated
+    on_joined   is called with a member and its first round
     """
 
     def __init__(self, world: World, inbox: Inbox, top: RootStore, codec: Callable[[], Codec]) -> None:
         self._world, self._inbox, self._top, self._codec = world, inbox, top, codec
-        self.on_made: Callable[[int], None] = lambda round_: None
+        self.on_updated: Callable[[int], None] = lambda round_: None
         self.on_joined: Callable[[str, int], None] = lambda member, begin: None
-        self._copied: dict[int, int] = {}  # by key: the last round whose step the server has told
-        self._taken: dict[int, int] = {}  # by key: the last round that children have pushed here, as the server is gone
-        self._made: dict[int, Future[None]] = {}  # by key: the step of the last round that was told
+        self._copied_round: dict[int, int] = {}  # by key: the last round that the server has sent
+        self._pushed_round: dict[int, int] = {}  # by key: the last round that a child has pushed here
+        self._updated: dict[int, Future[None]] = {}  # by key: the update of the last copied round
         self._last = False
         inbox.on(MessageKind.COPY, self._on_copy)
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
-        """As ``Inbox.on``; pushes whose step has been made already are answered here."""
+        """Hand messages of ``kind`` to ``handler``; pushes of rounds that are updated already are answered here."""
         if kind is MessageKind.PUSH:
             self._inbox.on(kind, lambda message: self._on_push(message, handler))
         else:
             self._inbox.on(kind, handler)
 
     def _on_copy(self, message: Message) -> None:
-        self._world.spawn(self._follow(message), f"copy round {message.round} of key {message.key}")
+        self._world.spawn(self._repeat(message), f"copy round {message.round} of key {message.key}")
 
-    async def _follow(self, message: Message) -> None:
+    async def _repeat(self, message: Message) -> None:
         key, round_ = message.key, message.round
         if key <= NO_KEY:
             self.on_joined(message.meta["joined"], round_)
         elif round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], message.meta["notes"])
-        elif round_ <= self._taken.get(key, PULL_ROUND):
-            return  # the last words of a server that is gone: nobody was answered, all push that round here
+        elif round_ <= self._pushed_round.get(key, PULL_ROUND):
+            # The server is lost, and this copy was still in flight when a child failed over. It answered nobody for
+            # this round, so every child pushes it here: repeating the copy would apply the round twice.
+            return
         else:
-            await self._step(message)
+            await self._update(message)
         await self._world.send(message.sender, Message(MessageKind.COPIED, key, round_))
 
-    async def _step(self, message: Message) -> None:
+    async def _update(self, message: Message) -> None:
         key, round_, members = message.key, message.round, tuple(message.meta["members"])
-        self._copied[key], self._made[key] = round_, self._world.future()
+        self._copied_round[key], self._updated[key] = round_, self._world.future()
         value = await self._top.apply(AggregatedPush(key, round_, message.parts[0], members, message.meta["notes"]))
-        self._last = self._last or value.advice.last
-        self.on_made(round_)
-        self._made[key].set_result(None)
+        self._last = self._last or value.control.last
+        self.on_updated(round_)
+        self._updated[key].set_result(None)
 
     def _on_push(self, message: Message, handler: Handler) -> None:
-        if message.round > self._copied.get(message.key, PULL_ROUND):
-            self._taken[message.key] = message.round
+        if message.round > self._copied_round.get(message.key, PULL_ROUND):
+            self._pushed_round[message.key] = message.round
             handler(message)
         else:
-            self._world.spawn(self._answer(message), f"answer round {message.round} of key {message.key} again")
+            self._world.spawn(self._reply(message), f"answer round {message.round} of key {message.key} again")
 
-    async def _answer(self, message: Message) -> None:
-        """No later step has been made, for it would need another push of this child."""
-        await self._world.wait(self._made[message.key], f"round {message.round} of key {message.key} to be copied")
+    async def _reply(self, message: Message) -> None:
+        """Answer with the current value: a later update would need another push of this child."""
+        await self._world.wait(self._updated[message.key], f"the update of key {message.key} in round {message.round}")
         value = await self._top.pull(message.key)
         parts = self._codec().encode_value(message.key, value)
         meta = ReplyControl(last=self._last).to_meta()

@@ -2,221 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-
 from torch import Tensor
 
-from testbed.codec.base import Codec
-from testbed.codec.table import make_codec
-from testbed.engine import dgt, script, technique
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.checkpoint_files import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.connection_codec import codec_maker
 from testbed.engine.departure import Departure
+from testbed.engine.dgt import wiring as dgt
 from testbed.engine.gossip.roles import gossip_worker
-from testbed.engine.guard import Guarded, guarded
-from testbed.engine.inbox import Inbox
-from testbed.engine.kvworker import CodecChoice, CodecMaker, KVWorker, PushRoute
+from testbed.engine.guard import guarded
+from testbed.engine.inbox import Inbox, Mail
+from testbed.engine.kvworker import KVWorker, PushRoute
 from testbed.engine.learner import make_learner, shape_of
-from testbed.engine.loading.trainer import begin_loading
-from testbed.engine.membership import Membership
-from testbed.engine.overlay.wiring import Overlay, ParentOverlay
+from testbed.engine.local_setup import local_work_of
+from testbed.engine.overlay.wiring import NodeOverlays
+from testbed.engine.parameter_state import parameter_state_maker
 from testbed.engine.pipeline import PipelinedWorker
-from testbed.engine.replica import Chain, Copies
+from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
+from testbed.engine.root_store import RootStore
 from testbed.engine.scheduler import Scheduler
-from testbed.engine.script import ScriptWorker
+from testbed.engine.script.job import script_job
+from testbed.engine.script.thread import start_script
+from testbed.engine.script.worker import ScriptWorker
 from testbed.engine.server import Server
-from testbed.engine.upstream import ParentServers, RootStore, Upstream
-from testbed.engine.worker import Worker
+from testbed.engine.session import Session
+from testbed.engine.slicing import order_of, overlaps, slicer_of
+from testbed.engine.upstream import ParentServers, Upstream
+from testbed.engine.worker import Worker, WorkerParts
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.learner import values_sha256
+from testbed.policy.sync import SYNC
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
 
 def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
-    """The coroutine function that plays ``node``; what it needs before the clock starts (data, model) is made here.
+    """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
 
-    ``files``: where checkpoints go and come from, for runs that have any.
+    ``files``: where checkpoints are written and read, in a run that has any.
     """
     if node.role == "scheduler":
         return Scheduler(plan, files)
-    if node.role == "worker":
-        if MODELS[plan.training.model.kind].takes == SCRIPT:
-            return _script(plan, node)
-        other = _WORKERS.get(plan.technique.paradigm.kind)
-        return other(plan, node) if other else _worker(plan, node, files)
-    return _replica(plan, node) if node.role == "replica" else _server(plan, node, files)
+    if node.role == "replica":
+        return _replica(plan, node)
+    if node.role != "worker":
+        return _server(plan, node, files)
+    if MODELS[plan.training.model.kind].takes == SCRIPT:
+        return _script(plan, node)
+    without_servers = _WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
+    return without_servers(plan, node) if without_servers else _worker(plan, node, files)
 
 
-_WORKERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
+_WITHOUT_SERVERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
-    work = technique.local_work(plan, node, learner)
-    shape = shape_of(plan, learner) if technique.overlaps(plan) else None
+    work = local_work_of(plan, node, learner)
+    shape = shape_of(plan, learner) if overlaps(plan) else None
 
     async def run(world: World) -> list[Tensor]:
-        world.record("start", role=node.role, data_center=node.data_center)
-        inbox = Inbox(world)
-        membership = Membership(world, inbox, plan)
-        store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
-        begin_loading(learner, world, inbox)
-        membership.on_heir, departure = store.fail_over_to, Departure(world, inbox, plan, node)
-        reading = world.spawn(inbox.run(), "inbox")
-        await membership.join()
-        store.epoch = membership.epoch
-        if isinstance(learner, Guarded):
-            learner.record = world.record
-        worker = Worker(plan, node, store, learner, work)
-        if shape is not None:
-            worker = PipelinedWorker(plan, node, store, learner, work, shape)
-        worker.keeper, worker.departure = Checkpointer(world, membership, plan, files), departure
-        rounds = await worker.run(world, membership)
-        await reading
-        world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
-        return learner.values()
+        session = Session(plan, node, world)
+        inbox, membership = session.inbox, session.membership
+        store = _store(plan, node, world, inbox, NodeOverlays(plan, node, world, inbox))
+        session.use(learner)
+        membership.on_failover = store.fail_over_to
+        departure = Departure(world, inbox, plan, node)
+        await session.join()
+        store.membership_epoch = membership.epoch
+        checkpointer = Checkpointer(world, membership, plan, files)
+        parts = WorkerParts(store, learner, work, membership, checkpointer, departure)
+        worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
+        rounds = await worker.run()
+        await session.finish(worker.leaves)
+        return session.record_final(learner.values(), rounds=rounds)
 
     return run
 
 
 def _script(plan: Plan, node: NodePlan) -> Role:
-    path, job = Path(plan.training.model.options["file"]), technique.script_job(plan, node)
+    job = script_job(plan, node)
 
     async def run(world: World) -> list[Tensor]:
-        world.record("start", role=node.role, data_center=node.data_center)
-        inbox = Inbox(world)
-        membership = Membership(world, inbox, plan)
-        store = _store(plan, node, world, inbox, Overlay(plan, node, world, inbox))
-        reading = world.spawn(inbox.run(), "inbox")
-        await membership.join()
-        worker = ScriptWorker(world, membership, store, job, plan.training.rounds, technique.local_steps(plan))
-        await worker.run(script.start(path, job, plan.seed))
+        session = Session(plan, node, world)
+        store = _store(plan, node, world, session.inbox, NodeOverlays(plan, node, world, session.inbox))
+        await session.join()
+        worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan))
+        await worker.run(start_script(plan, job))
         await store.leave()
-        await membership.finish()
-        await reading
-        digest = values_sha256(worker.values)
-        world.record("final", role=node.role, rounds=worker.rounds, parameters_sha256=digest)
-        return worker.values
+        await session.finish()
+        return session.record_final(worker.values, rounds=worker.rounds)
 
     return run
 
 
 def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     async def run(world: World) -> None:
-        world.record("start", role=node.role, data_center=node.data_center)
-        inbox = Inbox(world)
-        membership = Membership(world, inbox, plan)
-        overlay = Overlay(plan, node, world, inbox)
-        upstream, below = _upstream(plan, node, world, inbox, overlay), overlay.below()
-        policy = technique.sync_policy(plan, node)
-        make_codec, blocks = _codec_maker(plan, node.name), dgt.receiving(plan, node, world, inbox)
-        if blocks is not None:
-            make_codec = dgt.assembled(make_codec)
-        mail = below.mail if below else inbox
-        shares = technique.shares(plan, node)
-        server = Server(world, blocks or mail, policy, make_codec, upstream, shares, below.send if below else None)
-        membership.on_left = partial(_lose, server, upstream)
-        if isinstance(upstream, Chain):
-            server.tell_joined = upstream.joined
+        session = Session(plan, node, world)
+        inbox, membership = session.inbox, session.membership
+        overlays = NodeOverlays(plan, node, world, inbox)
+        upstream, child_overlay = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
+        blocks = dgt.block_receiver(plan, node, world, inbox)
+        make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
+        mail, send = (child_overlay.mail, child_overlay.send) if child_overlay else (blocks or inbox, None)
+        weights = aggregation_weights(plan, node)
+        server = Server(
+            world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
+        )
+        membership.on_members_lost = server.on_members_lost
         if isinstance(upstream, ParentServers):
-            membership.on_heir = upstream.fail_over_to
-        keeper = Checkpointer(world, membership, plan, files)
-        if keeper.resumed:
-            server.load_state(keeper.state)
-            server.begin_at(keeper.first_round)
-        keeper.serve(server.state)
-        reading = world.spawn(inbox.run(), "inbox")
-        await membership.join()
-        server.absent(membership.gone)
+            membership.on_failover = upstream.fail_over_to
+        checkpointer = Checkpointer(world, membership, plan, files)
+        if checkpointer.resumed:
+            server.load_state(checkpointer.state)
+            server.begin_at(checkpointer.first_round)
+        checkpointer.serve(server.state)
+        await session.join()
+        server.on_members_absent(membership.absent)
         if isinstance(upstream, ParentServers):
-            upstream.came_in(membership.epoch)
-        await membership.ended()
-        await reading
+            upstream.admit(membership.epoch)
+        await session.ended()
         if blocks is not None:
             blocks.settle()
-        world.record("final", role=node.role, parameters_sha256=values_sha256(server.values()))
+        session.record_final(server.values())
 
     return run
-
-
-def _lose(server: Server, upstream: Upstream, nodes: Sequence[str], epoch: int) -> None:
-    server.lost(nodes, epoch)
-    if isinstance(upstream, Chain):
-        upstream.lost(nodes)
 
 
 def _replica(plan: Plan, node: NodePlan) -> Role:
-    """The global server once more: it is told what that one does, until children come because it is gone."""
+    """Return the role of a replica: a server that is told every update, until children come because its own is lost."""
     (followed,) = plan.with_role("global_server")
 
     async def run(world: World) -> None:
-        world.record("start", role=node.role, data_center=node.data_center)
-        inbox = Inbox(world)
-        membership = Membership(world, inbox, plan)
-        top, make_codec = RootStore(world, technique.top_key(plan)), _codec_maker(plan, followed.name)
-        copies = Copies(world, inbox, top, make_codec)
-        policy = technique.sync_policy(plan, followed)
-        server = Server(world, copies, policy, make_codec, top, technique.shares(plan, followed))
-        copies.on_made, copies.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
-        membership.on_left = server.lost
-        reading = world.spawn(inbox.run(), "inbox")
-        await membership.join()
-        server.absent(membership.gone)
-        await membership.ended()
-        await reading
-        world.record("final", role=node.role, parameters_sha256=values_sha256(top.values()))
+        session = Session(plan, node, world)
+        top, make_codec = RootStore(world, parameter_state_maker(plan)), codec_maker(plan, followed.name)
+        mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
+        server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed))
+        mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
+        session.membership.on_members_lost = server.on_members_lost
+        await session.join()
+        server.on_members_absent(session.membership.absent)
+        await session.ended()
+        session.record_final(top.values())
 
     return run
 
 
-def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> Upstream:
+def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> Upstream:
     if node.parents:
-        store = _store(plan, node, world, inbox, overlay)
-        own_rounds = not technique.sync_kind(plan.technique.sync_tier1).waits
-        late = plan.recovery.on_failure == "continue"
-        return ParentServers(world, store, technique.party_weight(plan, node), own_rounds, late)
-    top = RootStore(world, technique.top_key(plan))
-    replicas = plan.with_role("replica")
-    return Chain(world, inbox, top, replicas[0].name) if replicas else top
+        store = _store(plan, node, world, inbox, overlays)
+        counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
+        may_join_late = plan.recovery.on_failure == "continue"
+        return ParentServers(world, store, contribution_weight(plan, node), counts_rounds, may_join_late)
+    make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
+    if replicas:
+        return ReplicatedRootStore(world, inbox, make_state, replicas[0].name)
+    return RootStore(world, make_state)
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlay: Overlay) -> KVWorker:
-    make_codec = _codec_maker(plan, node.parents[0])
-    above = overlay.above(make_codec)
-    store = KVWorker(
-        world,
-        above.mail if above else inbox,
-        node.parents,
-        make_codec,
-        technique.slicer(plan),
-        technique.order(plan).priority,
-        _way(plan, node, world, inbox, above),
-    )
-    store.keeps = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
+def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
+    make_codec = codec_maker(plan, node.parents[0])
+    parent_overlay = overlays.towards_parents(make_codec)
+    mail: Mail = inbox
+    if parent_overlay is not None:
+        mail, route = parent_overlay.mail, PushRoute(parent_overlay.send, parent_overlay.on_declared)
+    else:
+        route = PushRoute(dgt.sender(plan, node, world, inbox))
+    store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)
+    store.retains_pushes = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
     return store
-
-
-def _way(plan: Plan, node: NodePlan, world: World, inbox: Inbox, above: ParentOverlay | None) -> PushRoute | None:
-    if above is not None:
-        return PushRoute(above.send, above.declared)
-    send = dgt.sending(plan, node, world, inbox)
-    return None if send is None else PushRoute(send)
-
-
-def _codec_maker(plan: Plan, server: str) -> CodecMaker:
-    """Makes one end of a connection between ``server`` and a child of it; over the WAN, in what a script has chosen."""
-    node = plan.node(server)
-    tier = 1 if node.role == "server" else 2
-    choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
-    members = len(technique.contributors(plan, node))
-
-    def make(said: CodecChoice | None = None) -> Codec:
-        kind, options = said if said and tier == 2 else (choice.kind, choice.options)
-        return make_codec(kind, options, tier, members, plan.seed)
-
-    return make

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.engine import technique
+from testbed.engine.slicing import slicer_of
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
@@ -26,14 +26,14 @@ def plan_of(*overrides: str) -> Plan:
 @pytest.mark.parametrize("overrides", [(SLICES,), ("shard=multigps",)])
 def test_lars_takes_no_norms_of_slices(overrides: tuple[str, ...]) -> None:
     """Each slice would have a ratio of its own, and the result would depend on how tensors are cut."""
-    with pytest.raises(ScenarioError, match=r"LARS takes norms of whole tensors.*write 'at: worker'"):
-        technique.slicer(plan_of(LARS, *overrides))(SIZES, 2)
+    with pytest.raises(ScenarioError, match=r"'lars' takes norms of whole tensors.*write 'at: worker'"):
+        slicer_of(plan_of(LARS, *overrides))(SIZES, 2)
     for whole in ((), ("order={kind: p3, slice: 1 MB, overlap: none}",), ("shard={kind: multigps, bound: 100000}",)):
-        assert len(technique.slicer(plan_of(LARS, *whole))(SIZES, 2)) == 3
+        assert len(slicer_of(plan_of(LARS, *whole))(SIZES, 2)) == 3
     at_worker = "optimizer={kind: lars, learning_rate: 0.1, at: worker}"
     for others in ("optimizer={kind: adam, learning_rate: 0.1}", at_worker):
-        assert len(technique.slicer(plan_of(others, *overrides))(SIZES, 2)) > 3
+        assert len(slicer_of(plan_of(others, *overrides))(SIZES, 2)) > 3
 
 
 def test_a_run_says_so(tmp_path: Path) -> None:
-    assert "LARS takes norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)
+    assert "'lars' takes norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)

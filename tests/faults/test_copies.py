@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from testbed.codec.table import make_codec
-from testbed.engine.kvworker import PULL_ROUND
-from testbed.engine.replica import Copies
-from testbed.engine.upstream import OverwriteUpdate, RootStore
+from testbed.engine.parameter_state import OverwriteUpdate
+from testbed.engine.replica import ReplicaMail
+from testbed.engine.reply import PULL_ROUND
+from testbed.engine.root_store import RootStore
 from testbed.messages import Message, MessageKind
 from testbed.world import Work
 
@@ -85,13 +86,13 @@ class Stepping:
 
 
 class Replica:
-    """``Copies`` with its mail, and what it hands to the server that it would be."""
+    """``ReplicaMail``, and what it hands to the server that it would be."""
 
     def __init__(self) -> None:
         self.world, self.handlers, self.pushed = Stepping(), {}, []  # type: ignore[var-annotated]
         codec = make_codec("none", {}, 2, 3, 1)
         self.top = RootStore(self.world, OverwriteUpdate)  # type: ignore[arg-type]
-        self.copies = Copies(self.world, self, self.top, lambda: codec)  # type: ignore[arg-type]
+        self.copies = ReplicaMail(self.world, self, self.top, lambda: codec)  # type: ignore[arg-type]
         self.copies.on(MessageKind.PUSH, self.pushed.append)
         self.told(PULL_ROUND, 0.0)
         self.world.settle()

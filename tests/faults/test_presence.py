@@ -19,10 +19,10 @@ def test_who_comes_back_in_a_round_waits_for_its_end() -> None:
     present, policy = presence()
     present.on_member_lost("c")
     policy.on_push(Push("a", KEY, 0))
-    assert present.declare("c") and present.begins("c") == 1
-    assert not present.may_have(KEY, "c"), "its value would be older than what round 1 begins with"
+    assert present.on_declared("c") and present.first_round("c") == 1
+    assert not present.may_pull(KEY, "c"), "its value would be older than what round 1 begins with"
     assert policy.on_push(Push("b", KEY, 0))
-    assert present.combined(KEY, 0) == ["c"] and present.may_have(KEY, "c")
+    assert present.on_aggregated(KEY, 0) == ["c"] and present.may_pull(KEY, "c")
 
 
 def test_between_two_rounds_it_need_not() -> None:
@@ -30,20 +30,20 @@ def test_between_two_rounds_it_need_not() -> None:
     present.on_member_lost("c")
     for member in "ab":
         policy.on_push(Push(member, KEY, 0))
-    present.combined(KEY, 0)
-    assert present.declare("c") and present.begins("c") == 1 and present.may_have(KEY, "c")
+    present.on_aggregated(KEY, 0)
+    assert present.on_declared("c") and present.first_round("c") == 1 and present.may_pull(KEY, "c")
 
 
 def test_who_never_left_joins_nothing() -> None:
     present, _ = presence()
-    assert not present.declare("a") and present.begins("a") == 0 and present.may_have(KEY, "a")
+    assert not present.on_declared("a") and present.first_round("a") == 0 and present.may_pull(KEY, "a")
 
 
 def test_who_goes_on_from_another_server_keeps_its_first_round() -> None:
     present, policy = presence()
     present.on_member_lost("c")
     present.resume_member("c", 5)
-    assert present.begins("c") == 5
+    assert present.first_round("c") == 5
     for round_ in (4, 5):
         for member in "ab":
             effects = policy.on_push(Push(member, KEY, round_))

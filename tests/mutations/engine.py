@@ -19,34 +19,32 @@ def _zeros(before: Any) -> Any:
 
 
 MUTATIONS: dict[str, Mutation] = {
-    "DGT drops late blocks": Mutation("testbed.engine.dgt_receiver:BlockReceiver._on_late", always(None), DGT),
+    "DGT drops late blocks": Mutation("testbed.engine.dgt.receiver:BlockReceiver._on_late", always(None), DGT),
     "DGT does not add late blocks": Mutation(
-        "testbed.engine.dgt_assembly:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
+        "testbed.engine.dgt.assembly:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
     ),
     "DGT adds late blocks of older rounds": Mutation(
-        "testbed.engine.dgt_receiver:BlockReceiver._on_late", edit("message.round != state.closed or ", ""), DGT
+        "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != state.closed_round or ", ""), DGT
     ),
     "DGT closes a round without waiting": Mutation(
-        "testbed.engine.dgt_receiver:BlockReceiver._on_push", edit("self._deadline_s <= 0", "True"), DGT
+        "testbed.engine.dgt.receiver:BlockReceiver._on_push", edit("self._deadline_s <= 0", "True"), DGT
     ),
     "DGT asks for nothing again": Mutation(
-        "testbed.engine.dgt_receiver:BlockReceiver._give_up", edit("!= dgt.RETRANSMIT", "!= ''"), DGT
+        "testbed.engine.dgt.receiver:BlockReceiver._give_up", edit("!= dgt.RETRANSMIT", "!= ''"), DGT
     ),
-    "DGT sends empty blocks": Mutation("testbed.engine.dgt_sender:block_parts", _zeros, DGT),
+    "DGT sends empty blocks": Mutation("testbed.engine.dgt.sender:block_parts", _zeros, DGT),
     "DGT forgets what 4 bits lose": Mutation(
-        "testbed.engine.dgt_sender:BlockSender._after", edit("== dgt.FOUR_BITS", "== ''"), DGT
+        "testbed.engine.dgt.sender:BlockSender._keep", edit("== dgt.FOUR_BITS", "== ''"), DGT
     ),
     "DGT without its loss": Mutation(
-        "testbed.engine.dgt:tells_loss", always(False), ("tests/engine/dgt/test_training.py",)
+        "testbed.engine.worker:needs_loss", always(False), ("tests/engine/dgt/test_training.py",)
     ),
     "P3 waits for all values before the next round": Mutation(
         "testbed.engine.pipeline:PipelinedWorker._backward",
         edit("reversed(range(len(self._keys)))", "range(len(self._keys))"),
         ("tests/engine/p3/test_p3.py",),
     ),
-    "overlays relay for no other node": Mutation(
-        "testbed.engine.overlay.member:Member._passed_on", always(False), OVERLAY
-    ),
+    "overlays relay for no other node": Mutation("testbed.engine.overlay.member:passed_on", always(False), OVERLAY),
     "HiTopK takes the sum of one data centre": Mutation(
         "testbed.engine.collectives.sums:scattered",
         edit("for indices, values in parcels:", "for indices, values in parcels[:1]:"),

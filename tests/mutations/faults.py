@@ -83,7 +83,7 @@ def _trusting(before: Any) -> Any:
 
 
 def _without_repeating(before: Any) -> Any:
-    return lambda self, heir, again, introduced: before(self, heir, [], introduced)
+    return lambda self, successor, again, introduced: before(self, successor, [], introduced)
 
 
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
@@ -175,12 +175,12 @@ MUTATIONS: dict[str, Mutation] = {
         always(True),
         (f"{FAULTS}_restart.py::test_a_gradient_that_is_not_finite_ends_the_run",),
     ),
-    "a NaN that is left out stays": Mutation("testbed.engine.guard:Guarded._spoilt", _kept, (f"{FAULTS}_nan.py",)),
+    "a NaN that is left out stays": Mutation("testbed.engine.guard:Guarded._left_out", _kept, (f"{FAULTS}_nan.py",)),
     "sums in order of arrival": Mutation(
         "testbed.engine.contributions:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)
     ),
     "the others do not stand for the missing": Mutation(
-        "testbed.engine.membership_view:MembershipView.factor",
+        "testbed.engine.membership_view:MembershipView.rescaling",
         always(1.0),
         (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",),
     ),
@@ -195,7 +195,7 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),
     "who comes back begins at once": Mutation(
-        "testbed.engine.membership_view:MembershipView.may_have",
+        "testbed.engine.membership_view:MembershipView.may_pull",
         always(True),
         (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",),
     ),
@@ -203,7 +203,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.run:late_comers", always(()), (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)
     ),
     "who leaves takes what is not across along": Mutation(
-        "testbed.engine.technique:lan_rounds",
+        "testbed.engine.sync_setup:lan_rounds",
         always(1),
         (f"{FAULTS}_leave.py::test_with_hfa_it_goes_after_a_round_across",),
     ),
@@ -234,18 +234,20 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",),
     ),
     "an answer for a predecessor": Mutation(
-        "testbed.engine.membership_view:MembershipView.begins",
+        "testbed.engine.membership_view:MembershipView.first_round",
         always(0),
         (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
     ),
     "a replica answers before it has the step": Mutation(
-        "testbed.engine.replica:Chain._copy", instead(_not_told), (f"{FAULTS}_replica.py::test_at_any_moment",)
+        "testbed.engine.replica:ReplicatedRootStore._copy",
+        instead(_not_told),
+        (f"{FAULTS}_replica.py::test_at_any_moment",),
     ),
     "children forget what is not answered": Mutation(
         "testbed.engine.kvworker:KVWorker._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)
     ),
     "steps are made again by the replica": Mutation(
-        "testbed.engine.replica:Copies._on_push",
+        "testbed.engine.replica:ReplicaMail._on_push",
         lambda before: lambda self, message, handler: handler(message),
         (f"{FAULTS}_copies.py::test_a_step_that_was_told_is_answered_and_not_made_again",),
     ),

@@ -32,7 +32,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "samples that are on their way are loaded again": Mutation(
         "testbed.engine.loading.loader:Loader._samples",
-        edit("if number in self._coming}", "if False}"),
+        edit("if number in self._pending}", "if False}"),
         ("tests/engine/test_loading.py",),
     ),
     "the cache keeps everything": Mutation(

@@ -131,7 +131,7 @@ def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_p
     assert first.returncode == 4, first.stdout
     failed = [line for line in first.stdout.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 12
-    assert "waited 0.001 s for everybody to register" in failed[0]
+    assert "waited 0.001 s for all nodes to register" in failed[0]
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/status.json")}
     assert sweep(scenario, out, *deadline).returncode == 4
     assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -18,16 +18,16 @@ class Buffer(Protocol):
     """One rank's memory in one operation."""
 
     def skips(self, transfer: RankTransfer) -> bool:
-        """Whether there is nothing to move: all ranks agree on that."""
+        """Return whether there is nothing to move; all ranks agree on that."""
 
     def read(self, transfer: RankTransfer) -> Parts | None:
-        """Payload of a send, not changed by anything that happens later; None when there is nothing to move."""
+        """Return the payload of a send, which later writes do not change; None when there is nothing to move."""
 
     def write(self, transfer: RankTransfer, parts: Parts) -> None:
-        """Take a received payload: add it, or replace what is there."""
+        """Add a received payload, or replace what is there."""
 
     def work_bytes(self, transfer: RankTransfer) -> int:
-        """Bytes read by ``write`` as a computation; 0 when it is a mere copy."""
+        """Return the bytes that ``write`` reads as a computation; 0 when it only copies."""
 
 
 class Flat:
@@ -57,7 +57,7 @@ class Flat:
         return parts
 
     def settle(self) -> None:
-        """Let the whole go through the codec: who sent the result on holds it so, and others must not differ."""
+        """Pass the whole tensor through the codec, as ranks that sent the result on already have, so that all agree."""
         if self._codec is not None:
             size = self._tensor.numel()
             self._tensor.copy_(self._codec.decode(0, self._codec.encode(0, self._tensor), size))
@@ -92,7 +92,7 @@ def _sized(elements: int, dtype: torch.dtype) -> Tensor:
 
 
 class Parcels:
-    """One parcel per chunk: any number of tensors of any shape. Nobody but the sender needs to know their size."""
+    """One parcel per chunk: any number of tensors of any shape. Only the sender needs to know their size."""
 
     def __init__(self, parcels: dict[int, Parts]) -> None:
         self.parcels = parcels

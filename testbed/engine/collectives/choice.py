@@ -1,9 +1,9 @@
 """Which elements of a tensor to send now. What is not sent is kept and added to the next tensor (error feedback).
 
-``CoordinatedChoice``: the workers of a data centre agree on one threshold for all shards of its sum. With as many
-elements from each shard, large ones of a rich shard stay behind while small ones of a poor shard travel. Here three
-small histograms are summed over the workers (8, 8 and 2 KiB; see ``policy.collective.threshold``), and all send what
-reaches the same threshold: exactly the k largest of the whole, ties by the lowest index.
+``CoordinatedChoice``: the workers of a data centre agree on one threshold for all shards of its sum. With the
+same number of elements from each shard, large ones of one shard are kept back while smaller ones of another are sent.
+Here three small histograms are summed over the workers (8, 8 and 2 KiB; see ``policy.collective.threshold``), and all
+send what reaches the same threshold: exactly the k largest of the whole, ties by the lowest index.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CoordinatedChoice:
         self._residual: Tensor | None = None
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
-        """What reaches the threshold: ascending indices, and their values."""
+        """Return what reaches the threshold: ascending indices, and their values."""
         if self._residual is None:
             self._residual = torch.zeros_like(tensor)
         self._residual += tensor
@@ -73,7 +73,10 @@ class CoordinatedChoice:
         return chosen, values
 
     async def _threshold(self, magnitudes: Tensor, count: int, round_: int) -> tuple[int, int]:
-        """The bits of the ``count``-th largest magnitude, and how many of those equal to it are still wanted."""
+        """Return the bits of the ``count``-th largest magnitude, and how many of those equal to it are still wanted.
+
+        Magnitudes of float32 order like their bits read as integers, so the threshold is found digit by digit.
+        """
         prefix, wanted = 0, count
         for turn in TURNS:
             work = Work("select", round_, size_bytes=magnitudes.nbytes)
@@ -85,14 +88,14 @@ class CoordinatedChoice:
 
     async def _take(self, magnitudes: Tensor, threshold: int, wanted: int) -> Tensor:
         ties = torch.nonzero(magnitudes == threshold).flatten()
-        everybodys = await self._inside.all_gather(torch.tensor([ties.numel()]))
-        mine = share_of_ties([int(count) for count in everybodys], wanted, self._inside.rank)
+        all_ties = await self._inside.all_gather(torch.tensor([ties.numel()]))
+        mine = share_of_ties([int(count) for count in all_ties], wanted, self._inside.rank)
         larger = torch.nonzero(magnitudes > threshold).flatten()
         return torch.cat([larger, ties[:mine]]).sort().values
 
 
 def _counts(magnitudes: Tensor, turn: Turn, prefix: int) -> Tensor:
-    """How many magnitudes that begin with ``prefix`` fall into each bin of this turn."""
+    """Return how many magnitudes that begin with ``prefix`` fall into each bin of this turn."""
     candidates = magnitudes[magnitudes >> (turn.shift + turn.bits) == prefix]
     bins = (candidates >> turn.shift) & ((1 << turn.bits) - 1)
     return torch.bincount(bins, minlength=1 << turn.bits).to(torch.int32)

@@ -4,8 +4,8 @@ All ranks call the same operations in the same order. A call takes its number at
 operations may overlap (``world.spawn``). Tensors are flat. Sums are taken in the order that the algorithm's module
 states, whatever arrives first: equal inputs give equal bits at every rank, in every world, in every run.
 
-``flag``: a word that travels in the headers, at no message's cost. Whoever has a result has heard, directly or not, of
-every rank that it depends on, and so knows whether one of them raised its flag.
+``flag``: one bit that travels in the headers, without a message of its own. A rank that has a result has received,
+directly or not, from every rank that the result depends on, and so knows whether one of them raised its flag.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
-from testbed.engine.collectives.mail import CollectiveMail, Tag
+from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.operation import Label, Operation
-from testbed.messages import Message, MessageKind
 from testbed.policy.collective import Algorithm, primitives
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
@@ -27,8 +26,6 @@ from testbed.world import World
 
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
-
-POINT_TO_POINT = -1
 
 
 class Collectives:
@@ -58,17 +55,6 @@ class Collectives:
         if algorithm not in self._schedules:
             self._schedules[algorithm] = algorithm(self.shape, self.rank)
         return self._summed(self._next(flag), tensor, self._schedules[algorithm])
-
-    def reduce(self, tensor: Tensor, root: int = 0) -> Call[Tensor | None]:
-        """The sum at ``root``, None elsewhere. Order: the binary tree's."""
-        schedule = primitives.reduce(self.rank, self.size, root, self.shape.segments)
-        summing = self._summed(self._next(), tensor, schedule)
-
-        async def at_root() -> Tensor | None:
-            total, _ = await summing
-            return total if self.rank == root else None
-
-        return at_root()
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
         """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
@@ -104,7 +90,7 @@ class Collectives:
     ) -> Call[tuple[list[Parts], bool]]:
         """Every rank's parcel, by rank, and whether a rank raised its flag.
 
-        They go around the ring, or (``direct``) from each rank to each other by a message of its own.
+        Parcels go around the ring, or (``direct``) from each rank to each other in one message.
         """
         choose = primitives.all_gather_direct if direct else primitives.all_gather
         operation, buffer = self._next(flag), Parcels({self.rank: parts})
@@ -114,39 +100,6 @@ class Collectives:
             return [buffer.parcels[rank] for rank in range(self.size)], operation.flag
 
         return gathered()
-
-    def gather(self, tensor: Tensor, root: int = 0) -> Call[list[Tensor] | None]:
-        """Every rank's tensor at ``root``, by rank; None elsewhere."""
-        operation, buffer = self._next(), Parcels({self.rank: (tensor,)})
-
-        async def at_root() -> list[Tensor] | None:
-            await operation.run(primitives.gather(self.rank, self.size, root), buffer)
-            return [buffer.parcels[rank][0] for rank in range(self.size)] if self.rank == root else None
-
-        return at_root()
-
-    def scatter(self, tensors: Sequence[Tensor] | None, root: int = 0) -> Call[Tensor]:
-        """This rank's tensor of those that ``root`` has, one per rank; the others give None."""
-        assert (tensors is not None) == (self.rank == root), "only the root has something to scatter"
-        operation, buffer = self._next(), Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors or ())})
-
-        async def mine() -> Tensor:
-            await operation.run(primitives.scatter(self.rank, self.size, root), buffer)
-            return buffer.parcels[self.rank][0]
-
-        return mine()
-
-    async def send(self, to: int, tensor: Tensor) -> None:
-        """Point to point: ``receive`` of rank ``to`` from this one gets it. Do not change the tensor any more."""
-        tag = Tag(self._name, POINT_TO_POINT, 0)
-        message = Message(MessageKind.COLLECTIVE, -1, self.round, {}, (tensor,), self.priority)
-        await self._mail.send(self.ranks[to], tag, message)
-
-    async def receive(self, source: int) -> Tensor:
-        """Point to point: what rank ``source`` sent to this one, in its order."""
-        name, tag = self.ranks[source], Tag(self._name, POINT_TO_POINT, 0)
-        message = self._mail.take(name, tag) or await self._mail.receive(name, tag)
-        return message.parts[0]
 
     def _next(self, flag: bool = False) -> Operation:
         label = Label(self._name, self._operations, self.round, self.priority)

@@ -10,7 +10,7 @@ from testbed.engine.inbox import Inbox
 from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
-_Way = tuple[str, int, int, str]  # group, operation, lane, sender
+_Place = tuple[str, int, int, str]  # group, operation, lane, sender
 
 
 class Tag(NamedTuple):
@@ -22,12 +22,12 @@ class Tag(NamedTuple):
 
 
 class CollectiveMail:
-    """One per node. Messages of a tag and a sender come out in the order in which they were sent."""
+    """One per node. Messages of a tag and a sender are taken in the order in which they were sent."""
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
-        self._here: dict[_Way, deque[Message]] = {}
-        self._awaited: dict[_Way, Future[Message]] = {}
+        self._arrived: dict[_Place, deque[Message]] = {}
+        self._awaited: dict[_Place, Future[Message]] = {}
         inbox.on(MessageKind.COLLECTIVE, self._on_message)
 
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
@@ -37,31 +37,31 @@ class CollectiveMail:
         return self._world.send(to, message)
 
     def take(self, source: str, tag: Tag) -> Message | None:
-        """The next message of this tag from ``source``, if it is here."""
-        way = (*tag, source)
-        here = self._here.get(way)
-        if here is None:
+        """Return the next message of this tag from ``source``, if it has arrived."""
+        place = (*tag, source)
+        arrived = self._arrived.get(place)
+        if arrived is None:
             return None
-        message = here.popleft()
-        if not here:
-            del self._here[way]
+        message = arrived.popleft()
+        if not arrived:
+            del self._arrived[place]
         return message
 
     def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
-        """Wait for the next message of this tag from ``source``, which is not here yet; one at a time may."""
-        way = (*tag, source)
-        assert way not in self._awaited, f"two wait for {source} in {tag}"
-        future = self._awaited[way] = self._world.future()
-        what = f"{tag.group} operation {tag.operation}, lane {tag.lane} from {source}"
+        """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait."""
+        place = (*tag, source)
+        assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
+        future = self._awaited[place] = self._world.future()
+        what = f"operation {tag.operation} of group {tag.group!r}, lane {tag.lane}, from {source}"
         return self._world.wait(future, what)
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta
-        way = (meta["group"], message.key, meta["lane"], message.sender)
-        awaited = self._awaited.pop(way, None)
+        place = (meta["group"], message.key, meta["lane"], message.sender)
+        awaited = self._awaited.pop(place, None)
         if awaited is not None:
             awaited.set_result(message)
-        elif way in self._here:
-            self._here[way].append(message)
+        elif place in self._arrived:
+            self._arrived[place].append(message)
         else:
-            self._here[way] = deque((message,))
+            self._arrived[place] = deque((message,))

@@ -1,4 +1,4 @@
-"""Carries out one rank's schedule in a World: lanes beside each other, steps one after another."""
+"""Carries out one rank's schedule in a World: its lanes run concurrently, their steps one after another."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Label:
 
 
 class Operation:
-    """One operation at one rank. ``flag``: whether anybody whose word could reach this rank had raised it."""
+    """One operation at one rank. ``flag``: whether a rank that this one has heard of, directly or not, raised it."""
 
     def __init__(self, world: World, mail: CollectiveMail, ranks: Sequence[str], label: Label, flag: bool) -> None:
         self._world, self._mail, self._ranks, self._label = world, mail, ranks, label
         self.flag = flag
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
-        """Returns when this rank has done its part; then ``buffer`` is final."""
+        """Return when this rank has done its part; ``buffer`` is final then."""
         lanes = [self._lane(number, steps, buffer) for number, steps in enumerate(schedule.lanes) if steps]
         if len(lanes) == 1:
             return await lanes[0]
         tasks = [self._world.spawn(lane, "a lane") for lane in lanes]
         for task in tasks:
-            await self._world.wait(task, f"a lane of {self._label.group} operation {self._label.number}")
+            await self._world.wait(task, f"a lane of operation {self._label.number} of group {self._label.group!r}")
         return None
 
     async def _lane(self, number: int, steps: Steps, buffer: Buffer) -> None:
         tag = Tag(self._label.group, self._label.number, number)
         for step in steps:
-            # read all before anything is received; a full queue to one peer must not hold up the others
+            # read all before anything is received, which changes the buffer; a full queue must not delay other peers
             sending = []
             for send in step.sends:
                 parts = buffer.read(send)
@@ -56,7 +56,7 @@ class Operation:
                 if not buffer.skips(receive):
                     await self._receive(tag, receive, buffer)
             for task in tasks:
-                await self._world.wait(task, f"sends of {self._label.group} operation {self._label.number}")
+                await self._world.wait(task, f"sends of operation {self._label.number} of group {self._label.group!r}")
 
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}

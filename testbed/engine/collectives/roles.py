@@ -1,10 +1,6 @@
-"""Puts an all-reduce worker together from the Plan. Beside the workers a run has only its scheduler."""
+"""The role of an all-reduce worker, from the Plan. Such a run has workers and a scheduler, and no servers."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from torch import Tensor
 
@@ -14,35 +10,33 @@ from testbed.codec.table import make_codec
 from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.step import EverybodysStep, OptimizerStep, SharedStep
+from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import AllReduceWorker, Buckets, first_values
-from testbed.engine.guard import Guarded, guarded
-from testbed.engine.inbox import Inbox
+from testbed.engine.collectives.worker import SumsAndStep, data_parallel
+from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.loading.trainer import begin_loading, finish_loading
-from testbed.engine.membership import Membership
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.shares import shares_of
-from testbed.training.learner import SegmentedLearner, values_sha256
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 
 
 def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
-    """The role of ``node``, a worker of a run with paradigm ``allreduce``."""
+    """Return the role of ``node``, a worker of a run with paradigm ``allreduce``."""
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
     buckets = buckets_of(learner.sizes, options.bucket)
     ranks = ranks_of(plan, options.rank_order, options.bucket)
     if options.algorithm == "hitopk":
-        ranks.alike(ranks.names[0])  # refuse before anything starts
+        ranks.peers_of(ranks.names[0])  # refuse before anything starts
     if options.coordinated and plan.training.compute == "modelled":
-        raise ScenarioError("paradigm: 'coordinated' looks at numbers, and with 'compute: modelled' there are none")
+        raise ScenarioError(
+            "paradigm: 'coordinated' compares magnitudes, and with 'compute: modelled' tensors have no numbers"
+        )
 
     _check_shares(plan, options, ranks)
 
@@ -52,17 +46,17 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
         if options.optimizer_work == "everybody":
-            return EverybodysStep(plan.technique.optimizer, values)
+            return WholeStep(plan.technique.optimizer, values)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
         group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, Parts(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
-    """Refuse what would do nothing, or give data centres other bits: norms are rounded by how tensors are cut."""
+    """Refuse sharing without effect, or with other bits in each data centre: norms depend on how tensors are cut."""
     if not OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors:
         if options.optimizer_work == "norms":
             fitting = " or ".join(OPTIMIZERS.where(lambda each: each.whole_tensors))
@@ -73,49 +67,8 @@ def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
         raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
 
 
-AnyWorld = TypeVar("AnyWorld", bound=World)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts(Generic[AnyWorld]):
-    """Makes what sums gradients, bucket by bucket, and what steps with the sums."""
-
-    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]]
-    make_step: Callable[[AnyWorld, CollectiveMail, list[Tensor]], OptimizerStep]
-
-
-def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, parts: Parts[AnyWorld]
-) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:
-    """The role of a worker that sums gradients with all others, and steps, with these parts."""
-
-    async def run(world: AnyWorld) -> list[Tensor]:
-        world.record("start", role=node.role, data_center=node.data_center)
-        inbox = Inbox(world)
-        membership, mail = Membership(world, inbox, plan), CollectiveMail(world, inbox)
-        begin_loading(learner, world, inbox)
-        reading = world.spawn(inbox.run(), "inbox")
-        await membership.join()
-        if isinstance(learner, Guarded):
-            learner.record = world.record
-        everybody = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
-        everybody.round = -1  # no training yet
-        values = await first_values(world, everybody, learner, buckets)
-        rounds = 0
-        if node.trains:
-            sums, step = await parts.make_sums(world, mail), parts.make_step(world, mail, values)
-            rounds = await AllReduceWorker(plan, node, learner, buckets, sums, step).run(world, membership)
-        await finish_loading(learner)
-        await membership.finish()
-        await reading
-        world.record("final", role=node.role, rounds=rounds, parameters_sha256=values_sha256(learner.values()))
-        return learner.values()
-
-    return run
-
-
 class _SumMaker:
-    """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another's turn."""
+    """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another."""
 
     def __init__(self, plan: Plan, options: AllReduceOptions, world: World, mail: CollectiveMail, ranks: Ranks) -> None:
         self._plan, self._options, self._world, self._mail, self._ranks = plan, options, world, mail, ranks
@@ -132,7 +85,7 @@ class _SumMaker:
         if options.algorithm == "flat_topk":
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
-        across = self._group(self._ranks.alike(world.node), f"bucket {bucket} across")
+        across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")
         choose = CoordinatedChoice(world, inside, options.density) if options.coordinated else own
         return HiTopK(world, inside, across, choose)
 

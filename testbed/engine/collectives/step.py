@@ -25,10 +25,10 @@ class OptimizerStep(Protocol):
     """Values and how they change."""
 
     async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The new values of all keys."""
+        """Step with the summed gradients; return the new values of all keys."""
 
 
-class EverybodysStep:
+class WholeStep:
     """Every worker takes the whole step."""
 
     def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
@@ -46,7 +46,7 @@ class EverybodysStep:
 
 
 class SharedStep:
-    """Each takes the norms of its share; and updates it (``updates``), or all update everything with all norms."""
+    """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
 
     def __init__(
         self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool
@@ -78,7 +78,7 @@ class SharedStep:
         return await self._gather_values() if self._updates else [one.value for one in self._optimizers]
 
     async def _gather_norms(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Norms]:
-        """Of whole tensors, from the squares of everybody's pieces."""
+        """Return the norms of whole tensors, from the sums of squares of all workers' pieces."""
         work = Work("optimizer", round_, size_bytes=NORM_READS * _bytes(self._mine))
         squares = await world.compute(work, lambda: self._squares(gradients))
         total = torch.zeros_like(squares)
@@ -87,13 +87,13 @@ class SharedStep:
         if total.is_meta:
             return [Norms(1.0, 1.0)] * len(self._sizes)
         roots = [Norms(sqrt(value), sqrt(gradient)) for value, gradient in total.tolist()]
-        # no norm, no ratio: LARS leaves small tensors as they are, and a piece does not know how large its tensor is
+        # norms of 0 give no ratio: LARS does not adapt to small tensors, and a piece cannot tell the size of its tensor
         return [
             norm if size >= self._adapt_from else Norms(0.0, 0.0) for size, norm in zip(self._sizes, roots, strict=True)
         ]
 
     def _squares(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Sums of squares of this worker's pieces of values and gradients: float64 [keys, 2]."""
+        """Return the sums of squares of this worker's pieces of values and gradients: float64 [keys, 2]."""
         if gradients[0].is_meta:
             return torch.zeros(len(self._sizes), 2, dtype=torch.float64, device="meta")
         squares = torch.zeros(len(self._sizes), 2, dtype=torch.float64)
@@ -107,7 +107,7 @@ class SharedStep:
         return squares
 
     async def _gather_values(self) -> list[Tensor]:
-        """Every worker's new pieces, put together."""
+        """Gather all workers' new pieces; return the new values of all keys."""
         new = torch.cat([one.value for one in self._optimizers] or [torch.zeros(0)])
         values = [torch.empty(size, device=new.device) for size in self._sizes]
         for share, part in zip(self._shares, await self._group.all_gather(new), strict=True):

@@ -16,14 +16,14 @@ from testbed.world import Work, World
 
 
 class BucketSum(Protocol):
-    """One bucket's sums, round after round; what it keeps for later rounds is its own."""
+    """One bucket's sums, round after round; it may keep residuals for later rounds."""
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """The sum of all workers' gradients, and whether one of them raised its flag: the same at every worker."""
+        """Return the sum of all workers' gradients, and whether one raised its flag: the same at every worker."""
 
 
 class DenseSum:
-    """Everything, by an all-reduce."""
+    """All elements, by an all-reduce."""
 
     def __init__(self, collectives: Collectives, algorithm: Algorithm) -> None:
         self._collectives, self._algorithm = collectives, algorithm
@@ -36,13 +36,13 @@ class DenseSum:
 class FlatTopK:
     """Each worker's largest elements to every other worker: top-k all-gather, the flat baseline."""
 
-    def __init__(self, world: World, everybody: Collectives, choose: Chooser) -> None:
-        self._world, self._everybody, self._choose = world, everybody, choose
+    def __init__(self, world: World, workers: Collectives, choose: Chooser) -> None:
+        self._world, self._workers, self._choose = world, workers, choose
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        self._everybody.round = round_
+        self._workers.round = round_
         chosen = _to_wire(await self._choose(gradient, round_))
-        parcels, flag = await self._everybody.all_gather_parts(chosen, direct=True, flag=flag)
+        parcels, flag = await self._workers.all_gather_parts(chosen, direct=True, flag=flag)
         return await scattered(self._world, gradient, parcels, round_), flag
 
 
@@ -68,7 +68,7 @@ class HiTopK:
 
 
 async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_: int) -> Tensor:
-    """The sum of sparse contributions as a dense tensor with the size of ``like``, added in the order given."""
+    """Return the sum of sparse contributions, dense with the size of ``like``, added in the order given."""
 
     def add() -> Tensor:
         total = torch.zeros_like(like)
@@ -81,6 +81,6 @@ async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_
 
 
 def _to_wire(choice: Choice) -> Parts:
-    """Pairs of 8 bytes: int32 and float32."""
+    """Return pairs of 8 bytes: int32 index and float32 value."""
     indices, values = choice
     return indices.to(torch.int32), values.contiguous()

@@ -1,4 +1,4 @@
-"""Ranks and their groups from the Plan: which workers take part, near whom, and in which order around rings."""
+"""Ranks and their groups, from the Plan: which workers take part, in which data centre, in which order around rings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Ranks:
     sites: tuple[tuple[str, ...], ...]
 
     def shape(self, segments: int = 1) -> GroupShape:
-        """The groups as ranks."""
+        """Return the groups as ranks."""
         groups, first = [], 0
         for site in self.sites:
             groups.append(tuple(range(first, first + len(site))))
@@ -28,11 +28,11 @@ class Ranks:
         return GroupShape(len(self.names), tuple(groups), segments)
 
     def site_of(self, name: str) -> tuple[str, ...]:
-        """All workers of the data centre of ``name``."""
+        """Return the workers of the data centre of ``name``."""
         return next(site for site in self.sites if name in site)
 
-    def alike(self, name: str) -> tuple[str, ...]:
-        """The worker with the same number in every data centre. ``ScenarioError`` if those differ in size."""
+    def peers_of(self, name: str) -> tuple[str, ...]:
+        """Return each data centre's worker with the number of ``name``. ``ScenarioError`` if they differ in size."""
         if len({len(site) for site in self.sites}) > 1:
             sizes = ", ".join(f"{site[0].split('/')[0]}: {len(site)}" for site in self.sites)
             raise ScenarioError(f"paradigm: hitopk needs as many workers in every data centre ({sizes})")
@@ -41,18 +41,17 @@ class Ranks:
 
 
 def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
-    """All training workers. ``order``: ``plan``, or ``network``: data centres as in the best ring for such buckets.
+    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of data centres for such buckets.
 
-    Every rank of a simulation asks for the same, and it takes long: the last few are remembered.
+    Every rank of a simulation asks for the same, and it takes long: the last few answers are kept.
     """
     return _ranks(plan, order, bucket_bytes)
 
 
 def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
     by_site: dict[str, list[str]] = {}
-    for worker in plan.with_role("worker"):
-        if worker.trains:
-            by_site.setdefault(worker.data_center, []).append(worker.name)
+    for worker in plan.training_workers:
+        by_site.setdefault(worker.data_center, []).append(worker.name)
     names = list(by_site)
     if order == "network":
         names = [names[index] for index in best_ring(link_times_s(plan, names, bucket_bytes / len(names)))]
@@ -64,7 +63,7 @@ _ranks = Recent(_ranks_of)
 
 
 def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
-    """Time of a message of that size from each data centre to each other, alone on its path."""
+    """Return the seconds of a message of that size from each data centre to each other, alone on its path."""
     links, routes = {link.name: link for link in plan.network.links}, routes_of(plan.network)
 
     def time_s(source: str, target: str) -> float:

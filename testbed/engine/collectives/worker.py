@@ -1,92 +1,105 @@
-"""The worker of data-parallel training without servers: gradients are summed, everybody takes the same step."""
+"""The worker of data-parallel training without servers: gradients are summed, and all workers take the same step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.first_values import Buckets, first_values, split
+from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.local_work import one_step
 from testbed.engine.membership import Membership
+from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.learner import Learner, StepResult
+from testbed.training.learner import Learner, SegmentedLearner, StepResult
 from testbed.world import World
 
-Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
-async def first_values(world: World, everybody: Collectives, learner: Learner, buckets: Buckets) -> list[Tensor]:
-    """The first worker's values, at all workers, whatever they drew themselves."""
-    own = learner.values()
-    calls = [everybody.broadcast(torch.cat([own[key] for key in bucket])) for bucket in buckets]
-    tasks = [world.spawn(call, "first values") for call in calls]
-    for bucket, task in zip(buckets, tasks, strict=True):
-        flat = await world.wait(task, f"the first values of keys {bucket[0]} to {bucket[-1]}")
-        for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
-            own[key] = value
-    learner.load(own)
-    return own
+@dataclass(frozen=True, slots=True)
+class SumsAndStep(Generic[AnyWorld]):
+    """Makes what sums gradients, bucket by bucket, and what steps with the sums."""
+
+    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]]
+    make_step: Callable[[AnyWorld, CollectiveMail, list[Tensor]], OptimizerStep]
 
 
-def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
-    """A bucket cut into its keys."""
-    return list(torch.split(flat, [sizes[key] for key in keys]))
+def data_parallel(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, parts: SumsAndStep[AnyWorld]
+) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:
+    """Return the role of a worker that sums gradients with all others, and steps, with these parts."""
+
+    async def run(world: AnyWorld) -> list[Tensor]:
+        session = Session(plan, node, world)
+        mail = CollectiveMail(world, session.inbox)
+        session.use(learner)
+        await session.join()
+        values = await first_values(world, mail, plan, learner, buckets)
+        rounds = 0
+        if node.trains:
+            sums, step = await parts.make_sums(world, mail), parts.make_step(world, mail, values)
+            rounds = await AllReduceWorker(world, plan, learner, buckets, sums, step).run(session.membership)
+        await session.finish()
+        return session.record_final(learner.values(), rounds=rounds)
+
+    return run
 
 
 class AllReduceWorker:
     """One training worker. ``sums[i]`` adds up bucket i. All workers end every round with the same bits."""
 
     def __init__(
-        self, plan: Plan, node: NodePlan, learner: Learner, buckets: Buckets, sums: Sequence[BucketSum],
+        self, world: World, plan: Plan, learner: Learner, buckets: Buckets, sums: Sequence[BucketSum],
         step: OptimizerStep,
     ) -> None:  # fmt: skip
-        self._plan, self._learner, self._buckets, self._sums = plan, learner, buckets, sums
-        self._step = step
-        self._training = [worker.name for worker in plan.with_role("worker") if worker.trains]
-        self._is_evaluator = node.name == self._training[0]
+        self._world, self._plan, self._learner = world, plan, learner
+        self._buckets, self._sums, self._step = buckets, sums, step
+        self._evaluation = Evaluation(world, plan, learner)
 
-    async def run(self, world: World, membership: Membership) -> int:
-        """Train to the end. Returns the number of rounds done."""
-        await membership.barrier("train", len(self._training))
-        training, evaluation = self._plan.training, None
-        if self._is_evaluator:
-            world.record("train", rounds=training.rounds, workers=len(self._training))
-            evaluation = Evaluation(world, self._learner, training.evaluate_every, training.target_accuracy)
+    async def run(self, membership: Membership) -> int:
+        """Train to the end. Return the number of rounds done."""
+        workers = len(self._plan.training_workers)
+        await membership.barrier("train", workers)
+        self._evaluation.begin(self._plan.training.rounds, workers)
         round_, last = 0, False
         while not last:
-            last = await self._round(world, round_, evaluation)
+            last = await self._round(round_)
             round_ += 1
-        if evaluation:
-            await evaluation.finish(round_ - 1)
+        await self._evaluation.finish(round_ - 1)
         return round_
 
-    async def _round(self, world: World, round_: int, evaluation: Evaluation | None) -> bool:
-        started = world.now()
-        result = await one_step(self._learner, world, round_, round_)
-        reached = await evaluation.before_push(round_) if evaluation else False
-        last = await self._synchronise(world, round_, result, reached)
-        world.record("round", t0=started, round=round_, loss=result.loss, samples=result.samples)
-        if evaluation:
-            evaluation.after_round(round_)
+    async def _round(self, round_: int) -> bool:
+        started_s = self._world.now()
+        result = await one_step(self._learner, self._world, round_, round_)
+        reached = await self._evaluation.before_push(round_)
+        last = await self._synchronise(round_, result, reached)
+        self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
+        self._evaluation.after_round(round_)
         return last or round_ + 1 == self._plan.training.rounds
 
-    async def _synchronise(self, world: World, round_: int, result: StepResult, reached: bool) -> bool:
-        """Sum every bucket, all at a time; then step. True when somebody has reached the target."""
+    async def _synchronise(self, round_: int, result: StepResult, reached: bool) -> bool:
+        """Sum all buckets at the same time; then step. Return whether a worker has reached the target.
+
+        The flag travels with the sums, so all workers hear of it in the same round and stop after it.
+        """
         gradients = result.gradients
         tasks = [
-            world.spawn(one(torch.cat([gradients[key] for key in bucket]), round_, reached), "a bucket")
+            self._world.spawn(one(torch.cat([gradients[key] for key in bucket]), round_, reached), "a bucket")
             for bucket, one in zip(self._buckets, self._sums, strict=True)
         ]
         for number, task in enumerate(tasks):
-            flat, raised = await world.wait(task, f"the sum of bucket {number} in round {round_}")
+            flat, raised = await self._world.wait(task, f"the sum of bucket {number} in round {round_}")
             reached = reached or raised
             bucket = self._buckets[number]
             for key, total in zip(bucket, split(flat, bucket, self._learner.sizes), strict=True):
                 gradients[key] = total
-        self._learner.load(await self._step(world, round_, gradients))
+        self._learner.load(await self._step(self._world, round_, gradients))
         return reached

@@ -1,6 +1,9 @@
-"""AD-PSGD (Lian et al., 2018): a worker averages with one neighbour while it computes, and waits for nobody's step.
+"""AD-PSGD (Lian et al., ICML 2018): a worker averages with one neighbour while it computes, and waits for no step.
 
-The run ends when all workers together have made as many steps as were asked for; the first worker counts.
+An active worker sends its model (``offer``) to a passive one, which answers with its own (``answer``) and moves half
+way towards the offer; the active one moves half way towards the answer. The run ends when all workers together have
+made as many steps as were asked for: each reports its steps to the first worker (``step``), which counts them and tells
+all others (``stop``).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from testbed.world import Future, World
 
 
 class AsynchronousGossip:
-    """One worker; see ``policy.gossip.pairs`` for why averages stay and nobody waits in a circle."""
+    """One worker; ``policy.gossip.pairs`` explains why the average is kept and no circle of waits can form."""
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], partners: Partners,
@@ -41,8 +44,8 @@ class AsynchronousGossip:
         """This worker's model."""
         return self._model.flat
 
-    async def run(self, evaluation: Evaluation | None) -> int:
-        """Steps until the end is declared. Returns how many this worker made."""
+    async def run(self, evaluation: Evaluation) -> int:
+        """Step until the end is declared. Return the number of steps of this worker."""
         step = 0
         while not self._stopped:
             started_s = self._world.now()
@@ -50,7 +53,7 @@ class AsynchronousGossip:
             result = await self._model.gradient(step)
             if exchange is not None:
                 await self._world.wait(exchange, f"the exchange of step {step}")
-            self._stepping = True  # a thread may be changing the model: offers wait for a moment
+            self._stepping = True  # a thread may be changing the model: offers wait until it has
             await self._model.step(step, result)
             self._stepping = False
             self._answer_offers()
@@ -59,15 +62,14 @@ class AsynchronousGossip:
             step += 1
         return step
 
-    async def _after_step(self, step: int, evaluation: Evaluation | None) -> None:
+    async def _after_step(self, step: int, evaluation: Evaluation) -> None:
         if self._rank == 0:
             self._on_step()
         else:
             await self._mail.send(self._ranks[0], "step", step)
-        if evaluation:
-            if await evaluation.before_push(step) and not self._stopped:
-                self._stop_all()
-            evaluation.after_round(step)
+        if await evaluation.before_push(step) and not self._stopped:
+            self._stop_all()
+        evaluation.after_round(step)
 
     async def _exchange(self, step: int) -> None:
         partner = self._ranks[self._partners.partner(seed_for(self._seed, "partner", self._rank, step))]
@@ -83,7 +85,7 @@ class AsynchronousGossip:
             self._answer_offers()
 
     def _answer_offers(self) -> None:
-        """Answer with the model as it is, then move half of the way; in one go, so that nothing comes between."""
+        """Answer with the model as it is, then move half way to the offer; without a wait between the two."""
         offers, self._offers = self._offers, []
         for offer in offers:
             mine = self._model.flat
@@ -101,7 +103,7 @@ class AsynchronousGossip:
         self._stopped = True
         for other in self._ranks:
             if other != self._world.node:
-                self._world.spawn(self._mail.send(other, "stop", 0), "the end")
+                self._world.spawn(self._mail.send(other, "stop", 0), "declare the end")
 
     def _on_stop(self, message: Message) -> None:
         self._stopped = True

@@ -1,4 +1,4 @@
-"""Models from neighbours: by round for synchronous mixing, offers and answers for pairs, and words about the end."""
+"""Models from neighbours: by round for synchronous mixing, offers and answers of pairs, and the count of steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from testbed.world import Future, World
 Handler = Callable[[Message], None]
 
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""What is about the model has a key, as tensors of training have everywhere; words about the end have none."""
+"""Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
 
 
 class GossipMail:
-    """Sorts a worker's gossip by what it is. Handlers return at once."""
+    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once."""
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
@@ -29,7 +29,7 @@ class GossipMail:
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:
-        """Hand messages of this sort to ``handler``, those that came early first."""
+        """Hand messages of this sort to ``handler``, beginning with those that have arrived already."""
         self._handlers[what] = handler
         early, self._early = self._early, []
         for message in early:
@@ -41,7 +41,7 @@ class GossipMail:
         await self._world.send(to, message)
 
     async def model(self, round_: int, sender: str) -> Message:
-        """The model that a neighbour sent in this round."""
+        """Wait for the model that a neighbour sent in this round."""
         future = self._model(round_, sender)
         message = await self._world.wait(future, f"the model of round {round_} from {sender}")
         del self._models[round_, sender]

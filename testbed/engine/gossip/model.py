@@ -28,28 +28,28 @@ class OwnModel:
 
     @property
     def flat(self) -> Tensor:
-        """A copy."""
+        """Return a copy of the model as one tensor."""
         return torch.cat(self._optimizer.values())
 
     def set(self, flat: Tensor) -> None:
-        """Make this the model; momentum and moments stay."""
+        """Replace the model; the optimizer keeps its momentum and moments."""
         self._optimizer.load(torch.split(flat, list(self._learner.sizes)))
 
     async def gradient(self, round_: int, at: Tensor | None = None) -> StepResult:
-        """A training step's gradient, at the current model or at another."""
+        """Compute a training step's gradient, at the current model or at another."""
         values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
         self._learner.load(list(values))
         return await one_step(self._learner, self._world, round_, round_)
 
     async def step(self, round_: int, result: StepResult) -> None:
-        """Move along a gradient."""
+        """Apply the optimizer to a gradient."""
         gradients = [gradient * self._factor for gradient in result.gradients]
-        # Adam reads and writes gradient, value and two moments
+        # Adam, the largest, reads and writes gradient, value and two moments
         work = Work("optimizer", round_, size_bytes=4 * sum(gradient.nbytes for gradient in gradients))
         await self._world.compute(work, lambda: self._optimizer.step(gradients))
 
     def end_round(self, round_: int, started_s: float, result: StepResult, at: Tensor | None = None) -> None:
-        """Record the round, and every now and then what the model looks like."""
+        """Record the round and, as often as the model is evaluated, its sketch."""
         flat = self.flat if at is None else at
         self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
         self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)

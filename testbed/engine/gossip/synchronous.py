@@ -1,7 +1,7 @@
-"""Synchronous gossip: D-PSGD and SGP. Sums in rank order after one's own, so that bits do not depend on timing.
+"""Synchronous gossip: D-PSGD and SGP. Sums take the own model first, then rank order, so bits do not depend on timing.
 
-D-PSGD (Lian et al., 2017): models travel while the gradient is computed; then x ← Σ w_ij x_j − η g(x_i).
-SGP (Assran et al., 2019): a step on the push-sum numerator x with the gradient at z = x / y, then x and y are pushed.
+D-PSGD (Lian et al., NeurIPS 2017): models travel while the gradient is computed; then x ← Σ w_ij x_j − η g(x_i).
+SGP (Assran et al., ICML 2019): a step on the push-sum numerator x with the gradient at z = x / y, then x and y go out.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class SynchronousGossip:
         self._ranks, self._rank = ranks, ranks.index(world.node)
         self._weight, self._push = 1.0, push
         self._last_round = rounds - 1
-        # a word sent with round r's models is everywhere this many rounds later; a new one leaves a round later
-        self._word_takes = rounds_to_reach_all(mixing) + 1
+        # The end is announced in the messages of round r and known to all workers this many rounds later, one of which
+        # passes before the first of these messages leaves. All workers so stop after the same round.
+        self._rounds_to_announce = rounds_to_reach_all(mixing) + 1
 
     @property
     def value(self) -> Tensor:
-        """What this worker believes the model to be: x / y."""
+        """This worker's estimate of the model: x / y."""
         flat = self._model.flat
         return flat if self._weight == 1.0 else flat / self._weight
 
-    async def run(self, evaluation: Evaluation | None) -> int:
-        """Rounds until the last, on which all agree. Returns how many."""
+    async def run(self, evaluation: Evaluation) -> int:
+        """Do all rounds up to the last, on which all workers agree. Return their number."""
         round_ = 0
         while round_ <= self._last_round:
             started_s = self._world.now()
             result = await (self._push_round if self._push else self._mix_round)(round_)
             self._model.end_round(round_, started_s, result, self.value)
-            if evaluation:
-                if await evaluation.before_push(round_):
-                    self._last_round = min(self._last_round, round_ + self._word_takes)
-                evaluation.after_round(round_)
+            if await evaluation.before_push(round_):
+                self._last_round = min(self._last_round, round_ + self._rounds_to_announce)
+            evaluation.after_round(round_)
             round_ += 1
         return round_
 
@@ -83,7 +83,7 @@ class SynchronousGossip:
             await self._world.wait(send, f"the sends of round {round_}")
 
     async def _mix(self, part: Part, round_: int) -> None:
-        """Take all models of this round, in rank order whoever comes first, and what they say about the end."""
+        """Take all models of this round, in rank order, and the earliest end that they announce."""
         messages = [await self._mail.model(round_, self._ranks[source]) for source, _ in part.receives]
         own = self._model.flat
         pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]

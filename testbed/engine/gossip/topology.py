@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.plan.routes import routes_of
@@ -9,16 +11,16 @@ from testbed.policy.gossip.graphs import GRAPHS, Graph, given, is_connected
 
 
 def graph_of(plan: Plan, kind: str) -> Graph:
-    """Neighbours of each training worker, in rank order. ``ScenarioError`` when not all can hear of all."""
-    workers = [worker for worker in plan.with_role("worker") if worker.trains]
+    """Return the neighbours of each training worker, in rank order. Raise ``ScenarioError`` unless it is connected."""
+    workers = plan.training_workers
     graph = _network(plan, workers) if kind == "network" else GRAPHS[kind](len(workers))
     if not is_connected(graph):
         raise ScenarioError("paradigm: the graph of the workers is not connected, so they could never agree")
     return graph
 
 
-def _network(plan: Plan, workers: list[NodePlan]) -> Graph:
-    """All workers of a data centre, and the first ones of data centres with no other one on the path between."""
+def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
+    """Join all workers of a data centre, and the first workers of those with no third one on the path between."""
     by_site: dict[str, list[int]] = {}
     for rank, worker in enumerate(workers):
         by_site.setdefault(worker.data_center, []).append(rank)

@@ -1,1 +1,1 @@
-"""Training samples that come from somewhere: a store, another data centre, a neighbour, the disk, the memory."""
+"""Training samples that are loaded from memory, disk, a neighbour, another data centre or a remote store."""

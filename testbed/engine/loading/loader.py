@@ -37,36 +37,36 @@ class CacheLevels:
 
 
 class Loader:
-    """Of one worker. Samples that are being loaded are not asked for a second time."""
+    """The loader of one worker. A sample that is being loaded is not requested a second time."""
 
     def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: CacheLevels) -> None:
         self._world, self._dataset, self._batches = world, dataset, batches
         self._options, self._levels, self._coder = options, levels, SampleCoder(dataset)
         self._tasks: dict[int, Future[list[Sample]]] = {}
-        self._coming: dict[int, Future[Sample]] = {}
-        self._came: Counter[str] = Counter()
+        self._pending: dict[int, Future[Sample]] = {}
+        self._hits: Counter[str] = Counter()  # by level, since the last record
 
     async def batch(self, step: int, round_: int) -> Batch:
-        """Inputs and labels of ``step``: the same bits as of the data set itself. Starts loading those that follow."""
-        begun_s = self._world.now()
+        """Return inputs and labels of ``step``, with the data set's own bits. Start to load the steps that follow."""
+        started_s = self._world.now()
         for ahead in range(step, step + self._options.prefetch + 1):
             if ahead not in self._tasks:
                 self._tasks[ahead] = self._world.spawn(self._load(ahead), f"loading step {ahead}")
         samples = await self._world.wait(self._tasks.pop(step), f"the batch of step {step}")
-        hits = {level: self._came.pop(level, 0) for level in LEVELS}
+        hits = {level: self._hits.pop(level, 0) for level in LEVELS}
         self._world.record(
-            "load", t0=begun_s, round=round_, step=step, waited_s=round(self._world.now() - begun_s, 6), **hits
+            "load", t0=started_s, round=round_, step=step, waited_s=round(self._world.now() - started_s, 6), **hits
         )
         return torch.stack([sample.input for sample in samples]), torch.stack([sample.label for sample in samples])
 
     async def give(self, numbers: list[int], whole: bool) -> list[bytes]:
-        """Encoded samples for another worker: of one's own share, or of all that there is."""
+        """Return encoded samples for another worker: of this worker's share, or (``whole``) of the whole data set."""
         if whole:
             return [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
         return [self._coder.encode(sample) for sample in await self._samples(numbers, count=False)]
 
     async def finish(self) -> None:
-        """Let what is on its way come, so that nobody answers a worker that has left."""
+        """Wait for the samples that are being loaded, so that no other worker answers one that has ended."""
         for step, task in list(self._tasks.items()):
             await self._world.wait(task, f"the batch of step {step}")
         self._tasks.clear()
@@ -77,25 +77,25 @@ class Loader:
     async def _samples(self, numbers: Sequence[int], *, count: bool) -> list[Sample]:
         found = {number: sample for number in numbers if (sample := self._levels.memory.get(number)) is not None}
         if count:
-            self._came["memory"] += sum(number in found for number in numbers)
-        awaited = {number: self._coming[number] for number in numbers if number in self._coming}
+            self._hits["memory"] += sum(number in found for number in numbers)
+        awaited = {number: self._pending[number] for number in numbers if number in self._pending}
         missing = [n for n in dict.fromkeys(numbers) if n not in found and n not in awaited]
         for number in missing:
-            self._coming[number] = self._world.future()
+            self._pending[number] = self._world.future()
         for number, sample in zip(missing, await self._from_below(missing, count), strict=True):
             self._keep(number, sample)
             found[number] = sample
         for number, future in awaited.items():
-            found[number] = await self._world.wait(future, "a sample that is on its way")
+            found[number] = await self._world.wait(future, "a sample that is being loaded")
         return [found[number] for number in numbers]
 
     def _keep(self, number: int, sample: Sample) -> None:
         if self._owner(number) == self._world.node:
             self._levels.memory.put(number, sample)
-        self._coming.pop(number).set_result(sample)
+        self._pending.pop(number).set_result(sample)
 
     async def _from_below(self, numbers: list[int], count: bool) -> list[Sample]:
-        """Read, ask or fetch the encoded samples, then decode them, which takes its time."""
+        """Read, ask for or fetch the encoded samples, then decode them, which takes ``options.decode`` seconds each."""
         if not numbers:
             return []
         encoded: dict[int, bytes] = {}
@@ -108,7 +108,7 @@ class Loader:
         asked = await self._ask([number for number in numbers if number not in set(mine)])
         encoded = {**on_disk, **fetched, **asked}
         if count:
-            self._came.update(disk=len(on_disk), remote=len(fetched), neighbour=len(asked))
+            self._hits.update(disk=len(on_disk), remote=len(fetched), neighbour=len(asked))
         if self._options.decode:
             await self._world.sleep(self._options.decode * (len(on_disk) + len(fetched)))
         return [self._coder.decode(encoded[number]) for number in numbers]
@@ -129,7 +129,7 @@ class Loader:
         return found
 
     def _owner(self, number: int) -> str:
-        """Whose share a sample is: who keeps it, and fetches it for the data centre."""
+        """Return the worker that keeps a sample, and fetches it for the data centre."""
         if not self._options.spread:
             return self._world.node
         return self._levels.neighbours[number % len(self._levels.neighbours)]

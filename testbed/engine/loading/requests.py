@@ -1,4 +1,7 @@
-"""Samples asked for and given between workers: encoded, several in one message, by numbers of their data set."""
+"""Samples that workers request from each other: encoded, several in one message, by numbers of their data set.
+
+The key of FETCH and of its answer SAMPLES is the number of the request, so that several may be pending.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
 
 
 class Requests:
-    """One per worker. ``give(numbers, whole)``, set before messages are read, answers others.
+    """One per worker. ``give(numbers, whole)``, to be set before messages are read, answers others.
 
-    ``whole``: out of the data set itself.
+    ``whole``: from the whole data set, not from the worker's share.
     """
 
     give: Give
@@ -29,7 +32,7 @@ class Requests:
         inbox.on(MessageKind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
 
     async def ask(self, node: str, numbers: Sequence[int], *, whole: bool = False) -> list[bytes]:
-        """What ``node`` gives for these numbers."""
+        """Return the encoded samples of these numbers from ``node``."""
         self._asked += 1
         number = self._asked
         self._answers[number] = answer = self._world.future()
@@ -40,7 +43,7 @@ class Requests:
         return [bytes(part.numpy()) for part in torch.split(data, sizes.tolist())]
 
     def _spawn_answer(self, message: Message) -> None:
-        self._world.spawn(self._answer(message), "samples for another")
+        self._world.spawn(self._answer(message), "answer a request for samples")
 
     async def _answer(self, message: Message) -> None:
         contents = await self.give(message.parts[0].tolist(), message.meta["whole"])

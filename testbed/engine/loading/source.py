@@ -1,4 +1,4 @@
-"""The remote level: a store that gives so many bits a second after a latency, or a worker that has all samples."""
+"""The remote level: a store with a rate and a latency, or a worker that has all samples."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from testbed.world import World
 
 
 def sample_of(dataset: Dataset, number: int) -> Sample:
-    """Straight from the data set."""
+    """Return a sample of the data set."""
     return Sample(dataset.train_inputs[number], dataset.train_labels[number])
 
 
 class SampleSource(Protocol):
-    """Where samples are that no level nearer has."""
+    """The last level, which has every sample."""
 
     async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
-        """Encoded samples, in the order asked for."""
+        """Return encoded samples in the order of ``numbers``."""
 
 
 class SampleStore:
-    """A token bucket without tokens saved up: requests of one worker follow each other at ``rate_bps``."""
+    """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
 
     def __init__(self, world: World, dataset: Dataset, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
         self._world, self._dataset, self._coder = world, dataset, coder
@@ -39,7 +39,7 @@ class SampleStore:
 
 
 class SampleOwner:
-    """Another worker that has all samples, reached over the links between."""
+    """Another worker, which has all samples, reached over the links between the two."""
 
     def __init__(self, requests: Requests, node: str) -> None:
         self._requests, self._node = requests, node

@@ -1,4 +1,4 @@
-"""A trainer whose batches come from a loader, and the calls with which roles serve it; for others these do nothing."""
+"""A trainer whose batches come from a loader, and what roles call for it, which does nothing with others."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class LoadingTrainer(Trainer):
         self._loader: Loader
 
     def open(self, world: World, inbox: Inbox) -> None:
-        """From now on this worker loads, and gives to others."""
+        """Start to load, and to give samples to others."""
         requests = Requests(world, inbox)
-        mates = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
+        neighbours = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
         levels = CacheLevels(
-            MemoryLevel(self._options.memory), self._disk(), requests, self._source(world, requests), mates
+            MemoryLevel(self._options.memory), self._disk(), requests, self._source(world, requests), neighbours
         )
         self._loader = Loader(world, self._dataset, self._batches, self._options, levels)
         requests.give = self._loader.give
@@ -49,7 +49,7 @@ class LoadingTrainer(Trainer):
         self._ready[step] = await self._loader.batch(step, round_)
 
     async def finish(self) -> None:
-        """Nothing is loaded any more."""
+        """Wait for what is being loaded."""
         await self._loader.finish()
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -71,27 +71,27 @@ class LoadingTrainer(Trainer):
 
 
 def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
-    """Before anybody can ask for samples."""
+    """Start to load; to be called before messages are read, as others may ask for samples."""
     loading = _loading(learner)
     if loading is not None:
         loading.open(world, inbox)
 
 
-async def loaded(learner: Learner, step: int, round_: int) -> None:
-    """Returns when the batch of ``step`` is there."""
+async def wait_for_batch(learner: Learner, step: int, round_: int) -> None:
+    """Return when the batch of ``step`` is loaded."""
     loading = _loading(learner)
     if loading is not None:
         await loading.prepare(step, round_)
 
 
 async def finish_loading(learner: Learner) -> None:
-    """After the last step, while all are still there."""
+    """Wait for what is being loaded; to be called after the last step, while the others still answer."""
     loading = _loading(learner)
     if loading is not None:
         await loading.finish()
 
 
 def _loading(learner: Learner) -> LoadingTrainer | None:
-    """What loads, behind a guard if there is one."""
+    """Return the loading trainer, behind a guard if there is one."""
     inner = getattr(learner, "inner", learner)
     return inner if isinstance(inner, LoadingTrainer) else None

@@ -1,4 +1,4 @@
-"""What travels in one message between nodes of an overlay: several tensors of several keys, and for whom they stand."""
+"""The content of one message between nodes of an overlay: tensors of several keys, each for one or more members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.server import merged_notes, sum_in_order
+from testbed.engine.aggregation import merge_notes, sum_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Entry:
 
 
 def pack(entries: Sequence[Entry]) -> tuple[list[Any], tuple[Tensor, ...]]:
-    """Meta data and one flat tensor per dtype: a message carries few parts, whatever the number of entries."""
+    """Return metadata and one flat tensor per dtype: a message has few parts, whatever the number of entries."""
     flats: dict[torch.dtype, list[Tensor]] = {}
     meta: list[Any] = []
     for entry in entries:
@@ -50,8 +50,8 @@ def unpack(meta: Sequence[Any], flats: Sequence[Tensor]) -> list[Entry]:
     return entries
 
 
-def added_up(entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int]) -> list[Entry]:
-    """One entry per key: the sum, in the order of the first member of each; decoded and encoded without memory."""
+def summed(entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int]) -> list[Entry]:
+    """Return one entry per key: the sum in the order of each entry's first member, by a codec without memory."""
     sums = []
     for key, size in sizes.items():
         mine = sorted((entry for entry in entries if entry.key == key), key=lambda entry: entry.members[0])
@@ -60,5 +60,5 @@ def added_up(entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int]) -
             continue
         total = sum_in_order([codec.decode(key, entry.parts, size) for entry in mine])
         members = tuple(sorted(member for entry in mine for member in entry.members))
-        sums.append(Entry(members, key, codec.encode(key, total), merged_notes([entry.notes for entry in mine])))
+        sums.append(Entry(members, key, codec.encode(key, total), merge_notes([entry.notes for entry in mine])))
     return sums

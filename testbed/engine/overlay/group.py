@@ -1,4 +1,4 @@
-"""What the nodes of one group have in common, and how their mail finds them."""
+"""What the nodes of one group have in common, and how messages are handed to the right group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.events import Chunk, chunks_of
 from testbed.world import World
 
-CONTROL_PRIORITY = 1 << 20  # words about transfers overtake the transfers
+CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are about
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class OverlayGroup:
     members: tuple[str, ...]
     chunk_bytes: int
     sums: bool  # whether relays add up what they pass on
-    adapts: bool  # whether trees change with the speeds that are seen
+    adapts: bool  # whether trees follow measured throughput
 
     def rank(self, node: str) -> int:
-        """−1 for the root."""
+        """Return the rank of ``node``; −1 for the root."""
         return -1 if node == self.root else self.members.index(node)
 
 
@@ -48,7 +48,7 @@ class Chunks:
 
 
 class InterceptedMail:
-    """Mail whose handlers can also be called from here, as if their message had come by itself."""
+    """Mail into which an overlay can insert messages (``deliver``), as if they had come from the network."""
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail
@@ -56,7 +56,7 @@ class InterceptedMail:
         self._handlers: dict[MessageKind, Handler] = {}
 
     def before(self, kind: MessageKind, handler: Handler) -> None:
-        """Let ``handler`` see messages of ``kind`` before the one that is registered later."""
+        """Call ``handler`` with messages of ``kind`` before the handler that is registered with ``on`` later."""
         self._before[kind] = handler
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
@@ -77,7 +77,7 @@ class InterceptedMail:
 
 
 class OverlayMail:
-    """A node may be the root of one group and a member of others: their messages name the root."""
+    """Hands messages to the group that they name by its root: a node may be the root of one and a member of others."""
 
     def __init__(self, mail: Mail) -> None:
         self._mail = mail
@@ -96,10 +96,10 @@ class OverlayMail:
 
 
 class ThroughputMeter:
-    """How fast what arrives at this node travelled: payload over wall time.
+    """Measures the throughput of transfers that arrive at this node: payload bytes over seconds.
 
-    The time of a transfer begins when it was sent, or, if others from that sender were still arriving then, with the
-    end of those: a queue is no property of the link.
+    A transfer begins when it was sent or, if others from that sender were still arriving then, at the end of those:
+    the time in the sender's queue is no property of the link.
     """
 
     def __init__(self, world: World) -> None:
@@ -107,7 +107,7 @@ class ThroughputMeter:
         self._last_s: dict[str, float] = {}
 
     def bytes_per_s(self, message: Message) -> float:
-        """Of a transfer that has arrived just now; asked once."""
+        """Return the throughput of a transfer that has arrived just now; to be called once for each."""
         now_s = self._world.now()
         begin_s = max(message.sent_at_s, self._last_s.get(message.sender, 0.0))
         self._last_s[message.sender] = now_s

@@ -1,4 +1,4 @@
-"""What the Plan says of the links between the nodes of a group, for overlays that know it before training."""
+"""Planned rates between the nodes of a group, for overlays that use them before anything is measured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from testbed.plan.routes import routes_of
 
 
 def planned_rates(plan: Plan, group: OverlayGroup) -> dict[tuple[int, int], float]:
-    """Bytes per second between ranks (−1: the root) whose data centres are neighbours: routers may lie between them,
-    other data centres may not, for those are better relays than mere transit.
+    """Return bytes per second between ranks (−1: the root) whose data centres are neighbours.
+
+    Routers may lie between neighbours, other data centres may not: those can merge what they pass on, so a path through
+    them is a path of the overlay.
     """
     nodes = {rank: plan.node(name) for rank, name in enumerate((group.root, *group.members), start=-1)}
     rates = {}
@@ -21,7 +23,7 @@ def planned_rates(plan: Plan, group: OverlayGroup) -> dict[tuple[int, int], floa
 
 
 def _rate_bps(plan: Plan, source: str, target: str) -> float | None:
-    """The slowest link on the way, LANs included; ``None`` if a third data centre lies on it."""
+    """Return the slowest link of the path, LANs included; ``None`` if a third data centre lies on it."""
     lan = min(plan.site(source).lan_rate_bps, plan.site(target).lan_rate_bps)
     if source == target:
         return lan

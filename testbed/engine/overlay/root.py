@@ -1,7 +1,7 @@
-"""The root of an overlay: hands what arrives to its ``Server`` as pushes, and sends the server's answers as one.
+"""The root of an overlay: hands what arrives to its ``Server`` as pushes, and collects the server's replies to SPREAD.
 
-It also keeps the policy, where transfers are told one by one: words go to and fro between each node and the server
-that it would talk to anyway, and every server looks after its own keys.
+Where transfers are scheduled, the root also keeps the policy: nodes ask the server that they contribute to anyway, and
+every server schedules its own keys.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from testbed.engine.kvworker import PULL_ROUND
+from testbed.engine.overlay.detour import addressed
 from testbed.engine.overlay.entries import Entry, pack, unpack
 from testbed.engine.overlay.group import (
     CONTROL_PRIORITY,
@@ -19,7 +19,7 @@ from testbed.engine.overlay.group import (
     OverlayMail,
     ThroughputMeter,
 )
-from testbed.engine.overlay.member import by_way
+from testbed.engine.reply import PULL_ROUND
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, Overlay, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
@@ -29,8 +29,8 @@ from testbed.world import World
 
 
 @dataclass(slots=True)
-class _Answers:
-    """The server's answers to one chunk's round: a value per key, and how long each member's contribution lay."""
+class _Replies:
+    """The server's replies to one chunk's round: a value per key, and how long each member's contribution waited."""
 
     waits_s: list[float]
     values: dict[int, Message] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Answers:
 
 
 class Root:
-    """``policy`` decides by trees, or transfer by transfer."""
+    """One group's root. ``policy`` decides by trees, or transfer by transfer."""
 
     def __init__(
         self,
@@ -52,45 +52,46 @@ class Root:
         self._detours = detours
         self._world, self._server, self._group, self._policy = world, server, group, policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
-        self._chunks, self._speed = Chunks(), ThroughputMeter(world)
-        self._trees: dict[int, Parents] = {}  # in use now, and from their next round on
-        self._planned: dict[int, Parents] = {}
-        self._answers: dict[tuple[int, int], _Answers] = {}
-        self._spreads: dict[int, Message] = {}
+        self._chunks, self._meter = Chunks(), ThroughputMeter(world)
+        self._trees: dict[int, Parents] = {}  # by chunk: in use now
+        self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
+        self._replies: dict[tuple[int, int], _Replies] = {}
+        self._spreads: dict[int, Message] = {}  # by chunk: the last values
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
 
     def on_declare(self, message: Message) -> None:
-        """A child has declared its keys; all declare the same."""
+        """Note the keys, which all children declare alike."""
         if not self._chunks.by_name:
             keys, counts = message.parts
             self._chunks.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)), self._group.chunk_bytes)
             if isinstance(self._policy, TreeOverlay):
                 self._trees = self._policy.trees(self._chunks.elements)
-                self._planned = dict(self._trees)
+                self._planned_trees = dict(self._trees)
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
     def _on_merge(self, message: Message) -> None:
         for entry in unpack(message.meta["entries"], message.parts):
             self._contribute(entry, message)
-        speed = self._speed.bytes_per_s(message)
+        bytes_per_s = self._meter.bytes_per_s(message)
         if isinstance(self._policy, TreeOverlay) and self._policy.adapts:
-            self._learn(self._policy, message, speed)
+            self._learn(self._policy, message, bytes_per_s)
         if isinstance(self._policy, ScheduledOverlay):
             arrived = OverlayTransfer(True, message.key, message.round, message.sender, self._group.root)
-            self._policy.arrived(arrived, speed)
+            self._policy.arrived(arrived, bytes_per_s)
             self._begin(self._policy.ready(True, message.key, message.round, self._group.root))
 
-    def _learn(self, policy: TreeOverlay, message: Message, speed: float) -> None:
-        own = [[self._group.rank(message.sender), ROOT, speed]] if "on_to" not in message.meta else []
-        for source, target, seen in [*message.meta["speeds"], *own]:
-            policy.measured(int(source), int(target), seen, message.round)
+    def _learn(self, policy: TreeOverlay, message: Message, bytes_per_s: float) -> None:
+        """Tell the policy what was measured below; plan other trees for the next round if it asks for that."""
+        own = [[self._group.rank(message.sender), ROOT, bytes_per_s]] if "on_to" not in message.meta else []
+        for source, target, measured in [*message.meta["speeds"], *own]:
+            policy.measured(int(source), int(target), measured, message.round)
         if policy.revise(message.round):
-            self._planned = policy.trees(self._chunks.elements)
+            self._planned_trees = policy.trees(self._chunks.elements)
 
     def _contribute(self, entry: Entry, message: Message) -> None:
-        """One push per member; of a sum the first member's carries it, and those of the others are empty."""
+        """Deliver one push per member. A sum is the push of its first member; the pushes of the others are empty."""
         parts, notes = entry.parts, entry.notes
         for member in entry.members:
             push = Message(MessageKind.PUSH, entry.key, message.round, notes, parts, message.priority)
@@ -101,28 +102,28 @@ class Root:
     # ---- down ---------------------------------------------------------------------------------------------------
 
     async def send(self, to: str, message: Message) -> None:
-        """What the server sends: answers to a round are gathered, first values go their own way."""
+        """Send for the server: collect its replies to a round, send first values directly."""
         if message.round == PULL_ROUND:
             await self._world.send(to, message)
             return
         chunk = self._chunks.of_key[message.key]
         where = (chunk.name, message.round)
-        answers = self._answers.setdefault(where, _Answers([0.0] * len(self._group.members)))
+        replies = self._replies.setdefault(where, _Replies([0.0] * len(self._group.members)))
         rank = self._ranks[to]
-        answers.waits_s[rank] = max(answers.waits_s[rank], message.meta.pop("waited_s", 0.0))
-        answers.values.setdefault(message.key, message)
-        answers.count += 1
-        if answers.count == len(chunk.sizes) * len(self._group.members):
-            self._spread(*where, self._answers.pop(where))
+        replies.waits_s[rank] = max(replies.waits_s[rank], message.meta.pop("waited_s", 0.0))
+        replies.values.setdefault(message.key, message)
+        replies.count += 1
+        if replies.count == len(chunk.sizes) * len(self._group.members):
+            self._spread(*where, self._replies.pop(where))
 
-    def _spread(self, chunk: int, round_: int, answers: _Answers) -> None:
-        values = [answers.values[key] for key in sorted(answers.values)]
+    def _spread(self, chunk: int, round_: int, replies: _Replies) -> None:
+        values = [replies.values[key] for key in sorted(replies.values)]
         meta, parts = pack([Entry((), value.key, value.parts, value.meta) for value in values])
         about = {"root": self._group.root, "entries": meta} | (
-            {"waits": answers.waits_s} if any(answers.waits_s) else {}
+            {"waits": replies.waits_s} if any(replies.waits_s) else {}
         )
         priority = max(value.priority for value in values)
-        tree, following = self._trees.get(chunk), self._planned.get(chunk)
+        tree, following = self._trees.get(chunk), self._planned_trees.get(chunk)
         if tree is not None and following is not None and tree.parents != following.parents:
             about["parents"] = list(following.parents)
             self._trees[chunk] = following
@@ -135,14 +136,14 @@ class Root:
             self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
 
     async def _send_down(self, chunk: int, to: str) -> None:
-        held = self._spreads[chunk]
-        message = Message(MessageKind.SPREAD, chunk, held.round, held.meta, held.parts, held.priority)
-        await self._world.send(*by_way(self._world, self._group, self._detours, to, message))
+        spread = self._spreads[chunk]
+        message = Message(MessageKind.SPREAD, chunk, spread.round, spread.meta, spread.parts, spread.priority)
+        await self._world.send(*addressed(self._world, self._group, self._detours, to, message))
 
-    # ---- words with members -------------------------------------------------------------------------------------
+    # ---- schedules ----------------------------------------------------------------------------------------------
 
     def _on_ask(self, message: Message) -> None:
-        assert isinstance(self._policy, ScheduledOverlay), "members of a tree ask nothing"
+        assert isinstance(self._policy, ScheduledOverlay), "members of a tree do not ask"
         up, source = message.meta["up"], message.meta.get("source")
         if source:
             arrived = OverlayTransfer(up, message.key, message.round, source, message.sender)

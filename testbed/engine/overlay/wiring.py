@@ -1,4 +1,4 @@
-"""Puts the overlay's parts beside a node's KVStore and Server, from the Plan."""
+"""An overlay's parts beside a node's ``KVWorker`` and ``Server``, from the Plan."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from functools import partial
 from typing import Any
 
 from testbed.codec.base import Codec
-from testbed.engine import technique
+from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
-from testbed.engine.overlay.member import Member, Trees
+from testbed.engine.overlay.member import OverlayMember, Trees
 from testbed.engine.overlay.rates import planned_rates
 from testbed.engine.overlay.root import Root
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.base import ROOT, GroupSetting, TreeOverlay
-from testbed.policy.overlay.base import Overlay as OverlayPolicy
+from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, TreeOverlay
 from testbed.policy.overlay.netstorm import Detours
 from testbed.training.seeds import seed_for
 from testbed.world import World
@@ -28,36 +27,38 @@ from testbed.world import World
 class ParentOverlay:
     """A child's side, towards all of its servers."""
 
-    def __init__(self, world: World, mail: Mail, members: Mapping[str, Callable[[InterceptedMail], Member]]) -> None:
+    def __init__(
+        self, world: World, mail: Mail, members: Mapping[str, Callable[[InterceptedMail], OverlayMember]]
+    ) -> None:
         self.mail = InterceptedMail(mail)
         self._members = {server: make(self.mail) for server, make in members.items()}
 
     async def send(self, server: str, message: Message) -> None:
-        """A push, to be merged on its way."""
+        """Take a push, to be merged with those of others between here and the server."""
         await self._members[server].push(message)
 
-    def declared(self, server: str, sizes: dict[int, int]) -> None:
-        """These wire keys live on ``server``."""
+    def on_declared(self, server: str, sizes: dict[int, int]) -> None:
+        """Note the elements of the wire keys that live on ``server``."""
         self._members[server].declare(sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOverlay:
-    """A server's side, towards its children: where its mail comes from, and where its answers go."""
+    """A server's side, towards its children: the mail that it reads, and how it sends replies."""
 
     mail: InterceptedMail
     send: Send
 
 
-class Overlay:
-    """One node's relays. A node that takes part in no overlay has neither ``above`` nor ``below``."""
+class NodeOverlays:
+    """One node's relays, none where a star stands between it and its parents, or its children."""
 
     def __init__(self, plan: Plan, node: NodePlan, world: World, mail: Mail) -> None:
         self._plan, self._world, self._mail = plan, world, OverlayMail(mail)
         self._inbox, self._node = mail, node
 
-    def above(self, make_codec: Callable[[], Codec]) -> ParentOverlay | None:
-        """Towards this node's servers, if it contributes to them through an overlay."""
+    def towards_parents(self, make_codec: Callable[[], Codec]) -> ParentOverlay | None:
+        """Return the side towards this node's servers, if it contributes to them through an overlay."""
         if not self._node.parents or not _kind(self._plan, self._node.parents[0]).relays:
             return None
         groups = [_group(self._plan, parent) for parent in self._node.parents]
@@ -69,14 +70,16 @@ class Overlay:
             {group.root: self._maker(group, make_codec) for group in groups},
         )
 
-    def _maker(self, group: OverlayGroup, make_codec: Callable[[], Codec]) -> Callable[[InterceptedMail], Member]:
+    def _maker(
+        self, group: OverlayGroup, make_codec: Callable[[], Codec]
+    ) -> Callable[[InterceptedMail], OverlayMember]:
         policy = _policy(self._plan, group)
         detours = _detours(self._plan, group, group.rank(self._node.name))
         trees = Trees(policy.trees if isinstance(policy, TreeOverlay) else None, detours)
-        return lambda store: Member(self._world, self._mail, store, group, make_codec(), trees)
+        return lambda store: OverlayMember(self._world, self._mail, store, group, make_codec(), trees)
 
-    def below(self) -> ChildOverlay | None:
-        """Towards this server's children, if they contribute through an overlay."""
+    def towards_children(self) -> ChildOverlay | None:
+        """Return the side towards this server's children, if they contribute through an overlay."""
         if not _kind(self._plan, self._node.name).relays:
             return None
         group = _group(self._plan, self._node.name)
@@ -91,26 +94,26 @@ def _choice(plan: Plan, server: str) -> Choice:
     return plan.technique.overlay_tier1 if plan.node(server).role == "server" else plan.technique.overlay_tier2
 
 
-def _kind(plan: Plan, server: str) -> type[OverlayPolicy]:
+def _kind(plan: Plan, server: str) -> type[Overlay]:
     return OVERLAYS[_choice(plan, server).kind]
 
 
 def _group(plan: Plan, root: str) -> OverlayGroup:
-    options, members = _choice(plan, root).options, technique.contributors(plan, plan.node(root))
+    options, members = _choice(plan, root).options, sync_setup.contributors(plan, plan.node(root))
     return OverlayGroup(root, members, options["chunk"], options["merge"] == "sum", _kind(plan, root).adapts)
 
 
-def _policy(plan: Plan, group: OverlayGroup) -> OverlayPolicy:
+def _policy(plan: Plan, group: OverlayGroup) -> Overlay:
     choice, at_top = _choice(plan, group.root), plan.node(group.root).role == "global_server"
     setting = GroupSetting(
         group.root,
         group.members,
         seed_for(plan.seed, "overlay", group.root),
         partial(planned_rates, plan, group),
-        technique.lan_rounds(plan) if at_top else 1,
+        sync_setup.lan_rounds(plan) if at_top else 1,
     )
     make: Any = OVERLAYS[choice.kind]
-    policy: OverlayPolicy = make(setting, OVERLAYS.options(choice.kind, choice.options))
+    policy: Overlay = make(setting, OVERLAYS.options(choice.kind, choice.options))
     return policy
 
 

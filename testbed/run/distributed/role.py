@@ -9,9 +9,9 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.roles import Parts, data_parallel
-from testbed.engine.collectives.step import EverybodysStep, OptimizerStep
+from testbed.engine.collectives.step import OptimizerStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum
+from testbed.engine.collectives.worker import SumsAndStep, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
@@ -62,9 +62,9 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
         return [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
 
     def make_step(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        return EverybodysStep(plan.technique.optimizer, values)
+        return WholeStep(plan.technique.optimizer, values)
 
-    return data_parallel(plan, node, learner, buckets, Parts(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
 
 
 class LibrarySum:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from testbed.engine.dgt_receiver import BlockReceiver
-from testbed.engine.dgt_sender import BlockSender
+from testbed.engine.dgt.receiver import BlockReceiver
+from testbed.engine.dgt.sender import BlockSender
 from testbed.engine.inbox import Handler
 from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import Dgt

@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.engine import upstream
+from testbed.engine import root_store
 from testbed.training.optimizers import KeyOptimizer
 from tests.engine.sync.constant import everywhere, simulated, the_number, use_constants
 
@@ -71,10 +71,10 @@ def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch
             super().__init__(*arguments)
 
     use_constants(monkeypatch, power_of_two)
-    monkeypatch.setattr("testbed.engine.technique.KeyOptimizer", Counted)
+    monkeypatch.setattr("testbed.engine.parameter_state.KeyOptimizer", Counted)
     everywhere(world, tmp_path, "optimizer={kind: adam, learning_rate: 0.1}", ROUNDS, *FAST)
     assert len(made) == 2
-    assert upstream.KeyOptimizer is KeyOptimizer
+    assert root_store.KeyOptimizer is KeyOptimizer
 
 
 @pytest.mark.parametrize("world", ["virtual", "sockets"])
@@ -118,7 +118,7 @@ def test_weights_of_a_mean(
 def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 29: every sample counts the same, wherever it lies."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
-    monkeypatch.setattr("testbed.engine.technique.samples_of", lambda plan: [100, 200, 300, 400])
+    monkeypatch.setattr("testbed.engine.aggregation_weights.samples_of", lambda plan: [100, 200, 300, 400])
     run = simulated(tmp_path, "sync={kind: hfa, k1: 1, k2: 1, weights: sample}", f"paradigm={paradigm}", LOCAL,
                     "training.rounds=1", "training.evaluate_every=1")  # fmt: skip
     mean = (100 * 1 + 200 * 3 + 300 * 5 + 400 * 9) / 1000

@@ -1,15 +1,23 @@
-"""The child's side of DGT: cuts every push into blocks, and sends what matters reliably, the rest by best effort."""
+"""The child's side of DGT: cuts every push into blocks, sends the important ones reliably, the others by best effort.
+
+Zhou et al., FGCS 121, 2021 (see ``testbed.policy.order.dgt``). The contribution of block i to the model is a moving
+average of the mean magnitude of its n_i elements g:
+
+    C_i(t) = alpha * C_i(t-1) + (1 - alpha) * (1/n_i) * sum |g|
+
+The largest share k of the blocks travels on the reliable channel together with the channel of every block, so that
+the receiver knows what to expect; the others follow as datagrams, the most important first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from testbed.codec.errors import check_finite
-from testbed.engine.dgt_blocks import block_message, block_parts, block_values, elements_of, important_part, rows
+from testbed.engine.dgt.blocks import block_message, block_parts, block_values, elements_of, important_part, rows
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
@@ -17,38 +25,42 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.world import World
 
-Send = Callable[[str, Message], Awaitable[None]]
 Blocks = dict[int, tuple[Tensor, ...]]
 
 
 @dataclass(slots=True)
 class _SentKey:
-    """What is remembered of a key: contributions by block, what the 4-bit code lost, blocks that may be asked for."""
+    """What is remembered of a key.
+
+    contributions  C of each block
+    residual       what the 4-bit code lost, added to the next push (error feedback); [blocks, elements]
+    sent           best-effort blocks that may be asked for again, by round
+    """
 
     contributions: Tensor
     residual: Tensor | None = None
-    sent: dict[int, Blocks] = field(default_factory=dict)  # by round
+    sent: dict[int, Blocks] = field(default_factory=dict)
 
 
 class BlockSender:
-    """Stands between a ``KVStore`` and the world: ``send`` takes the place of ``World.send``.
+    """Stands between a ``KVWorker`` and the world: ``send`` takes the place of ``World.send``.
 
     Pushes carry the training loss in their notes where k follows it.
     """
 
     def __init__(
-        self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator, under_way: int = 1
+        self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
     ) -> None:
-        """``under_way``: how many pushes of a key may wait for their answers at a time."""
+        """``pushes_in_flight``: how many pushes of a key may wait for their replies at a time."""
         self._world, self._options, self._chance = world, options, chance
-        self._under_way = under_way
+        self._pushes_in_flight = pushes_in_flight
         self._threshold = Threshold(options)
         self._keys: dict[int, _SentKey] = {}
         if options.late == dgt.RETRANSMIT:
             inbox.on(MessageKind.MISSING, self._on_missing)
 
     async def send(self, to: str, message: Message) -> None:
-        """A push goes in blocks, everything else as it is."""
+        """Send a push in blocks, any other message as it is."""
         if message.kind is not MessageKind.PUSH:
             return await self._world.send(to, message)
         if "loss" in message.meta:
@@ -59,10 +71,10 @@ class BlockSender:
         return None
 
     def _cut(self, to: str, push: Message) -> list[Message]:
-        """The reliable part first; then the blocks, the important ones first. Inside a LAN all are important."""
+        """Return the reliable part, then the best-effort blocks, most important first. In a LAN all are reliable."""
         (payload,) = push.parts
         payload = payload.reshape(-1)
-        elements, state = self._remember(push.key, payload)
+        elements, state = self._update_contributions(push.key, payload)
         scores = self._scores(state)
         k = self._threshold.k if data_center_of(to) != data_center_of(self._world.node) else 1.0
         channels = dgt.channels_of(scores, k, self._options.channels)
@@ -79,11 +91,11 @@ class BlockSender:
             (important_part(payload, elements, channels), torch.tensor(channels, dtype=torch.uint8)), push.priority,
         )  # fmt: skip
         blocks = [block_message(push, block, len(channels), parts[block], channels[block]) for block in best_effort]
-        self._after(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
+        self._keep(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
         return [first, *blocks]
 
-    def _remember(self, key: int, payload: Tensor) -> tuple[int, _SentKey]:
-        """Elements of a block, and the key's memory with this payload's contributions in it."""
+    def _update_contributions(self, key: int, payload: Tensor) -> tuple[int, _SentKey]:
+        """Return the elements of a block, and the key's memory with C(t) of this payload."""
         check_finite(key, payload)
         elements = elements_of(self._options, payload)
         count = dgt.block_count(payload.numel(), elements)
@@ -98,7 +110,7 @@ class BlockSender:
         return elements, state
 
     def _scores(self, state: _SentKey) -> list[float]:
-        """What decides the order; 0 for blocks in which there is nothing to send."""
+        """Return what decides the order of the blocks; 0 for blocks that have only ever had zeros."""
         if self._options.selection == dgt.CONTRIBUTION:
             scores = state.contributions
         elif self._options.selection == dgt.RANDOM:
@@ -107,20 +119,20 @@ class BlockSender:
             scores = torch.ones(len(state.contributions))
         return torch.where(state.contributions > 0, scores, 0.0).tolist()
 
-    def _after(
+    def _keep(
         self, state: _SentKey, push: Message, table: Tensor, channels: list[int], blocks: dict[int, Message]
     ) -> None:
         """Keep what the code lost of the blocks that were coded, and what may be asked for again."""
         if self._options.code == dgt.FOUR_BITS and not table.is_meta:
             state.residual = torch.zeros(table.shape)
-            if self._options.late != dgt.SENDER_DROP:  # else what is not sent is meant to be lost
-                waits = [block for block, channel in enumerate(channels) if channel == SKIPPED]
-                state.residual[waits] = table[waits].float()
+            if self._options.late != dgt.SENDER_DROP:  # that baseline loses what it does not send, on purpose
+                skipped = [block for block, channel in enumerate(channels) if channel == SKIPPED]
+                state.residual[skipped] = table[skipped].float()
             for block, message in blocks.items():
                 state.residual[block] = table[block].float() - block_values(message, table.shape[1])
         if self._options.late == dgt.RETRANSMIT:
             state.sent[push.round] = {block: message.parts for block, message in blocks.items()}
-            while len(state.sent) > self._under_way:
+            while len(state.sent) > self._pushes_in_flight:
                 del state.sent[min(state.sent)]
 
     def _on_missing(self, message: Message) -> None:

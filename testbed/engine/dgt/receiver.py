@@ -1,21 +1,35 @@
-"""The server's side of DGT: puts pushes together again, by count or when no more comes, and never waits for ever.
+"""The server's side of DGT: assembles pushes from their blocks, and never waits for a block for ever.
 
-Stands between a server's inbox and the server, which sees whole pushes. Every block carries key, round, position and
-number of blocks, so that none is ever put into another push. What comes too late is handled as the options say.
+Stands between a server's inbox and the server, which sees whole pushes. Every block carries key, round, its number and
+the number of blocks, so that none can be put into another push.
+
+A push is handed to the server when all its blocks are here, or when its sender has been silent for the deadline: a
+sender sends the reliable part first and keeps sending, so silence means that the rest is queued behind other traffic
+or lost. The server then sees zeros for the missing blocks. What becomes of them is the option ``late``:
+
+zero            a block that comes after the close is dropped
+next-round      it is added to the same sender's next round of the key, as that round is assembled
+retransmit      before the close, MISSING asks the sender for them, which sends them reliably; the push then waits
+heuristic-drop  the deadline is 0: whatever is not here with the reliable part is dropped
+
+A round's account (blocks sent, delivered, late, lost) is written when the next round of the key is closed: until then
+a late block may still come.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.codec.base import Codec
-from testbed.engine.dgt_assembly import Account, Assembly
-from testbed.engine.dgt_blocks import block_values, elements_of
+from testbed.engine.connection_codec import CodecMaker
+from testbed.engine.dgt.assembly import Assembly, BlockAccount
+from testbed.engine.dgt.blocks import block_values, elements_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
@@ -23,29 +37,42 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, Dgt
 from testbed.world import World
 
-_TICK_S = 1e-6  # below this, a wait is over
+_TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
 
 
 @dataclass(slots=True)
-class _Traffic:
-    """Best-effort messages of a round that have arrived since they were last written down."""
+class _BlockTraffic:
+    """Best-effort messages of a round that have arrived since the last ``transfer`` event."""
 
     first_s: float = 0.0
     payload_bytes: int = 0
     header_bytes: int = 0
 
+    def count(self, message: Message) -> None:
+        if not self.header_bytes:
+            self.first_s = message.sent_at_s
+        self.payload_bytes += message.payload_bytes
+        self.header_bytes += best_effort_overhead_bytes(message)
+
 
 @dataclass(slots=True)
 class _ReceivedKey:
-    """What is known of one sender's key: its pushes on the way, the last closed one, and what came late for it."""
+    """What is known of one sender's key.
+
+    open          pushes that are not handed over, by round
+    accounts      of rounds that are not written yet
+    closed_round  the last round that was handed over
+    missing       its blocks that have not come
+    late          its blocks that came after the close, for the next round
+    """
 
     open: dict[int, Assembly] = field(default_factory=dict)
-    accounts: dict[int, Account] = field(default_factory=dict)
-    closed: int = -1
-    missing: set[int] = field(default_factory=set)  # of the closed one
-    elements: int = 0
+    accounts: dict[int, BlockAccount] = field(default_factory=dict)
+    closed_round: int = -1
+    missing: set[int] = field(default_factory=set)
     late: dict[int, Tensor] = field(default_factory=dict)
-    traffic: dict[int, _Traffic] = field(default_factory=dict)
+    elements: int = 0  # of a block
+    traffic: defaultdict[int, _BlockTraffic] = field(default_factory=lambda: defaultdict(_BlockTraffic))
 
 
 class BlockReceiver:
@@ -55,7 +82,7 @@ class BlockReceiver:
         self._world, self._inbox, self._options = world, inbox, options
         self._deadline_s = 0.0 if options.late == dgt.HEURISTIC_DROP else options.deadline
         self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
-        self._heard_s: dict[str, float] = {}
+        self._heard_s: dict[str, float] = {}  # by sender: when its last message came
         self._waiting: defaultdict[str, dict[tuple[int, int], Assembly]] = defaultdict(dict)
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
@@ -67,6 +94,17 @@ class BlockReceiver:
         else:
             self._inbox.on(kind, handler)
 
+    @staticmethod
+    def codecs(make_codec: CodecMaker) -> CodecMaker:
+        """Return a maker of codecs for the server: pushes that come from here are decoded already."""
+
+        def make(*choice: Any) -> Codec:
+            codec = make_codec(*choice)
+            codec.decode = _decoded  # type: ignore[method-assign]
+            return codec
+
+        return make
+
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
@@ -77,7 +115,7 @@ class BlockReceiver:
         assembly = state.open.setdefault(round_, Assembly())
         state.accounts[round_] = assembly.begin(message, state.elements)
         if not assembly.missing or self._deadline_s <= 0:
-            return self._end(assembly)
+            return self._close(assembly)
         waiting = self._waiting[sender]
         waiting[key, round_] = assembly
         if len(waiting) == 1:
@@ -88,19 +126,19 @@ class BlockReceiver:
         self._heard_s[message.sender] = self._world.now()
         state = self._keys[message.sender, message.key]
         if message.channel != RELIABLE:
-            _count(state.traffic.setdefault(message.round, _Traffic()), message)
-        if message.round <= state.closed:
+            state.traffic[message.round].count(message)
+        if message.round <= state.closed_round:
             return self._on_late(state, message)
         assembly = state.open.setdefault(message.round, Assembly())
         if assembly.add(message) and assembly.push is not None and not assembly.missing:
             self._waiting[message.sender].pop((message.key, message.round), None)
-            self._end(assembly)
+            self._close(assembly)
         return None
 
     def _on_late(self, state: _ReceivedKey, message: Message) -> None:
-        """A block of a round that is closed: of use for the next round, if it is of the last one."""
+        """Count a block of a closed round; keep it for the next round if it is of the last closed one."""
         block = message.meta["block"]
-        if message.round != state.closed or block not in state.missing:
+        if message.round != state.closed_round or block not in state.missing:
             return
         state.missing.discard(block)
         state.accounts[message.round].late += 1
@@ -110,7 +148,7 @@ class BlockReceiver:
     # ---- the end of a round -------------------------------------------------------------------------------------
 
     async def _watch(self, sender: str) -> None:
-        """Until nothing of this sender is waited for: close what is open when the sender has been silent."""
+        """Give up the open pushes of ``sender`` whenever it has been silent for the deadline, until none is open."""
         waiting = self._waiting[sender]
         while waiting:
             left_s = self._heard_s[sender] + self._deadline_s - self._world.now()
@@ -118,14 +156,14 @@ class BlockReceiver:
                 await self._world.sleep(left_s)
                 continue
             for where, assembly in list(waiting.items()):
-                if waiting.pop(where, None):  # it may have become whole while another was asked for
+                if waiting.pop(where, None):  # it may have become whole while the blocks of another were asked for
                     await self._give_up(assembly)
 
     async def _give_up(self, assembly: Assembly) -> None:
-        assert assembly.push is not None
-        if self._options.late != dgt.RETRANSMIT:
-            return self._end(assembly)
         push = assembly.push
+        assert push is not None
+        if self._options.late != dgt.RETRANSMIT:
+            return self._close(assembly)
         self._keys[push.sender, push.key].accounts[push.round].resent = len(assembly.missing)
         blocks = torch.tensor(sorted(assembly.missing), dtype=torch.int64)
         meta = {"of": len(push.parts[1])}
@@ -133,29 +171,27 @@ class BlockReceiver:
             push.sender, Message(MessageKind.MISSING, push.key, push.round, meta, (blocks,), push.priority)
         )
 
-    def _end(self, assembly: Assembly) -> None:
-        """No more is waited for. Where several pushes of a key are under way, they are handed over in their order."""
+    def _close(self, assembly: Assembly) -> None:
+        """End the wait for more blocks. Where several pushes of a key are in flight, hand them over in their order."""
         push = assembly.push
         assert push is not None
-        assembly.over = True
+        assembly.closed = True
         state = self._keys[push.sender, push.key]
         for round_ in sorted(number for number, each in state.open.items() if each.push is not None):
-            if not state.open[round_].over:
+            if not state.open[round_].closed:
                 return
-            self._close(state.open[round_])
+            self._deliver(state, state.open.pop(round_))
 
-    def _close(self, assembly: Assembly) -> None:
-        """Hand the push over as it is; what is missing may still come late."""
+    def _deliver(self, state: _ReceivedKey, assembly: Assembly) -> None:
+        """Hand the push to the server as it is; blocks that are missing may still come late."""
         push = assembly.push
         assert push is not None
-        state = self._keys[push.sender, push.key]
         self._settle(push.sender, push.key, state)
         values = assembly.values(state.late)
         account = state.accounts[push.round]
         account.delivered = account.sent - len(assembly.missing)
-        state.closed, state.missing, state.late = push.round, assembly.missing, {}
-        del state.open[push.round]
-        self._write_traffic(push.sender, push.key, push.round, state)
+        state.closed_round, state.missing, state.late = push.round, assembly.missing, {}
+        self._record_traffic(push.sender, push.key, push.round, state)
         self._hand_over(
             Message(
                 MessageKind.PUSH, push.key, push.round, push.meta, (values,), push.priority,
@@ -166,23 +202,23 @@ class BlockReceiver:
     # ---- records ------------------------------------------------------------------------------------------------
 
     def _settle(self, sender: str, key: int, state: _ReceivedKey) -> None:
-        """The closed round has had its time: what has not come by now is lost."""
-        account = state.accounts.pop(state.closed, None)
+        """Write the account of the closed round: what has not come by now is lost."""
+        account = state.accounts.pop(state.closed_round, None)
         if account is not None:
-            for round_ in [round_ for round_ in state.traffic if round_ <= state.closed]:
-                self._write_traffic(sender, key, round_, state)
+            for round_ in [round_ for round_ in state.traffic if round_ <= state.closed_round]:
+                self._record_traffic(sender, key, round_, state)
             self._world.record(
-                "blocks", source=sender, key=key, round=state.closed, sent=account.sent,
+                "blocks", source=sender, key=key, round=state.closed_round, sent=account.sent,
                 delivered=account.delivered, late=account.late, lost=account.lost, resent=account.resent,
             )  # fmt: skip
 
     def settle(self) -> None:
-        """The run is over: write the accounts of the last rounds."""
+        """Write the accounts of the last rounds, at the end of the run."""
         for (sender, key), state in self._keys.items():
             self._settle(sender, key, state)
 
-    def _write_traffic(self, sender: str, key: int, round_: int, state: _ReceivedKey) -> None:
-        """One ``transfer`` event for the blocks that came since the last: one for each would drown all else."""
+    def _record_traffic(self, sender: str, key: int, round_: int, state: _ReceivedKey) -> None:
+        """Record one ``transfer`` event for all blocks since the last: one for each would be most of the log."""
         traffic = state.traffic.pop(round_, None)
         if traffic is not None:
             tier = "lan" if data_center_of(sender) == data_center_of(self._world.node) else "wan"
@@ -193,40 +229,9 @@ class BlockReceiver:
             )  # fmt: skip
 
 
-def _count(traffic: _Traffic, message: Message) -> None:
-    if not traffic.header_bytes:
-        traffic.first_s = message.sent_at_s
-    traffic.payload_bytes += message.payload_bytes
-    traffic.header_bytes += best_effort_overhead_bytes(message)
-
-
-class Assembled(Codec):
-    """A codec at the server's end for contributions that the receiver of blocks has decoded already."""
-
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-
-    def begin(self, wire_key: int, value: Tensor) -> None:
-        self._codec.begin(wire_key, value)
-
-    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        return self._codec.encode(wire_key, tensor)
-
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._codec.encode_value(wire_key, value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._codec.decode_value(wire_key, parts, size)
-
-    def encoded_bytes(self, size: int) -> int:
-        return self._codec.encoded_bytes(size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._codec.value_bytes(size)
-
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        """Return the contribution as it is. Raise ``ValueError`` when it has another size."""
-        (tensor,) = parts
-        if tensor.numel() != size:
-            raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")
-        return tensor
+def _decoded(wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+    """Return an assembled contribution. Raise ``ValueError`` when it has another size than the key."""
+    (tensor,) = parts
+    if tensor.numel() != size:
+        raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")
+    return tensor

@@ -9,43 +9,44 @@ from torch import Tensor
 
 from testbed.codec import fourbit
 from testbed.messages import Message, MessageKind
-from testbed.policy.order.dgt import FOUR_BITS, Dgt, block_count
+from testbed.policy.order.dgt import FOUR_BITS, RELIABLE, Dgt, block_count
 
 DTYPES = (torch.float32, torch.float16)
 
 
 def elements_of(options: Dgt.Options, payload: Tensor) -> int:
-    """Elements of one block of this payload."""
+    """Return the elements of one block of this payload."""
     assert payload.dtype in DTYPES, f"DGT cuts dense payloads into blocks, not {payload.dtype}"
     return options.block // payload.element_size()
 
 
 def rows(payload: Tensor, elements: int) -> Tensor:
-    """The payload as one row per block; the last is filled up with zeros."""
+    """Return the payload as one row per block: [blocks, elements], the last one padded with zeros."""
     count = block_count(payload.numel(), elements)
     missing = count * elements - payload.numel()
     return torch.nn.functional.pad(payload, (0, missing)).view(count, elements)
 
 
 def important_part(payload: Tensor, elements: int, channels: Sequence[int]) -> Tensor:
-    """The reliable blocks, one after another. The last block is always one of them, so only the end may be short."""
-    reliable = torch.tensor([channel == 0 for channel in channels])
-    if payload.is_meta or bool(reliable.all()):
-        return payload if bool(reliable.all()) else payload[: _important_size(payload.numel(), elements, reliable)]
-    return rows(payload, elements)[reliable].view(-1)[: _important_size(payload.numel(), elements, reliable)]
+    """Return the reliable blocks, concatenated without padding.
 
-
-def _important_size(size: int, elements: int, reliable: Tensor) -> int:
-    return size - int((~reliable).sum()) * elements
+    The last block, the only one that may be short, is always reliable (``channels_of``); so the receiver can tell the
+    payload's size from that of this part and the number of the other blocks, all of which are full.
+    """
+    reliable = torch.tensor([channel == RELIABLE for channel in channels])
+    size = payload.numel() - int((~reliable).sum()) * elements
+    if payload.is_meta or size == payload.numel():
+        return payload[:size]
+    return rows(payload, elements)[reliable].view(-1)[:size]
 
 
 def block_parts(block: Tensor, options: Dgt.Options) -> tuple[Tensor, ...]:
-    """An unimportant block as parts of a message."""
+    """Return an unimportant block as parts of a message: 4-bit codes and their bounds, or the block itself."""
     return fourbit.encode(block) if options.code == FOUR_BITS else (block,)
 
 
 def block_values(message: Message, elements: int) -> Tensor:
-    """The block of a message in float32. Raises ``ValueError`` when it is none of ``elements`` elements."""
+    """Return the block of a message in float32. Raise ``ValueError`` unless it has ``elements`` elements."""
     if len(message.parts) == 2:
         return fourbit.decode(*message.parts, elements)
     (block,) = message.parts
@@ -55,7 +56,7 @@ def block_values(message: Message, elements: int) -> Tensor:
 
 
 def block_message(push: Message, block: int, of: int, parts: tuple[Tensor, ...], channel: int) -> Message:
-    """Block number ``block`` of the ``of`` blocks of a push."""
+    """Return block number ``block`` of the ``of`` blocks of a push."""
     return Message(
         MessageKind.BLOCK, push.key, push.round, {"block": block, "of": of}, parts, push.priority, channel=channel
     )

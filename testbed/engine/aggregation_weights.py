@@ -1,0 +1,54 @@
+"""What each contribution counts for in an aggregate.
+
+Gradients are summed: every one is pushed as it is. Models and deltas are averaged: every node multiplies what it pushes
+by its share, so that a server needs only to add. With two tiers a worker's share is one of its data centre's mean, and
+a data centre's share one of the mean over all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from testbed.engine import sync_setup
+from testbed.engine.learner import samples_of
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
+
+
+def contribution_weight(plan: Plan, node: NodePlan) -> float:
+    """Return the factor by which ``node`` multiplies what it pushes; 1 where contributions are summed."""
+    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        return 1.0
+    weights = _mean_weights(plan)
+    if node.role == "server":
+        below = [worker.name for worker in plan.training_workers if node.name in worker.parents]
+        return math.fsum(weights[name] for name in below) / math.fsum(weights.values())
+    if not node.trains:
+        return 0.0  # the master worker of a data centre that has no training worker
+    siblings = [worker.name for worker in plan.training_workers if worker.parents == node.parents]
+    return weights[node.name] / math.fsum(weights[name] for name in siblings)
+
+
+def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
+    """Return what each contributing child counts for at ``server``.
+
+    Gradients count by the training workers at or below the child, models and deltas by ``contribution_weight``. While
+    a member is lost, the sum of the others is scaled up by these weights (``MembershipView.rescaling``).
+    """
+    children = sync_setup.contributors(plan, server)
+    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        workers = Counter(parent for worker in plan.training_workers for parent in worker.parents)
+        return {child: float(workers.get(child, 1)) for child in children}
+    return {child: contribution_weight(plan, plan.node(child)) for child in children}
+
+
+def _mean_weights(plan: Plan) -> dict[str, float]:
+    """Return what every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
+    algorithm, options = sync_setup.worker_sync(plan)
+    workers, rule = plan.training_workers, algorithm.weights(options)
+    if rule == "party":
+        sizes = Counter(worker.data_center for worker in workers)
+        return {worker.name: 1.0 / sizes[worker.data_center] for worker in workers}
+    samples = samples_of(plan) if rule == "sample" else [1] * len(workers)
+    return {worker.name: float(count) for worker, count in zip(workers, samples, strict=True)}

@@ -1,0 +1,51 @@
+"""The answer to a push or a pull: the value of a key, and what the servers tell the child along with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from torch import Tensor
+
+PULL_ROUND = -1  # the round of a plain pull and of its answer: they belong to no round of training
+
+
+class ReplyControl(msgspec.Struct):
+    """What travels down with a value, as the metadata of the message.
+
+    last      the run ends with this round
+    waited_s  seconds that this child's contribution waited at servers for those of others, over all tiers
+    steps     local steps of the next round, by worker; a worker that is not named keeps its number
+    begin     with a first value: the first round of this child, which has joined a run in progress
+    """
+
+    last: bool = False
+    waited_s: float = 0.0
+    steps: Mapping[str, int] = msgspec.field(default_factory=dict)
+    begin: int = 0
+
+    def to_meta(self) -> dict[str, Any]:
+        """Return the metadata. It has one size in all plain rounds, so headers are equal in every world."""
+        meta: dict[str, Any] = {"waited_s": float(self.waited_s)}
+        if self.last:
+            meta["last"] = self.last
+        if self.steps:
+            meta["steps"] = dict(self.steps)
+        if self.begin:
+            meta["begin"] = self.begin
+        return meta
+
+
+class Value(msgspec.Struct):
+    """The value of a key after a round, and the control that came with it."""
+
+    tensor: Tensor
+    control: ReplyControl = msgspec.field(default_factory=ReplyControl)
+
+
+def merge_controls(controls: Sequence[ReplyControl]) -> ReplyControl:
+    """Merge the controls of several replies of one round: the longest wait, and the steps of all workers."""
+    steps = {worker: count for each in controls for worker, count in each.steps.items()}
+    last, waited_s = any(each.last for each in controls), max(each.waited_s for each in controls)
+    return ReplyControl(last, waited_s, steps, max(each.begin for each in controls))

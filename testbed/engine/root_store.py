@@ -1,0 +1,89 @@
+"""The top tier: values live here, and the optimizer with them; nowhere else is there any optimizer state of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.parameter_state import ParameterState
+from testbed.engine.reply import ReplyControl, Value
+from testbed.engine.state_names import below, under
+from testbed.engine.upstream import Upstream
+from testbed.training.optimizers import KeyOptimizer
+from testbed.world import Future, Work, World
+
+
+class RootStore(Upstream):
+    """A contribution of one member alone (asynchronous algorithms) is applied as that member's.
+
+    The ``update`` event gives its staleness: updates of the key since its sender was last sent the value.
+    """
+
+    is_top = True
+
+    def __init__(self, world: World, make_state: Callable[[Tensor], ParameterState]) -> None:
+        self._world, self._make_state = world, make_state
+        self._keys: dict[int, ParameterState] = {}
+        self._initialised: dict[int, Future[None]] = {}
+        self._versions: dict[int, int] = {}
+        self._sent_versions: dict[tuple[int, str], int] = {}
+
+    async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
+        assert key not in self._keys, f"key {key} was initialised twice"
+        if "optimizer" in notes:
+            kind, options = notes["optimizer"]
+            self._keys[key] = KeyOptimizer(kind, options, tensor)
+        else:
+            self._keys[key] = self._make_state(tensor)
+        self._versions[key] = 0
+        self._first_value(key).set_result(None)
+
+    async def pull(self, key: int) -> Tensor:
+        await self._world.wait(self._first_value(key), f"first value of key {key} from the master worker")
+        return self._keys[key].value.clone()
+
+    async def apply(self, total: AggregatedPush) -> Value:
+        key, state = total.key, self._keys[total.key]
+        member = total.members[0] if len(total.members) == 1 else None
+        # Adam, the largest, reads and writes gradient, value and two moments
+        work = Work("optimizer", total.round, size_bytes=4 * total.tensor.nbytes)
+        await self._world.compute(work, lambda: state.step(total.tensor, member))
+        staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in total.members)
+        self._versions[key] += 1
+        self._world.record(
+            "update", key=key, round=total.round, version=self._versions[key],
+            contributors=list(total.members), staleness=staleness,
+        )  # fmt: skip
+        return Value(state.value.clone(), ReplyControl(last=bool(total.notes.get("last"))))
+
+    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
+        self._sent_versions[key, member] = self._versions[key]
+        self._keys[key].pulled(member, value)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
+        state |= {f"seen/{key}/{member}": version for (key, member), version in self._sent_versions.items()}
+        for key, content in self._keys.items():
+            state |= under(f"key/{key}", content.state())
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._versions = {int(key): int(version) for key, version in below("version", state).items()}
+        for name, version in below("seen", state).items():
+            key, member = name.split("/", 1)
+            self._sent_versions[int(key), member] = int(version)
+        for number in self._versions:
+            content = below(f"key/{number}", state)
+            self._keys[number] = self._make_state(content["value"])
+            self._keys[number].load_state(content)
+            self._first_value(number).set_result(None)
+
+    def values(self) -> list[Tensor]:
+        """Return the current values in the order of keys."""
+        return [self._keys[key].value for key in sorted(self._keys)]
+
+    def _first_value(self, key: int) -> Future[None]:
+        return self._initialised.setdefault(key, self._world.future())

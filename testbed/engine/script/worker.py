@@ -1,0 +1,157 @@
+"""A user's script as a worker: carries out the requests that its thread makes.
+
+The script really computes (``World.compute`` of kind ``script``), and a training step then takes what the worker's
+device takes, counted from where the script began to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.kvworker import KVWorker
+from testbed.engine.membership import Membership
+from testbed.engine.reply import ReplyControl, merge_controls
+from testbed.engine.script.thread import ScriptThread
+from testbed.kvstore import requests as api
+from testbed.world import Work, World
+
+
+class ScriptWorker:
+    """Carries out the requests of one script.
+
+    values  the values that the script holds, by key
+    rounds  the number of rounds done
+    """
+
+    def __init__(
+        self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob,
+        declared_steps: Callable[[int], int],
+    ) -> None:  # fmt: skip
+        """``declared_steps``: the local steps of a round, where no reply has assigned any."""
+        self._world, self._membership, self._store, self._job = world, membership, store, job
+        self._declared_steps = declared_steps
+        self._assigned_steps = 0
+        self._began_s, self._untimed_s = world.now(), 0.0
+        self._round_began_s = world.now()
+        self._next_round: dict[int, int] = {}  # by key
+        self._timed_steps = 0  # steps whose modelled time has passed
+        self._barriers = self.rounds = 0
+        self.values: list[Tensor] = []
+        self._get_parameters: Callable[[], list[Tensor]] | None = None
+
+    async def run(self, thread: ScriptThread) -> None:
+        """Carry out requests until the script ends."""
+        answer: Any = None
+        try:
+            while True:
+                request = await self._world.compute(Work("script", self.rounds), partial(thread.resume, answer))
+                if request is None:
+                    self.values = self._get_parameters() if self._get_parameters else self.values
+                    return
+                answer = await _HANDLERS[type(request)](self, request)
+        finally:
+            thread.abandon()
+
+    async def begin(self, request: api.BeginRequest) -> list[Tensor]:
+        await self._store.declare([value.numel() for value in request.values], request.compression)
+        if self._job.rank == 0:
+            notes = {"optimizer": list(request.optimizer)} if request.optimizer else None
+            for key, value in enumerate(request.values):
+                await self._store.init(key, value, notes)
+        self.values = await self._store.pull(range(len(request.values)))
+        await self._membership.barrier("train", self._job.workers)
+        if self._job.rank == 0:
+            self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
+        self._restart()
+        self._round_began_s = self._world.now()
+        return [value.clone() for value in self.values]
+
+    async def push(self, request: api.PushRequest) -> int:
+        round_ = self._next_round.get(request.key, 0)
+        self._next_round[request.key] = round_ + 1
+        if round_ >= self._timed_steps:
+            await self._step(round_)
+        await self._store.push(request.key, round_, request.tensor, None, request.priority)
+        return round_
+
+    async def await_(self, request: api.AwaitRequest) -> Tensor:
+        if request.round >= 0:
+            self.values[request.key] = (await self._store.value(request.key, request.round)).tensor
+            self._on_key(request.key, request.round)
+        self._restart()
+        return self.values[request.key].clone()
+
+    async def exchange(self, request: api.ExchangeRequest) -> tuple[list[Tensor], int]:
+        round_, keys = self.rounds, range(len(request.tensors))
+        await self._step(round_)
+        for key in keys:
+            await self._store.push(key, round_, request.tensors[key])
+        replies = [await self._store.value(key, round_) for key in keys]
+        self.values = [reply.tensor for reply in replies]
+        control = merge_controls([reply.control for reply in replies])
+        self._end_round(round_, request.steps, control)
+        self._assigned_steps = control.steps.get(self._world.node, self._assigned_steps)
+        return [value.clone() for value in self.values], self._assigned_steps or self._declared_steps(self.rounds)
+
+    async def parameters(self, request: api.ParametersRequest) -> None:
+        self._get_parameters = request.get
+
+    async def step(self, request: api.StepRequest) -> None:
+        await self._step(self.rounds)
+
+    async def barrier(self, request: api.BarrierRequest) -> None:
+        self._barriers += 1
+        await self._membership.barrier(f"script {self._barriers}", self._job.workers)
+        self._restart()
+
+    async def untimed(self, request: api.UntimedRequest) -> None:
+        if request.on:
+            self._untimed_s = self._world.now()
+        else:
+            self._began_s += self._world.now() - self._untimed_s
+
+    async def score(self, request: api.ScoreRequest) -> None:
+        if self._job.rank == 0 and request.accuracy is not None:
+            self._world.record(
+                "evaluate", round=max(0, self.rounds - 1), accuracy=request.accuracy, loss=request.loss,
+                snapshot_t=self._world.now(),
+            )  # fmt: skip
+
+    async def _step(self, round_: int) -> None:
+        self._timed_steps = max(self._timed_steps, round_ + 1)
+        await self._world.compute(Work("step", round_, began_s=self._began_s), lambda: None)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._began_s = self._world.now()
+
+    def _on_key(self, key: int, round_: int) -> None:
+        """End the round of single pushes and pulls, if this is its last key."""
+        if key == len(self.values) - 1 and round_ == self.rounds:
+            self._end_round(round_, 1, ReplyControl())
+
+    def _end_round(self, round_: int, steps: int, control: ReplyControl) -> None:
+        self._world.record(
+            "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=0, steps=steps,
+            waited_s=round(control.waited_s, 6),
+        )  # fmt: skip
+        self.rounds = round_ + 1
+        self._restart()
+        self._round_began_s = self._world.now()
+
+
+_HANDLERS: dict[type, Callable[[ScriptWorker, Any], Any]] = {
+    api.BeginRequest: ScriptWorker.begin,
+    api.PushRequest: ScriptWorker.push,
+    api.AwaitRequest: ScriptWorker.await_,
+    api.ExchangeRequest: ScriptWorker.exchange,
+    api.ParametersRequest: ScriptWorker.parameters,
+    api.StepRequest: ScriptWorker.step,
+    api.BarrierRequest: ScriptWorker.barrier,
+    api.UntimedRequest: ScriptWorker.untimed,
+    api.ScoreRequest: ScriptWorker.score,
+}

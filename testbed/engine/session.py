@@ -1,0 +1,66 @@
+"""What all roles but the scheduler share: an inbox, a place in the membership, and the records of begin and end.
+
+A role registers its handlers first, then joins, does its part, and ends:
+
+    session = Session(plan, node, world)
+    ...                                  # parts that register handlers at session.inbox
+    await session.join()
+    rounds = await train()
+    await session.finish()
+    return session.record_final(values, rounds=rounds)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.guard import Guarded
+from testbed.engine.inbox import Inbox
+from testbed.engine.loading.trainer import begin_loading, finish_loading
+from testbed.engine.membership import Membership
+from testbed.plan.model import NodePlan, Plan
+from testbed.training.learner import Learner, values_sha256
+from testbed.world import Future, World
+
+
+class Session:
+    """One node's part in one run."""
+
+    def __init__(self, plan: Plan, node: NodePlan, world: World) -> None:
+        world.record("start", role=node.role, data_center=node.data_center)
+        self.inbox = Inbox(world)
+        self.membership = Membership(world, self.inbox, plan)
+        self._world, self._role = world, node.role
+        self._learner: Learner | None = None
+        self._reading: Future[None]
+
+    def use(self, learner: Learner) -> None:
+        """Let ``learner`` load its samples through this node, and record what its guard finds."""
+        self._learner = learner
+        begin_loading(learner, self._world, self.inbox)
+        if isinstance(learner, Guarded):
+            learner.record = self._world.record
+
+    async def join(self) -> None:
+        """Start reading messages, and register; return when every node of the Plan has registered."""
+        self._reading = self._world.spawn(self.inbox.run(), "inbox")
+        await self.membership.join()
+
+    async def finish(self, leaves: bool = False) -> None:
+        """End a worker's part: return when all have finished or, if it ``leaves`` the run, when it may."""
+        if self._learner is not None:
+            await finish_loading(self._learner)
+        await (self.membership.depart() if leaves else self.membership.finish())
+        await self._reading
+
+    async def ended(self) -> None:
+        """Return when the run has ended and every message is read."""
+        await self.membership.ended()
+        await self._reading
+
+    def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
+        """Record the hash of the values that this node ends with, and return them."""
+        self._world.record("final", role=self._role, **fields, parameters_sha256=values_sha256(values))
+        return values

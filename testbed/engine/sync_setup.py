@@ -1,0 +1,85 @@
+"""What the synchronisation algorithms of a Plan mean for its nodes: tiers, members, local steps, rounds.
+
+Callers import the module, not its names, so that tests can replace one function for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from testbed.plan.index import index_of
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
+from testbed.policy.sync import SYNC
+from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
+
+
+def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
+    """Return the synchronisation algorithm that workers face, and its options."""
+    choice = plan.technique.sync_tier1
+    return SYNC[choice.kind], SYNC.options(choice.kind, choice.options)
+
+
+def contribution_of(plan: Plan) -> Contribution:
+    """Return what workers push."""
+    return worker_sync(plan)[0].contribution
+
+
+def local_steps(plan: Plan) -> Callable[[int], int]:
+    """Return the function from a round to the local steps that the algorithm declares for it."""
+    algorithm, options = worker_sync(plan)
+    return partial(algorithm.local_steps, options)
+
+
+def lan_rounds(plan: Plan) -> int:
+    """Return the number of a worker's rounds to one whose aggregate crosses the WAN."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.lan_rounds(options)
+
+
+def needs_reports(plan: Plan) -> bool:
+    """Return whether workers measure their steps and transfers for an algorithm of either tier."""
+    technique = plan.technique
+    return any(SYNC[choice.kind].needs_reports for choice in (technique.sync_tier1, technique.sync_tier2))
+
+
+def all_wait(plan: Plan) -> bool:
+    """Return whether rounds of both tiers combine the contributions of all members."""
+    technique = plan.technique
+    return SYNC[technique.sync_tier1.kind].waits and SYNC[technique.sync_tier2.kind].waits
+
+
+def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
+    """Return a new policy for one server, over the children that contribute."""
+    choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
+    return SYNC[choice.kind](tier_of(plan, node), SYNC.options(choice.kind, choice.options))
+
+
+def tier_of(plan: Plan, node: NodePlan) -> Tier:
+    """Return what the policy of ``node`` knows of its place: its members, with the training workers below each."""
+    devices: dict[str, list[WorkerDevice]] = defaultdict(list)
+    for worker in plan.training_workers:
+        device = WorkerDevice(worker.name, worker.device.step_time_s)
+        for name in (worker.name, *worker.parents):
+            devices[name].append(device)
+    two_tiers, technique = bool(plan.with_role("server")), plan.technique
+    # where workers do not wait for each other, each of their pushes goes up by itself
+    one_by_one = node.role == "global_server" and two_tiers and not SYNC[technique.sync_tier1.kind].waits
+    return Tier(
+        tuple(
+            Member(name, tuple(devices[name]), max(1, len(devices[name])) if one_by_one else 1)
+            for name in contributors(plan, node)
+        ),
+        number=1 if node.role == "server" else 2,
+        top=node.role == "global_server",
+        steps_assigned_above=node.role == "server" and SYNC[technique.sync_tier2.kind].assigns_steps,
+    )
+
+
+def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+    """Return the children that contribute to rounds: training workers, or servers with a training worker, in order."""
+    contributing = index_of(plan.nodes).contributing
+    return tuple(child for child in node.children if child in contributing)
