@@ -33,7 +33,7 @@ def places(subject: Subject) -> list[Place]:
     return found
 
 
-def local_steps_are_whole_positive_and_pure(subject: Subject) -> None:
+def local_steps_are_pure_and_at_least_one(subject: Subject) -> None:
     entry: type[SyncPolicy] = subject.entry
     options = subject.options
     steps = {round_: entry.local_steps(options, round_) for round_ in _ROUNDS}
@@ -131,7 +131,7 @@ def assigned_steps_are_declared(subject: Subject) -> None:
         Schedule(subject, Place("tier 1", number=1, top=False, steps_assigned_above=True), 0).run()
 
 
-def every_lan_round_th_aggregate_goes_up(subject: Subject) -> None:
+def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
     entry: type[SyncPolicy] = subject.entry
     every = entry.lan_rounds(subject.options)
     if 1 not in entry.tiers:
@@ -180,14 +180,14 @@ def instances_share_no_state(subject: Subject) -> None:
 
 CHECKS = (
     declarations_are_valid,
-    local_steps_are_whole_positive_and_pure,
+    local_steps_are_pure_and_at_least_one,
     every_push_is_aggregated_once_and_answered_once,
     members_are_lost_and_join_again,
     members_that_leave_are_not_waited_for,
     a_resumed_run_begins_at_its_round,
     waits_is_declared_as_it_behaves,
     assigned_steps_are_declared,
-    every_lan_round_th_aggregate_goes_up,
+    aggregates_go_up_every_lan_rounds,
     a_replica_takes_over,
     the_same_pushes_give_the_same_effects,
     instances_share_no_state,

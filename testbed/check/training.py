@@ -51,7 +51,7 @@ def scenario_of(subject: Subject, folder: Path) -> dict[str, Any]:
         "model": _PERCEPTRON, "data": "digits", "batch": 16, "rounds": ROUNDS, "evaluate_every": ROUNDS,
     }  # fmt: skip
     document: dict[str, Any] = {
-        "version": 1, "name": "check", "training": training, "run": {"on": "simulate"},
+        "version": 1, "name": "check", "seed": 1, "training": training, "run": {"on": "simulate"},
         "topology": {"data_centers": sites, "links": links}, "device": {"pace": "paced", "step_time": "2 ms"},
         "optimizer": {"kind": "sgd", "learning_rate": 0.05},
     }  # fmt: skip
