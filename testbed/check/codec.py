@@ -148,7 +148,8 @@ def payloads_travel_in_messages(subject: Subject) -> None:
         for size in SIZES:
             parts = ends.make().encode(KEY, numbers(size))
             require(
-                isinstance(parts, tuple) and all(part.is_contiguous() for part in parts), "a tuple of contiguous tensors",
+                isinstance(parts, tuple) and all(part.is_contiguous() for part in parts),
+                "a tuple of contiguous tensors",
                 f"{type(parts).__name__} of {layout(tuple(parts))}", "return (part.contiguous(), …)",
             )  # fmt: skip
             message = Message(MessageKind.PUSH, KEY, parts=parts)
@@ -184,7 +185,8 @@ def _refuses(decode: Callable[[int, Parts, int], Tensor], parts: Parts, size: in
         return
     except Exception as error:
         raise CheckFailed(
-            "ValueError for a damaged payload", f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
+            "ValueError for a damaged payload",
+            f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
             "look at number, dtype and size of the parts before using them",
         ) from error  # fmt: skip
     require_tensor(arrived, size, f"decode of damaged parts {layout(parts)}")
@@ -221,7 +223,8 @@ def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
     remembers = any(_remembers(ends) for ends in tiers(subject))
     declared = subject.entry.has_memory
     require(
-        remembers == declared, f"has_memory = {declared}: payloads that {'' if declared else 'do not '}depend on earlier tensors",
+        remembers == declared,
+        f"has_memory = {declared}: payloads that {'' if declared else 'do not '}depend on earlier tensors",
         "they do" if remembers else "they do not", f"declare has_memory = {remembers}",
     )  # fmt: skip
 
@@ -246,13 +249,15 @@ def dense_is_declared_as_it_behaves(subject: Subject) -> None:
         (whole,), (second,) = ends.make().encode(KEY, one), ends.make().encode(KEY, other)
         cut = ends.make().encode(KEY, one[100:900].clone())
         require(
-            whole.numel() == LARGEST and same(cut, (whole[100:900],)), "dense = True: a payload that can be cut anywhere",
+            whole.numel() == LARGEST and same(cut, (whole[100:900],)),
+            "dense = True: a payload that can be cut anywhere",
             f"the payload of elements 100 to 900 is not that part of the whole {layout((whole,))}",
             "declare dense = False",
         )  # fmt: skip
         total = ends.make().decode(KEY, (whole + second,), LARGEST)
         require(
-            bool(((total - one - other).abs() <= 1e-2 * (one.abs() + other.abs())).all()), "dense = True: payloads whose sum is the sum's payload",
+            bool(((total - one - other).abs() <= 1e-2 * (one.abs() + other.abs())).all()),
+            "dense = True: payloads whose sum is the sum's payload",
             f"off by up to {float((total - one - other).abs().max()):.3g}", "declare dense = False",
         )  # fmt: skip
 
@@ -265,13 +270,14 @@ def what_is_held_back_is_sent_later(subject: Subject) -> None:
         tensor = torch.randn(_FEEDBACK_SIZE, generator=torch.Generator().manual_seed(0))
         tensor *= 0.5 / float(tensor.norm())  # below every bound on norms
         codec, server, arrived = ends.make(), ends.make(), torch.zeros(_FEEDBACK_SIZE)
-        size, missing, round_ = float(tensor.abs().mean()), [math.inf], 0
-        for checkpoint in _FEEDBACK_ROUNDS:
-            for round_ in range(round_ + 1, checkpoint + 1):
+        size, missing, before = float(tensor.abs().mean()), [math.inf], 0
+        for rounds in _FEEDBACK_ROUNDS:
+            for _ in range(before, rounds):
                 arrived += server.decode(KEY, codec.encode(KEY, tensor), _FEEDBACK_SIZE)
-            lacking = round_ * tensor.abs() - arrived * tensor.sign()
+            before = rounds
+            lacking = rounds * tensor.abs() - arrived * tensor.sign()
             missing.append(float(lacking.clamp(min=0).mean()) / size)
-            if round_ > _FEEDBACK_ROUNDS[0] and missing[-1] <= 1.5 * missing[-2] + 1:
+            if rounds > _FEEDBACK_ROUNDS[0] and missing[-1] <= 1.5 * missing[-2] + 1:
                 break
         else:
             raise CheckFailed(
@@ -299,8 +305,10 @@ def _state_fits(ends: Ends, codec: Codec, send: Callable[[Codec, Tensor], Parts]
     if not state:
         return
     require(
-        all(isinstance(name, str) and isinstance(content, Tensor | int | float | str) for name, content in state.items()),
-        "a state of tensors, numbers and texts by name", str({name: type(each).__name__ for name, each in state.items()}),
+        all(isinstance(name, str) and isinstance(content, Tensor | int | float | str) for name,
+        content in state.items()),
+        "a state of tensors, numbers and texts by name",
+        str({name: type(each).__name__ for name, each in state.items()}),
         "flatten it: {f'residual/{key}': tensor}",
     )  # fmt: skip
     copy = {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}

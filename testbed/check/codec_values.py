@@ -52,8 +52,10 @@ def shapes_alone_give_values_of_the_declared_size(subject: Subject) -> None:
                 end.begin(KEY, meta)
             parts = server.encode_value(KEY, meta)
             require(
-                bytes_of(parts) == server.value_bytes(size), f"{server.value_bytes(size)} bytes for {size} meta elements",
-                f"{bytes_of(parts)} bytes in {layout(parts)}", "return meta parts of the size that value_bytes declares",
+                bytes_of(parts) == server.value_bytes(size),
+                f"{server.value_bytes(size)} bytes for {size} meta elements",
+                f"{bytes_of(parts)} bytes in {layout(parts)}",
+                "return meta parts of the size that value_bytes declares",
             )  # fmt: skip
             arrived = require_tensor(child.decode_value(KEY, parts, size), size, "decode_value of meta parts")
             require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
@@ -64,7 +66,8 @@ def the_same_values_give_the_same_bytes(subject: Subject) -> None:
         (one, _), (other, _) = ends.connected(LARGEST), ends.connected(LARGEST)
         for seed in range(3):
             require(
-                same(one.encode_value(KEY, ends.value(LARGEST, seed)), other.encode_value(KEY, ends.value(LARGEST, seed))),
+                same(one.encode_value(KEY, ends.value(LARGEST, seed)),
+                other.encode_value(KEY, ends.value(LARGEST, seed))),
                 "equal payloads of equal values", f"they differ in round {seed}", "draw from context.seed alone",
             )  # fmt: skip
 

@@ -40,7 +40,9 @@ def samples_are_what_gives_declares(subject: Subject) -> None:
 
 def labels_count_the_classes(subject: Subject) -> None:
     data = _load(subject)
-    require(isinstance(data.classes, int) and data.classes >= 2, "at least 2 classes", repr(data.classes), "set classes")
+    require(
+        isinstance(data.classes, int) and data.classes >= 2, "at least 2 classes", repr(data.classes), "set classes"
+    )
     for inputs, labels, part in (
         (data.train_inputs, data.train_labels, "train"), (data.test_inputs, data.test_labels, "test"),
     ):  # fmt: skip
@@ -67,9 +69,7 @@ def the_seed_alone_decides_the_samples(subject: Subject) -> None:
     for torchs_seed in (1, 2):
         torch.manual_seed(torchs_seed)  # of torch's own stream, which must not come in
         data = _load(subject)
-        marks.append(
-            digest_of(data.train_inputs, data.train_labels) + digest_of(data.test_inputs, data.test_labels)
-        )
+        marks.append(digest_of(data.train_inputs, data.train_labels) + digest_of(data.test_inputs, data.test_labels))
     if marks[0] != marks[1]:
         raise CheckFailed(
             "equal samples from equal options and seed", "two loads differ",
@@ -81,7 +81,8 @@ def torchs_own_stream_is_left_alone(subject: Subject) -> None:
     before = torch.random.get_rng_state()
     _load(subject)
     require(
-        torch.equal(before, torch.random.get_rng_state()), "torch's global random numbers as they were", "load drew some",
+        torch.equal(before, torch.random.get_rng_state()), "torch's global random numbers as they were",
+        "load drew some",
         "use a generator of your own",
     )  # fmt: skip
 

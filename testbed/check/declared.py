@@ -41,7 +41,9 @@ def _default_is_allowed(field: dataclasses.Field[Any]) -> None:
     if choices := limits.get("choices"):
         ok = value in choices
     elif isinstance(value, int | float):
-        ok = limits.get("min", value) <= value <= limits.get("max", value) and not value <= limits.get("above", value - 1)
+        ok = limits.get("min", value) <= value <= limits.get("max", value) and not value <= limits.get(
+            "above", value - 1
+        )
     else:
         return
     stated = {name: limits[name] for name in (*_LIMITS, "choices") if name in limits}

@@ -33,7 +33,9 @@ def shapes(subject: Subject) -> Iterator[tuple[int, ...]]:
         else:
             yield shape
     if len(refused) == len(_SHAPES[takes]):
-        raise CheckFailed(f"a model for samples of one of the shapes {_SHAPES[takes]}", refused[0], "see docs/axes/model.md")
+        raise CheckFailed(
+            f"a model for samples of one of the shapes {_SHAPES[takes]}", refused[0], "see docs/axes/model.md"
+        )
 
 
 def _build(subject: Subject, shape: tuple[int, ...], seed: int = 1) -> nn.Sequential:
@@ -87,7 +89,8 @@ def the_seed_alone_decides_the_parameters(subject: Subject) -> None:
             "two builds differ", "draw with torch's default generator only, while building",
         )  # fmt: skip
         require(
-            torch.equal(state, torch.random.get_rng_state()), "torch's random numbers as they were", "build seeded torch",
+            torch.equal(state, torch.random.get_rng_state()), "torch's random numbers as they were",
+            "build seeded torch",
             "do not call torch.manual_seed",
         )  # fmt: skip
 
@@ -97,7 +100,9 @@ def _gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor
         return torch.autograd.grad(mean_loss(model(inputs), labels), list(model.parameters()))
     except RuntimeError as error:
         raise CheckFailed(
-            "a gradient of every parameter", str(error).splitlines()[0], "use every parameter in forward, or do not create it"
+            "a gradient of every parameter",
+            str(error).splitlines()[0],
+            "use every parameter in forward, or do not create it",
         ) from error
 
 

@@ -33,7 +33,8 @@ def a_step_descends(subject: Subject) -> None:
         change = key.value - before
         require(
             bool(change.isfinite().all()) and float(change @ gradient) < 0, "a step against the gradient",
-            f"a step whose product with the gradient is {float(change @ gradient):.3g}", "subtract lr times the direction",
+            f"a step whose product with the gradient is {float(change @ gradient):.3g}",
+            "subtract lr times the direction",
         )  # fmt: skip
         require(torch.equal(gradient, numbers(seed + 1)), "the gradient as it was", "it has changed", "work on a copy")
 
@@ -57,7 +58,8 @@ def the_schedule_sets_the_step_size(subject: Subject) -> None:
         key.step(numbers(1), "site")
     require(
         torch.allclose(10 * tenth.value, full.value, rtol=1e-3, atol=1e-7), "a first step of a tenth with warmup = 10",
-        f"{float(tenth.value.norm() / full.value.norm()):.3g} of it", "take the rate from param_groups[0]['lr'] in step()",
+        f"{float(tenth.value.norm() / full.value.norm()):.3g} of it",
+        "take the rate from param_groups[0]['lr'] in step()",
     )  # fmt: skip
 
 
@@ -72,7 +74,9 @@ def state_goes_through_a_checkpoint(subject: Subject) -> None:
         state = torch.load(file, weights_only=True)
     except Exception as error:
         raise CheckFailed(
-            "a state of tensors and numbers", f"{type(error).__name__}: {error}", "keep no other objects in self.state[p]"
+            "a state of tensors and numbers",
+            f"{type(error).__name__}: {error}",
+            "keep no other objects in self.state[p]",
         ) from error
     new = _key(subject, numbers(9))
     new.load_state(state)

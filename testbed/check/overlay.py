@@ -39,7 +39,8 @@ def it_is_of_one_of_the_two_kinds(subject: Subject) -> None:
         str([base.__name__ for base in entry.__bases__]), "derive from one of the two",
     )  # fmt: skip
     require(
-        not entry.relays or {"chunk", "merge"} <= set(dir(subject.options)), "options chunk and merge where relays is true",
+        not entry.relays or {"chunk", "merge"} <= set(dir(subject.options)),
+        "options chunk and merge where relays is true",
         repr(subject.options), "add fields with the metadata CHUNK and MERGE of testbed.policy.overlay.events",
     )  # fmt: skip
     detour = entry.detour_bytes(subject.options)
@@ -64,13 +65,16 @@ def _reaches(tree: Parents, members: int) -> None:
     parents = tree.parents
     require(
         len(parents) == members and all(ROOT <= above < members for above in parents),
-        f"the parent of each of {members} members, −1 for the root", str(parents), "return Parents of one rank per member",
+        f"the parent of each of {members} members, −1 for the root", str(parents),
+        "return Parents of one rank per member",
     )  # fmt: skip
     reached = {ROOT}
     for _ in range(members):
         reached |= {member for member, above in enumerate(parents) if above in reached}
     missing = sorted(set(range(members)) - reached)
-    require(not missing, "a tree that joins every member to the root", f"{missing} are not in {parents}", "avoid cycles")
+    require(
+        not missing, "a tree that joins every member to the root", f"{missing} are not in {parents}", "avoid cycles"
+    )
 
 
 def trees_reach_every_member(subject: Subject) -> None:
@@ -112,7 +116,8 @@ def trees_change_only_when_revised(subject: Subject) -> None:
             "keep the rates behind the trees, and replace them in revise",
         )  # fmt: skip
         require(
-            not revised or overlay.adapts, "adapts = True where revise returns True", "adapts = False", "declare adapts",
+            not revised or overlay.adapts, "adapts = True where revise returns True", "adapts = False",
+            "declare adapts",
         )  # fmt: skip
         trees = now
 
@@ -143,7 +148,10 @@ class _Transfers:
             self._now, _, transfer = heapq.heappop(self._under_way)
             done.append(transfer)
             require(
-                len(done) < _MOST_TRANSFERS, "an end of the transfers of a round", f"{len(done)} transfers", "end the round"
+                len(done) < _MOST_TRANSFERS,
+                "an end of the transfers of a round",
+                f"{len(done)} transfers",
+                "end the round",
             )
             self.overlay.arrived(transfer, self._random.uniform(1e5, 1e7))
             self._begin(self.overlay.ready(up, transfer.chunk, round_, transfer.target))
@@ -153,7 +161,8 @@ class _Transfers:
         for transfer in transfers:
             known = transfer.source in self.nodes and transfer.target in self.nodes
             require(
-                known and transfer.source != transfer.target, "transfers between two nodes of the group", repr(transfer),
+                known and transfer.source != transfer.target, "transfers between two nodes of the group",
+                repr(transfer),
                 "use the names of setting.root and setting.members",
             )  # fmt: skip
             heapq.heappush(self._under_way, (self._now + self._random.random(), next(self._count), transfer))
@@ -203,7 +212,9 @@ def equal_events_give_equal_transfers(subject: Subject) -> None:
     if not issubclass(subject.entry, ScheduledOverlay):
         return
     made: list[Callable[[], _Transfers]] = [lambda: _Transfers(subject, 5, 2)] * 2
-    one, other = ([each.round(round_, up) for round_ in range(2) for up in (True, False)] for each in (m() for m in made))
+    one, other = (
+        [each.round(round_, up) for round_ in range(2) for up in (True, False)] for each in (m() for m in made)
+    )
     if one != other:
         raise CheckFailed("equal transfers for equal events", "two objects differ", "draw from setting.seed alone")
 

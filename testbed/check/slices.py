@@ -46,7 +46,8 @@ def _covers_once(slices: Iterable[Slice], sizes: tuple[int, ...], servers: int) 
     for piece in slices:
         require(
             0 <= piece.server < servers and 0 <= piece.key < len(sizes) and piece.start < piece.stop,
-            f"slices with elements, of a key of {len(sizes)}, on a server of {servers}", repr(piece), "leave empty slices out",
+            f"slices with elements, of a key of {len(sizes)}, on a server of {servers}", repr(piece),
+            "leave empty slices out",
         )  # fmt: skip
     for key, size in enumerate(sizes):
         mine = [(piece.start, piece.stop) for piece in slices if piece.key == key]
@@ -94,7 +95,8 @@ def every_element_is_sent_once(subject: Subject) -> None:
         for piece in cut:
             (place,) = [each for each in placed if each.key == piece.key and each.start <= piece.start < each.stop]
             require(
-                piece.stop <= place.stop and piece.server == place.server, f"slices inside the placed {place}", repr(piece),
+                piece.stop <= place.stop and piece.server == place.server, f"slices inside the placed {place}",
+                repr(piece),
                 "cut slices further, but leave each on its server",
             )  # fmt: skip
 
@@ -123,12 +125,14 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
         f"{least} to {most} channels with best_effort = {entry.best_effort}", repr(channels), "correct channels()",
     )  # fmt: skip
     require(
-        not entry.best_effort or isinstance(options, Dgt.Options), "Options that derive from Dgt.Options", repr(options),
+        not entry.best_effort or isinstance(options, Dgt.Options), "Options that derive from Dgt.Options",
+        repr(options),
         "write class Options(Dgt.Options), which say how blocks are sent",
     )  # fmt: skip
     facts = (entry.overlaps(options), entry.needs_loss(options), entry.repairs_losses(options))
     require(
-        all(isinstance(fact, bool) for fact in facts), "overlaps, needs_loss and repairs_losses to return True or False",
+        all(isinstance(fact, bool) for fact in facts),
+        "overlaps, needs_loss and repairs_losses to return True or False",
         repr(facts), "return bool(…)",
     )  # fmt: skip
     require(

@@ -60,7 +60,11 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
         return found[0]
     if found:
         names = ", ".join(subject.axis.name for subject in found)
-        raise AxisError(f"'{kind}' is on the axes {names}", f"choose one with --axis, such as --axis {names.split(',')[0]}")
+        raise AxisError(
+            f"'{kind}' is on the axes {names}", f"choose one with --axis, such as --axis {names.split(',')[0]}"
+        )
     if names_code(kind) and problems:
         raise problems[0]
-    raise AxisError(f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes")
+    raise AxisError(
+        f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
+    )

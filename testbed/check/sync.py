@@ -72,14 +72,21 @@ def declarations_are_valid(subject: Subject) -> None:
     facts += [
         (isinstance(rounds, int) and rounds >= 1, "lan_rounds of at least 1", rounds),
         (math.isfinite(slack_s) and slack_s >= 0, "slack_s in seconds, 0 or more", slack_s),
-        (entry.weights(options) in ("party", "worker", "sample"), "weights: party, worker or sample", entry.weights(options)),
+        (
+            entry.weights(options) in ("party", "worker", "sample"),
+            "weights: party, worker or sample",
+            entry.weights(options),
+        ),
     ]
     for fits, expected, happened in facts:
         require(fits, expected, repr(happened), "correct the declaration; docs/axes/sync.md lists them")
     outer = entry.outer_optimizer(options)
     if outer is not None:
         require(
-            outer[0] in OPTIMIZERS, "outer_optimizer: a kind of optimizer and its options", repr(outer), "name a shipped one"
+            outer[0] in OPTIMIZERS,
+            "outer_optimizer: a kind of optimizer and its options",
+            repr(outer),
+            "name a shipped one",
         )
         OPTIMIZERS.options(*outer)
 
@@ -124,7 +131,8 @@ def assigned_steps_are_declared(subject: Subject) -> None:
     entry: type[SyncPolicy] = subject.entry
     assigned = [count for place in places(subject) for count in Schedule(subject, place, 0).run().assigned]
     require(
-        assigned or not entry.assigns_steps or subject.values, "assigns_steps = True: steps in replies", "none in any reply",
+        assigned or not entry.assigns_steps or subject.values, "assigns_steps = True: steps in replies",
+        "none in any reply",
         "assign steps in Reply, or declare assigns_steps = False",
     )  # fmt: skip
     if 1 in entry.tiers:
@@ -136,11 +144,14 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
     every = entry.lan_rounds(subject.options)
     if 1 not in entry.tiers:
         return
-    ups = Schedule(subject, Place("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0).run().ups
+    ups = (
+        Schedule(subject, Place("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0).run().ups
+    )
     for key, rounds in ups.items():
         wrong = sorted(round_ for round_ in rounds if (round_ + 1) % every)
         require(
-            not wrong, f"up in rounds r with (r + 1) divisible by lan_rounds = {every}", f"key {key} goes up in {wrong}",
+            not wrong, f"up in rounds r with (r + 1) divisible by lan_rounds = {every}",
+            f"key {key} goes up in {wrong}",
             "set Aggregate.up from the round alone, as lan_rounds declares it",
         )  # fmt: skip
     require(ups, f"an aggregate that goes up every {every} rounds", "none went up", "set Aggregate.up")
@@ -168,8 +179,9 @@ def instances_share_no_state(subject: Subject) -> None:
     for place in places(subject):
         alone = [Schedule(subject, place, seed).run().trace for seed in (4, 5)]
         both = [Schedule(subject, place, seed) for seed in (4, 5)]
-        while any([schedule.step() for schedule in both]):
-            pass
+        moved = True
+        while moved:
+            moved = max([schedule.step() for schedule in both])
         for schedule, trace in zip(both, alone, strict=True):
             require(
                 schedule.trace == trace, "instances that share nothing",

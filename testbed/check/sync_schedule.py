@@ -207,9 +207,7 @@ class Schedule:
 
     def _carry_out(self, effects: list[Effect], after: Push | str) -> None:
         self.trace += [after, effects]
-        require(
-            isinstance(effects, list), "a list of effects", repr(effects), "return [] where there is nothing to do"
-        )
+        require(isinstance(effects, list), "a list of effects", repr(effects), "return [] where there is nothing to do")
         aggregated: list[_PushState] = []
         for effect in effects:
             if isinstance(effect, Aggregate):
@@ -232,7 +230,8 @@ class Schedule:
         for name in effect.members:
             pushes = [push for push in self._pushes.get((effect.key, effect.round), ()) if push.member == name]
             require(
-                pushes, "an aggregate of contributions that have arrived", f"{where}: {shown}, and {name} has not pushed",
+                pushes, "an aggregate of contributions that have arrived",
+                f"{where}: {shown}, and {name} has not pushed",
                 "wait for the push, or leave the member out",
             )  # fmt: skip
             waiting = [push for push in pushes if not push.aggregated]
@@ -277,7 +276,9 @@ class Schedule:
 
     def _answer(self, name: str, key: int, round_: int, shown: str) -> None:
         pushes = [push for push in self._pushes.get((key, round_), ()) if push.member == name]
-        require(pushes, "a reply to a push that has arrived", shown, "reply only to members that have pushed that round")
+        require(
+            pushes, "a reply to a push that has arrived", shown, "reply only to members that have pushed that round"
+        )
         push = pushes[-1]
         require(
             name not in self._away, "no reply to a member that is lost", shown,
@@ -296,11 +297,13 @@ class Schedule:
             return
         workers = {worker.name for member in self.tier.members for worker in member.workers}
         require(
-            self._entry.assigns_steps, "steps as declared: assigns_steps = False", f"{shown} assigns {dict(effect.steps)}",
+            self._entry.assigns_steps, "steps as declared: assigns_steps = False",
+            f"{shown} assigns {dict(effect.steps)}",
             "declare assigns_steps = True, or return the steps from local_steps alone",
         )  # fmt: skip
         require(
-            not self.place.steps_assigned_above, "no assignment where tier.steps_assigned_above", f"{shown} assigns steps",
+            not self.place.steps_assigned_above, "no assignment where tier.steps_assigned_above",
+            f"{shown} assigns steps",
             "leave steps empty there",
         )  # fmt: skip
         require(
@@ -325,13 +328,16 @@ class Schedule:
         for (key, round_), pushes in self._pushes.items():
             waiting = [push.member for push in pushes if not push.answered and not push.orphaned]
             named = self.policy.waiting_for(key, round_)
-            shown = f"{self.place.name}: waiting_for({key}, {round_}) is {named}; {', '.join(waiting) or 'no member'} waits"
+            shown = (
+                f"{self.place.name}: waiting_for({key}, {round_}) is {named}; {', '.join(waiting) or 'no member'} waits"
+            )
             if self._entry.waits:
                 self._names_the_missing(key, round_, named, shown)
             elif waiting:
                 require(
                     named and all(self._is_behind(name, key, round_) for name in named),
-                    "waiting_for to name the members that are behind", shown, "name those whose pushes would release it",
+                    "waiting_for to name the members that are behind", shown,
+                    "name those whose pushes would release it",
                 )  # fmt: skip
 
     def _names_the_missing(self, key: int, round_: int, named: Sequence[str], shown: str) -> None:

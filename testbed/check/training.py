@@ -157,7 +157,9 @@ def order_of_arrival_matters(subject: Subject) -> str:
             return "local steps follow from measured times"
         case "order" if entry.best_effort and not entry.repairs_losses(options):
             return "what travels unreliably may be lost"
-        case "overlay" if (entry.adapts or issubclass(entry, ScheduledOverlay)) and subject.values.get("merge") == "sum":
+        case "overlay" if (entry.adapts or issubclass(entry, ScheduledOverlay)) and subject.values.get(
+            "merge"
+        ) == "sum":
             return "sums are rounded along trees that follow measured rates"
     return ""
 
@@ -196,7 +198,9 @@ def _equal(first: Trained, second: Trained, where: str) -> None:
 def _declared_steps(subject: Subject, back_end: str) -> None:
     steps = trained(subject, back_end).steps
     count = _rounds(subject) if subject.axis.name == "sync" else ROUNDS
-    require(len(steps) >= 4, "rounds of every worker", f"rounds of {sorted(steps)}", "see `testbed run` with this technique")
+    require(
+        len(steps) >= 4, "rounds of every worker", f"rounds of {sorted(steps)}", "see `testbed run` with this technique"
+    )
     for worker, rounds in steps.items():
         expected = [(round_, _steps_of(subject, round_)) for round_ in range(count)]
         found = [(round_, each if wanted else 0) for (round_, each), (_, wanted) in zip(rounds, expected, strict=False)]

@@ -11,50 +11,60 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from testbed.errors import ScenarioError
+
 if TYPE_CHECKING:
+    from testbed.check.subject import Subject
     from testbed.check.verdict import Result
 
 HELP = "check a technique, from a file or shipped, against the contract of its axis"
+_SET = "check with this option of the technique, e.g. --set ratio=0.05; may be repeated"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("technique", metavar="TECHNIQUE", help="FILE.py:Class, package.module:Class, or a name")
-    parser.add_argument("--axis", help="axis of a name that stands on several, such as codec")
-    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options",
-                        help="check with this option of the technique, e.g. --set ratio=0.05; may be repeated")  # fmt: skip
+    parser.add_argument("--axis", default="", help="axis of a name that stands on several, such as codec")
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options", help=_SET)
     parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
 
 
-def execute(arguments: argparse.Namespace) -> Any:
+def execute(arguments: argparse.Namespace) -> int:
+    import torch
+
     from testbed.check import verdict
     from testbed.check.catalogue import checks_of
-    from testbed.check.subject import AXES, find
-    from testbed.errors import ScenarioError
 
-    if arguments.axis and arguments.axis not in AXES:
-        raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}")
-    subject = find(arguments.technique, arguments.axis or "", dict(map(_option, arguments.options)))
-    _options_fit(subject)
-    results = []
+    torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
+    subject, results = _subject(arguments), []
     for result in verdict.run(subject, checks_of(subject.axis.name, with_training=not arguments.quick)):
         results.append(result)
         if not arguments.json:
             _show(result)
-    failed = sum(not result.passed for result in results)
+    failed, count = sum(not result.passed for result in results), len(results)
     if arguments.json:
-        print(json.dumps({
-            "kind": "check", "axis": subject.axis.name, "technique": subject.kind, "passed": not failed,
-            "checks": [asdict(result) for result in results],
-        }))  # fmt: skip
+        about = {"kind": "check", "axis": subject.axis.name, "technique": subject.kind, "passed": not failed}
+        print(json.dumps({**about, "checks": [asdict(result) for result in results]}))
     else:
-        print(f"{arguments.technique} ({subject.axis.name}): "
-              + (f"{failed} of {len(results)} checks failed" if failed else f"all {len(results)} checks passed"))  # fmt: skip
+        outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
+        print(f"{arguments.technique} ({subject.axis.name}): {outcome}")
     return 1 if failed else 0
 
 
-def _option(text: str) -> tuple[str, Any]:
-    from testbed.errors import ScenarioError
+def _subject(arguments: argparse.Namespace) -> Subject:
+    """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
+    from testbed.check.subject import AXES, find
 
+    if arguments.axis and arguments.axis not in AXES:
+        raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}")
+    subject = find(arguments.technique, arguments.axis, dict(map(_option, arguments.options)))
+    try:
+        _ = subject.options
+    except TypeError as error:
+        raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
+    return subject
+
+
+def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ScenarioError(f"--set {text}: write OPTION=VALUE")
@@ -62,15 +72,6 @@ def _option(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _options_fit(subject: Any) -> None:
-    from testbed.errors import ScenarioError
-
-    try:
-        _ = subject.options
-    except TypeError as error:
-        raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
 
 
 def _show(result: Result) -> None:

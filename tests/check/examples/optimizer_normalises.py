@@ -1,4 +1,4 @@
-"""Broken on purpose: the step has the length of the rate whatever the gradient, so that slices need the whole tensor."""
+"""Broken on purpose: the step has the length of the rate, so that slices need the whole tensor's norm."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
