@@ -63,7 +63,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
         raise AxisError(
             f"'{kind}' is on the axes {names}", f"choose one with --axis, such as --axis {names.split(',')[0]}"
         )
-    if names_code(kind) and problems:
+    if problems and (axis or names_code(kind)):
         raise problems[0]
     raise AxisError(
         f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"

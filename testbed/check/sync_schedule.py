@@ -247,9 +247,9 @@ class Schedule:
         return found
 
     def _look_at_completeness(self, effect: Aggregate, where: str, shown: str) -> None:
-        """Of an algorithm that declares ``waits``: no member is missing in what is combined."""
-        taken = {push.member for push in self._pushes[effect.key, effect.round] if push.aggregated}
-        missing = [name for name in self._expected(effect.round) if name not in taken]
+        """Of an algorithm that declares ``waits``: the contributions of all members have arrived."""
+        arrived = {push.member for push in self._pushes[effect.key, effect.round]}
+        missing = [name for name in self._expected(effect.round) if name not in arrived]
         self.aggregated_early |= bool(missing)
         require(
             not (self._entry.waits and missing), "waits = True: an aggregate only when all members have pushed",

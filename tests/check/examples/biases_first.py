@@ -1,4 +1,4 @@
-"""An order that sends biases before weights, in pieces of at most 16 kB."""
+"""An order that sends biases before weights, in pieces of at most 16 KB."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
