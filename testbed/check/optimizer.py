@@ -93,10 +93,10 @@ def slices_step_like_the_whole(subject: Subject) -> None:
     """A key may be cut over servers, unless ``whole_tensors`` says that a step needs all of it."""
     if subject.entry.whole_tensors:
         return
-    whole, cut = _key(subject), [_key(subject, part) for part in numbers(0).split(20)]
+    whole, cut = _key(subject), [_key(subject, part) for part in torch.split(numbers(0), 20)]
     for seed in range(_STEPS):
         whole.step(numbers(seed + 1), "site")
-        for key, gradient in zip(cut, numbers(seed + 1).split(20), strict=True):
+        for key, gradient in zip(cut, torch.split(numbers(seed + 1), 20), strict=True):
             key.step(gradient, "site")
     together = torch.cat([key.value for key in cut])
     require(

@@ -43,7 +43,7 @@ def shares_are_disjoint_and_not_empty(subject: Subject) -> None:
         )  # fmt: skip
         used = torch.cat(shares)
         require(
-            len(used.unique()) == len(used), "no sample in two shares", f"{len(used) - len(used.unique())} twice, {at}",
+            len(set(used.tolist())) == len(used), "no sample in two shares", f"{len(used) - len(set(used.tolist()))} twice, {at}",
             "deal every index out once",
         )  # fmt: skip
         require(
@@ -54,7 +54,7 @@ def shares_are_disjoint_and_not_empty(subject: Subject) -> None:
 
 def the_seed_alone_decides(subject: Subject) -> None:
     for labels, seed, workers in list(_cases())[:10]:
-        found = []
+        found: list[tuple[Tensor, ...]] = []
         for copy in (labels, labels.clone()):
             torch.manual_seed(len(found))  # of torch's own stream, which must not come in
             try:

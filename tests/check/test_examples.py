@@ -22,7 +22,7 @@ GOOD = {
     "order": "biases_first.py:BiasesFirst",
     "overlay": "chain.py:Chain",
     "shard": "round_robin.py:RoundRobin",
-    "model": "bottleneck.py:Bottleneck",
+    "model": "narrow_perceptron.py:NarrowPerceptron",
     "data": "stripes.py:Stripes",
     "split": "dealt_cards.py:DealtCards",
     "optimizer": "sign_step.py:SignStep",

@@ -20,7 +20,7 @@ class Residual(nn.Module):
         return result
 
 
-class Bottleneck(Model):
+class NarrowPerceptron(Model):
     """Three blocks, which are sent one by one with ``overlap: layers``."""
 
     @dataclass(frozen=True, slots=True)
