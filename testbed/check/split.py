@@ -43,8 +43,8 @@ def shares_are_disjoint_and_not_empty(subject: Subject) -> None:
         )  # fmt: skip
         used = torch.cat(shares)
         require(
-            len(set(used.tolist())) == len(used), "no sample in two shares", f"{len(used) - len(set(used.tolist()))} twice, {at}",
-            "deal every index out once",
+            len(set(used.tolist())) == len(used), "no sample in two shares",
+            f"{len(used) - len(set(used.tolist()))} twice, {at}", "deal every index out once",
         )  # fmt: skip
         require(
             int(used.min()) >= 0 and int(used.max()) < len(labels), f"indices from 0 to {len(labels) - 1}",
