@@ -20,4 +20,8 @@ CONTRACTS: dict[str, tuple[Check, ...]] = {
 
 def checks_of(axis: str, *, with_training: bool = True) -> tuple[Check, ...]:
     """Return what a technique of ``axis`` has to pass, the cheapest first."""
+    if axis == "figure":
+        from testbed.check import figure  # which loads pandas and matplotlib
+
+        return figure.CHECKS + (figure.RUNNING if with_training else ())
     return declared.CHECKS + CONTRACTS[axis] + (training.CHECKS if with_training else ())

@@ -34,6 +34,17 @@ class Subject:
         return self.axis[self.kind]
 
     @property
+    def axis_name(self) -> str:
+        """The name of the axis, as of ``--axis``."""
+        return self.axis.name
+
+    @property
+    def code_path(self) -> str:
+        """The file that defines the technique, empty for a shipped one."""
+        code = self.axis.code_of(self.kind)
+        return code.path if code else ""
+
+    @property
     def options(self) -> Any:
         """A new options object."""
         return self.axis.options(self.kind, self.values)

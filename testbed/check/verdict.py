@@ -6,11 +6,22 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from testbed.check.failure import CheckFailed
-from testbed.check.subject import Subject
 
-Check = Callable[[Subject], None]
+Check = Callable[[Any], None]
+
+
+class Checked(Protocol):
+    """What is checked: a technique (``Subject``), or a figure."""
+
+    @property
+    def axis_name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def code_path(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,7 @@ def name_of(check: Check) -> str:
     return str(getattr(check, "__name__", check)).replace("_", " ")
 
 
-def run(subject: Subject, checks: Iterable[Check]) -> Iterator[Result]:
+def run(subject: Checked, checks: Iterable[Check]) -> Iterator[Result]:
     """Yield a result per check, in order. Any exception of the technique fails the check that met it."""
     for check in checks:
         try:
@@ -44,9 +55,8 @@ def run(subject: Subject, checks: Iterable[Check]) -> Iterator[Result]:
             yield Result(name_of(check), True)
 
 
-def _line_of(error: Exception, subject: Subject) -> str:
+def _line_of(error: Exception, subject: Checked) -> str:
     """Return ``"warm_hfa.py line 12: "``: the innermost line of the technique's own file, empty for others."""
-    code = subject.axis.code_of(subject.kind)
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if code is not None and frame.filename == code.path]
-    return f"{Path(code.path).name} line {lines[-1]}: " if code is not None and lines else ""
+    path = subject.code_path
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if path and frame.filename == path]
+    return f"{Path(path).name} line {lines[-1]}: " if lines else ""

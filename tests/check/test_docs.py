@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from testbed.check.subject import AXES
 from testbed.scenario.load import loads
-from tests.check.test_examples import EXAMPLES, GOOD
+from tests.check.test_examples import EXAMPLES, FIGURE, GOOD
 
 DOCS = Path(__file__).parents[2] / "docs" / "axes"
 BASE = """
@@ -32,10 +32,10 @@ def blocks(axis: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / f"{axis}.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("axis", AXES)
-def test_the_example_is_the_tested_file(axis: str) -> None:
-    (code,) = blocks(axis, "python")
-    assert code == (EXAMPLES / GOOD[axis].partition(":")[0]).read_text()
+@pytest.mark.parametrize(("page", "kind"), [*GOOD.items(), ("figure", FIGURE)])
+def test_the_example_is_the_tested_file(page: str, kind: str) -> None:
+    (code,) = blocks(page, "python")
+    assert code == (EXAMPLES / kind.partition(":")[0]).read_text()
 
 
 @pytest.mark.parametrize("axis", AXES)

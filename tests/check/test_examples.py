@@ -56,6 +56,13 @@ BROKEN = [
 ]
 
 
+FIGURE = "bytes_of_codecs.py:BYTES_OF_CODECS"
+BROKEN_FIGURES = [
+    ("figure_unknown_codec.py:UNKNOWN_CODEC", "every variant is a valid scenario", "fp15"),
+    ("figure_without_panels.py:WITHOUT_PANELS", "the declaration is complete", "none"),
+]
+
+
 def failures(kind: str) -> dict[str, verdict.Result]:
     """Return the failed checks of the contract by name, without trainings."""
     subject = find(str(EXAMPLES / kind))
@@ -83,7 +90,9 @@ def test_there_are_two_broken_techniques_of_every_axis() -> None:
 
 
 def test_every_example_is_one_tested_file() -> None:
-    tested = {kind.partition(":")[0] for kind in (*GOOD.values(), *(kind for kind, _ in BROKEN))}
+    tested = {
+        kind.partition(":")[0] for kind in (*GOOD.values(), FIGURE, *(kind for kind, *_ in BROKEN + BROKEN_FIGURES))
+    }
     assert tested == {path.name for path in EXAMPLES.glob("*.py")}
 
 
@@ -93,7 +102,7 @@ def test_examples_import_public_modules_only(path: Path) -> None:
     names = [name for module in modules for name in str(module).split(".")]
     assert not [name for name in names if name.startswith("_") or name == "tests"]
     assert {str(module).partition(".")[0] for module in modules} <= {
-        "testbed", "torch", "numpy", "dataclasses", "collections", "typing", "math",
+        "analysis", "testbed", "torch", "numpy", "dataclasses", "collections", "typing", "math",
     }  # fmt: skip
 
 
@@ -157,6 +166,20 @@ def test_options_are_set_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "multigps", "--quick", "--set", "rule=even", "--set", "bound=50"]) == 0
     assert main(["check", "multigps", "--quick", "--set", "rull=even"]) == 2
     assert "rull" in capsys.readouterr().err
+
+
+def test_a_good_figure_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(EXAMPLES / FIGURE), "--axis", "figure"]) == 0
+    assert "ok    a small run draws and decides" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "check", "happened"), BROKEN_FIGURES)
+def test_a_broken_figure_fails_in_the_right_check(
+    kind: str, check: str, happened: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(EXAMPLES / kind), "--axis", "figure", "--quick", "--json"]) == 1
+    (failed,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if not each["passed"]]
+    assert failed["check"] == check and happened in failed["happened"]
 
 
 MISTAKES: list[tuple[str, str, str]] = [
