@@ -57,8 +57,9 @@ print(testbed("check", "./one_by_one.py:OneByOne", "--quick").stdout)
 
 # %% [markdown]
 # ## Run it in every world
-# A scenario names the file, and the class in it. We take the quickstart, in small, with `sync: ./one_by_one.py:OneByOne`:
-# simulated in virtual time, as real processes on loopback, and emulated in Mininet where this machine can do that.
+# A scenario names the file, and the class in it. We take the quickstart, in small, with
+# `sync: ./one_by_one.py:OneByOne`: simulated in virtual time, as real processes on loopback, and emulated in Mininet
+# where this machine can do that.
 
 # %%
 import json
