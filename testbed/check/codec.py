@@ -12,7 +12,7 @@ from testbed.check.codec_ends import (
     KEY,
     LARGEST,
     SIZES,
-    Ends,
+    CodecEnds,
     Parts,
     bytes_of,
     damaged,
@@ -229,7 +229,7 @@ def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
     )  # fmt: skip
 
 
-def _remembers(ends: Ends) -> bool:
+def _remembers(ends: CodecEnds) -> bool:
     codec, server = ends.make(), ends.connected(LARGEST)[0]
     for seed in range(3):
         codec.encode(KEY, numbers(LARGEST, seed))
@@ -300,7 +300,7 @@ def state_is_taken_over(subject: Subject) -> None:
             _state_fits(ends, codec, send)
 
 
-def _state_fits(ends: Ends, codec: Codec, send: Callable[[Codec, Tensor], Parts]) -> None:
+def _state_fits(ends: CodecEnds, codec: Codec, send: Callable[[Codec, Tensor], Parts]) -> None:
     state = codec.state()
     if not state:
         return

@@ -1,4 +1,4 @@
-"""Ends of connections and tensors for the checks of codecs. Sizes lie around the bounds of bytes, words and options."""
+"""CodecEnds of connections and tensors for the checks of codecs. Sizes lie around the bounds of bytes, words and options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def numbers(size: int, seed: int = 0) -> Tensor:
     return tensor + torch.where(tensor >= 0, 1e-3, -1e-3)
 
 
-class Ends:
+class CodecEnds:
     """Makes codec objects of one technique on one tier."""
 
     def __init__(self, subject: Subject, tier: int) -> None:
@@ -61,10 +61,10 @@ class Ends:
         return not same(self.make(1).encode(KEY, tensor), self.make(2).encode(KEY, tensor))
 
 
-def tiers(subject: Subject) -> Iterator[Ends]:
+def tiers(subject: Subject) -> Iterator[CodecEnds]:
     """Yield the makers for both tiers."""
     for tier in (1, 2):
-        yield Ends(subject, tier)
+        yield CodecEnds(subject, tier)
 
 
 def bytes_of(parts: Parts) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.check.failure import require
 from testbed.check.subject import Subject
-from testbed.check.sync_schedule import Changes, Place, Schedule
+from testbed.check.sync_schedule import Changes, Place, PushSchedule
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
@@ -94,14 +94,14 @@ def declarations_are_valid(subject: Subject) -> None:
 def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
     for place in places(subject):
         for seed in SEEDS:
-            Schedule(subject, place, seed).run()
-        Schedule(subject, place, 0, Changes(slow=True)).run()
+            PushSchedule(subject, place, seed).run()
+        PushSchedule(subject, place, 0, Changes(slow=True)).run()
 
 
 def members_are_lost_and_join_again(subject: Subject) -> None:
     for place in places(subject):
         for seed in SEEDS:
-            Schedule(subject, place, seed, Changes(losses=2)).run()
+            PushSchedule(subject, place, seed, Changes(losses=2)).run()
 
 
 def members_that_leave_are_not_waited_for(subject: Subject) -> None:
@@ -109,18 +109,18 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
         return  # a round of all members has no members that end earlier
     for place in places(subject):
         for seed in SEEDS:
-            Schedule(subject, place, seed, Changes(ends=True)).run()
+            PushSchedule(subject, place, seed, Changes(ends=True)).run()
 
 
 def a_resumed_run_begins_at_its_round(subject: Subject) -> None:
     for place in places(subject):
-        Schedule(subject, replace(place, spacing=1, begin=4), 1).run()
+        PushSchedule(subject, replace(place, spacing=1, begin=4), 1).run()
 
 
 def waits_is_declared_as_it_behaves(subject: Subject) -> None:
     if subject.entry.waits:
         return  # every schedule checks it
-    early = [Schedule(subject, place, 0, Changes(slow=True)).run().aggregated_early for place in places(subject)]
+    early = [PushSchedule(subject, place, 0, Changes(slow=True)).run().aggregated_early for place in places(subject)]
     require(
         any(early), "waits = False: an aggregate while members are missing", "every aggregate held all members",
         "declare waits = True",
@@ -129,14 +129,14 @@ def waits_is_declared_as_it_behaves(subject: Subject) -> None:
 
 def assigned_steps_are_declared(subject: Subject) -> None:
     entry: type[SyncPolicy] = subject.entry
-    assigned = [count for place in places(subject) for count in Schedule(subject, place, 0).run().assigned]
+    assigned = [count for place in places(subject) for count in PushSchedule(subject, place, 0).run().assigned]
     require(
         assigned or not entry.assigns_steps or subject.values, "assigns_steps = True: steps in replies",
         "none in any reply",
         "assign steps in Reply, or declare assigns_steps = False",
     )  # fmt: skip
     if 1 in entry.tiers:
-        Schedule(subject, Place("tier 1", number=1, top=False, steps_assigned_above=True), 0).run()
+        PushSchedule(subject, Place("tier 1", number=1, top=False, steps_assigned_above=True), 0).run()
 
 
 def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
@@ -145,7 +145,9 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
     if 1 not in entry.tiers:
         return
     ups = (
-        Schedule(subject, Place("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0).run().ups
+        PushSchedule(subject, Place("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0)
+        .run()
+        .ups
     )
     for key, rounds in ups.items():
         wrong = sorted(round_ for round_ in rounds if (round_ + 1) % every)
@@ -160,14 +162,14 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
 def a_replica_takes_over(subject: Subject) -> None:
     if not subject.entry.supports_failover:
         return
-    schedule = Schedule(subject, Place("one tier, on a replica", number=2, top=True), 2)
+    schedule = PushSchedule(subject, Place("one tier, on a replica", number=2, top=True), 2)
     schedule.resume_all(3)
     schedule.run()
 
 
 def the_same_pushes_give_the_same_effects(subject: Subject) -> None:
     for place in places(subject):
-        traces = [Schedule(subject, place, 3, Changes(losses=1)).run().trace for _ in range(2)]
+        traces = [PushSchedule(subject, place, 3, Changes(losses=1)).run().trace for _ in range(2)]
         require(
             traces[0] == traces[1], "equal effects for equal pushes", f"{place.name}: two new instances differ",
             "use no random numbers, clocks, sets in iteration order, or state outside the instance",
@@ -177,8 +179,8 @@ def the_same_pushes_give_the_same_effects(subject: Subject) -> None:
 def instances_share_no_state(subject: Subject) -> None:
     """Two servers may live in one process: alternate their pushes, and compare with each one alone."""
     for place in places(subject):
-        alone = [Schedule(subject, place, seed).run().trace for seed in (4, 5)]
-        both = [Schedule(subject, place, seed) for seed in (4, 5)]
+        alone = [PushSchedule(subject, place, seed).run().trace for seed in (4, 5)]
+        both = [PushSchedule(subject, place, seed) for seed in (4, 5)]
         moved = True
         while moved:
             moved = max([schedule.step() for schedule in both])

@@ -77,7 +77,7 @@ class Changes:
     slow: bool = False
 
 
-class Schedule:
+class PushSchedule:
     """One run of one policy. ``step`` makes one random move; ``run`` makes all, and then looks at the end."""
 
     def __init__(self, subject: Subject, place: Place, seed: int, changes: Changes | None = None) -> None:
@@ -104,7 +104,7 @@ class Schedule:
         if place.begin:
             self._begin_at(place.begin)
 
-    def run(self) -> Schedule:
+    def run(self) -> PushSchedule:
         """Make all moves; then every push must have been aggregated, and answered unless its member was lost."""
         while self.step():
             pass

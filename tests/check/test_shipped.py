@@ -32,7 +32,7 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("mstopk", SPARSE),
         ("mstopk", {**SPARSE, "selector": "published"}),
     ],
-    "order": [("fifo", {"slice": 50_000}), ("p3", {"slice": 8}), ("dgt", {"late": "retransmit"})],
+    "order": [("fifo", {"slice": 50_000}), ("p3", {"slice": 4000}), ("dgt", {"late": "retransmit"})],
     "shard": [("multigps", {"rule": "even"}), ("multigps", {"bound": 1}), ("hashed", {"bound": 100})],
     "overlay": [("tree", {"degree": 1}), ("tsengine", {"pairing": "fastest"}),
     ("tsengine", {"ports": 1, "max_greed": 0.0})],
