@@ -125,6 +125,15 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         """Return the options dataclass of ``kind`` with ``values``."""
         return options_of(self[kind])(**values)
 
+    def base_class(self) -> type[Any]:
+        """Return the class that techniques from outside derive from."""
+        return import_code(self._base, None) if isinstance(self._base, str) else self._base
+
+    def derives(self, kind: str) -> bool:
+        """Return whether the dotted path or file ``kind`` names a class that derives from this axis' base class."""
+        found = import_code(kind, None)
+        return isinstance(found, type) and issubclass(found, self.base_class())
+
     def where(self, fits: Callable[[type[T]], object]) -> list[str]:
         """Return the kinds whose class ``fits``, for messages that propose one."""
         return [kind for kind in self if fits(self[kind])]
@@ -133,8 +142,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         found = import_code(kind, installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
         if found is None:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
-        base = import_code(self._base, None) if isinstance(self._base, str) else self._base
-        cure = f"see docs/axes/{self.name}.md"
+        base, cure = self.base_class(), f"see docs/axes/{self.name}.md"
         if not isinstance(found, type) or not issubclass(found, base):
             raise AxisError(f"'{kind}' is not a class that derives from {base.__module__}.{base.__qualname__}", cure)
         if missing := sorted(getattr(found, "__abstractmethods__", ())):

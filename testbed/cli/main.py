@@ -13,6 +13,7 @@ from pathlib import Path
 from testbed import __version__
 from testbed.cli import (
     calibrate,
+    check,
     clean,
     compare,
     doctor,
@@ -35,7 +36,8 @@ from testbed.cli import (
 from testbed.errors import TestbedError
 
 VERBS = (
-    run, sweep, shell, validate, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor, clean,
+    run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor,
+    clean,
     topology, trace, schema, matrix, new,
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from analysis.studies.loading import find
 from analysis.studies.papers import six_way
 from analysis.studies.published import published
 from analysis.studies.study import Panel, Request, Results, Study, against
+from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 
@@ -142,28 +143,14 @@ def test_published_numbers_have_sources() -> None:
 
 @pytest.mark.parametrize("name", [*PAPERS, *EXPERIMENTS])
 def test_every_declaration_is_complete(name: str) -> None:
-    _, study = find(name)
-    assert study.title and study.source
-    assert study.panels and all(panel.y or panel.draw or panel.kind == "curve" for panel in study.panels)
-    assert (study.sweeps is None) != (study.measure is None)
-    assert all(panel.kind in drawing.KINDS for panel in study.panels)
-
-
-def small(study: Study) -> Study:
-    """One setting of the grid with every variant: the whole grid would only vary rates and splits. One seed."""
-    assert study.sweeps
-    shrunk = tuple(
-        replace(sweep, grid={path: values[-1:] for path, values in sweep.grid.items()}, seeds=1)
-        for sweep in study.sweeps(False)
-    )
-    return replace(study, sweeps=lambda quick: shrunk)
+    the_declaration_is_complete(CheckedFigure(name))
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps])
 def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Path) -> None:
     _, study = find(name)
     back_end = "simulate" if name != "paradigms" else "local"  # the only one with libraries beside it
-    jobs = list(engine.jobs(small(study), Request(tmp_path, on=(back_end,))))
+    jobs = list(engine.jobs(smallest(study), Request(tmp_path, on=(back_end,))))
     assert jobs and all(job.labelled for job in jobs)
 
 

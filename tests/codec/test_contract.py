@@ -1,3 +1,5 @@
+"""What the shipped codecs promise beyond the contract that ``tests/check`` holds them to: exactness, and full sizes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,135 +9,88 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.check.codec_ends import KEY, SIZES, bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
-from tests.contract.codec import KEY, CodecContract, numbers
 
-SMALL_BOUND = 2
-
-
-def sum_of_contributions(make: Callable[[], Codec], size: int, seed: int = 0, parties: int = 3) -> Tensor:
-    gradients = [numbers(size, seed * parties + party) for party in range(parties)]
-    return torch.stack([make().decode(KEY, make().encode(KEY, gradient), size) for gradient in gradients]).sum(0)
-
-
-class TestNone(CodecContract):
-    exact_up = exact_down = True
-    checks_finite = False
-
-    def make(self) -> Codec:
-        return make_codec("none", {})
-
-
-class TestFp16(CodecContract):
-    settles = False
-
-    def make(self) -> Codec:
-        return make_codec("fp16", {})
-
-
-class TestTwoBit(CodecContract):
-    exact_down = True
-
-    def make(self) -> Codec:
-        return make_codec("twobit", {"threshold": 0.25})
+Make = Callable[[], Codec]
+SPARSE = {"ratio": 0.05, "bound": 2}
+CASES: dict[str, Make] = {
+    "none": lambda: make_codec("none", {}),
+    "fp16": lambda: make_codec("fp16", {}),
+    "twobit": lambda: make_codec("twobit", {"threshold": 0.25}),
+    **{
+        " ".join([kind, *map(str, options.values())]): lambda kind=kind, options=options: make_codec(  # type: ignore[misc]
+            kind, SPARSE | options, 2, 3, 7
+        )
+        for kind, options in [
+            ("bisparse", {}), ("bisparse", {"padded": True}), ("bisparse", {"pull": "sparse-sum"}),
+            ("bisparse", {"pull": "dense"}), ("dgc", {"stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}),
+            ("topk", {}), ("randomk", {}), ("mstopk", {}), ("mstopk", {"selector": "published"}),
+        ]
+    },
+    "bisparse by default": lambda: make_codec("bisparse", {}),
+    "dgc by default": lambda: make_codec("dgc", {}),
+    "mpq on tier 1": lambda: make_codec("mpq", {}, tier=1),
+    "mpq on tier 2": lambda: make_codec("mpq", {}, tier=2),
+}  # fmt: skip
+ROUNDS_VALUES = ("fp16", "mpq on tier 1", "mpq on tier 2", "bisparse sparse-sum")  # float16, or sums of gradients only
+EXACT_DOWN = ("none", "twobit", "bisparse dense")
 
 
-class _Sparse(CodecContract):
-    kind: str
-    options: dict[str, Any] = {}
-    contributors: int | None = 3
-
-    def make(self) -> Codec:
-        return make_codec(self.kind, {"ratio": 0.05, "bound": SMALL_BOUND} | self.options, 2, self.contributors, 7)
+def send_down(server: Codec, child: Codec, value: Tensor) -> Tensor:
+    return child.decode_value(KEY, server.encode_value(KEY, value), len(value))
 
 
-class TestBiSparse(_Sparse):
-    kind = "bisparse"
+def connected(make: Make, size: int) -> tuple[Codec, Codec]:
+    server, child = make(), make()
+    for end in (server, child):
+        end.begin(KEY, numbers(size, 99))
+    return server, child
 
 
-class TestBiSparseDefaults(CodecContract):
-    def make(self) -> Codec:
-        return make_codec("bisparse", {})
+@pytest.mark.parametrize("case", CASES)
+def test_first_payloads_and_shapes_have_the_full_size(case: str) -> None:
+    """Tensors without zeros fill what ``encoded_bytes`` allows, so that a modelled run has the bytes of a real one."""
+    for size in SIZES:
+        real, shapes = CASES[case](), CASES[case]()
+        for seed in range(3):
+            honest = real.encode(KEY, numbers(size, seed))
+            assert layout(shapes.encode(KEY, torch.empty(size, device="meta"))) == layout(honest)
+            assert seed or bytes_of(honest) == real.encoded_bytes(size)
 
 
-class TestBiSparsePadded(_Sparse):
-    kind = "bisparse"
-    options = {"padded": True}
+def test_none_sends_the_numbers_themselves() -> None:
+    for size in SIZES:
+        assert torch.equal(CASES["none"]().decode(KEY, CASES["none"]().encode(KEY, numbers(size)), size), numbers(size))
 
 
-class TestBiSparseSum(_Sparse):
-    kind = "bisparse"
-    options = {"pull": "sparse-sum"}
-    exact_down = True
-
-    def value(self, size: int, seed: int = 0) -> Tensor:
-        """The sum of one contribution of each of three parties."""
-        return sum_of_contributions(self.make, size, seed)
+@pytest.mark.parametrize("case", EXACT_DOWN)
+def test_values_arrive_exactly_at_once(case: str) -> None:
+    for size in SIZES:
+        assert torch.equal(send_down(*connected(CASES[case], size), numbers(size)), numbers(size))
 
 
-class TestBiSparseSumPadded(TestBiSparseSum):
-    options = {"pull": "sparse-sum", "padded": True}
+@pytest.mark.parametrize("contributors", [3, None])
+def test_sparse_sums_arrive_exactly(contributors: int | None) -> None:
+    def make() -> Codec:
+        return make_codec("bisparse", SPARSE | {"pull": "sparse-sum"}, 2, contributors, 7)
+
+    for size in SIZES:
+        each = [make().decode(KEY, make().encode(KEY, numbers(size, party)), size) for party in range(3)]
+        value = torch.stack(each).sum(0) if contributors else numbers(size)
+        assert torch.equal(send_down(*connected(make, size), value), value)
 
 
-class TestBiSparseSumOfUnknownContributors(_Sparse):
-    kind = "bisparse"
-    options = {"pull": "sparse-sum"}
-    contributors = None
-    exact_down = True
-
-
-class TestBiSparseDense(_Sparse):
-    kind = "bisparse"
-    options = {"pull": "dense"}
-    exact_down = True
-
-
-class TestDgc(_Sparse):
-    kind = "dgc"
-    options = {"stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}
-
-
-class TestDgcDefaults(CodecContract):
-    def make(self) -> Codec:
-        return make_codec("dgc", {})
-
-
-class TestTopK(_Sparse):
-    kind = "topk"
-
-
-class TestRandomK(_Sparse):
-    kind = "randomk"
-    draws_by_chance = True
-
-
-class TestMsTopK(_Sparse):
-    kind = "mstopk"
-
-
-class TestMsTopKPublished(_Sparse):
-    kind = "mstopk"
-    options = {"selector": "published"}
-    draws_by_chance = True
-
-
-class TestMpqTier1(CodecContract):
-    settles = False
-    checks_finite = False  # a large key is sent as it is, and nothing is remembered
-
-    def make(self) -> Codec:
-        return make_codec("mpq", {}, tier=1)
-
-
-class TestMpqTier2(CodecContract):
-    settles = False
-
-    def make(self) -> Codec:
-        return make_codec("mpq", {}, tier=2)
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ROUNDS_VALUES])
+def test_a_value_that_stays_arrives_to_the_bit(case: str) -> None:
+    for size in SIZES:
+        ends, value = connected(CASES[case], size), numbers(size)
+        assert any(torch.equal(send_down(*ends, value), value) for _ in range(600)), f"{size} elements"
 
 
 @pytest.mark.parametrize("kind", CODECS)
 def test_every_codec_of_the_table_can_be_made_for_both_tiers(kind: str) -> None:
-    assert all(make_codec(kind, {}, tier).encoded_bytes(5000) > 0 for tier in (1, 2))
+    options: dict[str, Any] = {}
+    assert all(make_codec(kind, options, tier).encoded_bytes(5000) > 0 for tier in (1, 2))

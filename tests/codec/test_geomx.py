@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.check.codec_ends import bytes_of, numbers
 from testbed.codec.base import Codec
 from testbed.codec.bisparse import BiSparseCodec
 from testbed.codec.context import CodecContext
@@ -23,7 +24,6 @@ from testbed.codec.table import make_codec
 from testbed.codec.topk import TopKCodec
 from testbed.codec.twobit import TwoBitCodec
 from testbed.policy.shard.hashed import Hashed
-from tests.contract.codec import numbers, size_of
 
 DEMO_CNN = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
 PARTIES = 2
@@ -66,9 +66,9 @@ def test_bytes_of_the_demo_cnn(kind: str, options: dict[str, object], tier: int,
         total = torch.zeros(size)
         for party, codec in enumerate(parties):
             parts = codec.encode(key, disjoint(size, party))
-            sent[party] += size_of(parts)
+            sent[party] += bytes_of(parts)
             total += codec.decode(key, parts, size)
-        received += size_of(server.encode_value(key, total))
+        received += bytes_of(server.encode_value(key, total))
     assert sent == [up] * PARTIES
     assert sum(server.encoded_bytes(size) for size in DEMO_CNN) == up
     assert sum(server.value_bytes(size) for size in DEMO_CNN) == down
@@ -122,7 +122,7 @@ def test_codes_that_are_never_sent_are_refused(first: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1000, 1001, 12_800, 131_072, 300_001])
 def test_large_keys_take_eight_bytes_an_entry(size: int) -> None:
-    assert size_of(bisparse().encode(0, numbers(size))) <= 8 * int(0.01 * size)
+    assert bytes_of(bisparse().encode(0, numbers(size))) <= 8 * int(0.01 * size)
 
 
 def test_small_keys_are_dense_and_exact() -> None:
@@ -188,7 +188,7 @@ def test_every_party_receives_exactly_the_sum(size: int) -> None:
         total = contributions[0] + contributions[1]
         for codec in parties:
             parts = codec.encode_value(0, total)
-            assert size_of(parts) <= 8 * int(0.01 * size * PARTIES)
+            assert bytes_of(parts) <= 8 * int(0.01 * size * PARTIES)
             assert torch.equal(codec.decode_value(0, parts, size), total)
 
 
@@ -230,7 +230,7 @@ def test_differences_are_late_but_never_lost() -> None:
     for _ in range(10):
         held = child.decode_value(0, server.encode_value(0, value), size)
     assert torch.equal(held, value)
-    assert size_of(server.encode_value(0, value)) == 0
+    assert bytes_of(server.encode_value(0, value)) == 0
 
 
 def test_each_child_has_a_mirror_of_its_own() -> None:
@@ -240,7 +240,7 @@ def test_each_child_has_a_mirror_of_its_own() -> None:
     for server in servers:
         server.begin(0, first)
     servers[0].encode_value(0, value)
-    assert size_of(servers[1].encode_value(0, value)) == 8 * 1000
+    assert bytes_of(servers[1].encode_value(0, value)) == 8 * 1000
 
 
 def test_differences_before_the_first_value_are_refused() -> None:
@@ -347,4 +347,4 @@ def test_a_bad_value_is_refused_before_the_mirror_moves() -> None:
     bad[0] = float("nan")
     with pytest.raises(NonFiniteNumbers, match="1 of 2000 elements of the value of key 4"):
         codec.encode_value(4, bad)
-    assert size_of(codec.encode_value(4, value)) == 0
+    assert bytes_of(codec.encode_value(4, value)) == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import random
 
 import pytest
 from hypothesis import given
@@ -109,24 +107,6 @@ def test_ssp_without_a_bound_is_tap() -> None:
     assert loose == race(Tap(Tier.of(*tuple(speeds)), Tap.Options()), speeds, rounds=9)
 
 
-@given(st.lists(st.integers(0, 7), min_size=2, max_size=5), st.integers(0, 3), st.randoms())
-def test_nobody_waits_for_who_has_left(ends: list[int], bound: int, chance: random.Random) -> None:
-    """Members that stop after unequal numbers of rounds, and say so: all the others come to their ends."""
-    members = tuple(f"m{number}" for number in range(len(ends)))
-    policy = Ssp(Tier.of(*members), Ssp.Options(staleness=bound))
-    left, clock, free = dict(zip(members, ends, strict=True)), dict.fromkeys(members, 0), set(members)
-    while free:
-        member = chance.choice(sorted(free))
-        free.remove(member)
-        if clock[member] == left[member]:
-            effects = policy.on_members_left([member])
-        else:
-            effects = push(policy, member, clock[member])
-            clock[member] += 1
-        free.update(name for effect in effects if isinstance(effect, Reply) for name in effect.members)
-    assert clock == left
-
-
 def test_hfa_goes_up_every_k2th_round_for_every_key() -> None:
     policy = Hfa(Tier.of(*MEMBERS), Hfa.Options(k1=20, k2=3))
     ups = []
@@ -172,38 +152,6 @@ def test_esync_on_equal_devices_has_fsas_pattern() -> None:
     for member in MEMBERS:
         effects = policy.on_push(Push(member, 0, 0, 1.0, {member: WorkerReport(0.05, 0.2)}))
     assert effects == [Aggregate(0, 0, MEMBERS), Reply(0, (0, 0, 0), MEMBERS, dict.fromkeys(MEMBERS, 1))]
-
-
-@pytest.mark.parametrize("kind", sorted(SYNC))
-@pytest.mark.parametrize("seed", range(5))
-def test_no_contribution_is_lost_or_taken_twice_in_any_order_of_arrival(kind: str, seed: int) -> None:
-    random_ = random.Random(seed)
-    members = tuple(f"m{number}" for number in range(4))
-    policy = SYNC[kind](Tier.of(*members), SYNC[kind].Options())
-    clock, free = dict.fromkeys(members, 0), set(members)
-    taken: set[tuple[str, int]] = set()
-    answered: set[tuple[str, int]] = set()
-    for _ in range(400):
-        candidates = sorted(member for member in free if clock[member] < 8)
-        if not candidates:
-            break
-        member = random_.choice(candidates)
-        free.remove(member)
-        for effect in policy.on_push(Push(member, 0, clock[member])):
-            rounds = effect.rounds if isinstance(effect, Reply) else (effect.round,) * len(effect.members)
-            pairs = set(zip(effect.members, rounds, strict=True))
-            if isinstance(effect, Reply):
-                assert not pairs & answered
-                assert pairs <= taken
-                answered |= pairs
-                free |= set(effect.members)
-            else:
-                assert not pairs & taken
-                taken |= pairs
-        clock[member] += 1
-    everything = {(member, round_) for member in members for round_ in range(8)}
-    assert taken == answered == everything
-    assert math.isfinite(len(taken))
 
 
 def test_esync_waits_for_nobody_who_is_gone() -> None:

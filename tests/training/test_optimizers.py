@@ -203,14 +203,6 @@ def test_nesterov_needs_momentum() -> None:
         KeyOptimizer("sgd", {"nesterov": True}, tensor(1.0))
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_shapes_without_numbers_count_their_updates(kind: str) -> None:
-    key = KeyOptimizer(kind, {}, torch.empty(5, device="meta"))
-    key.step(torch.empty(5, device="meta"), "a")
-    key.pulled("a", key.value)
-    assert key.updates == 1
-
-
 def test_all_keys_together_are_torchs_optimizer() -> None:
     first = [value.clone() for value in gradients(3)]
     mine = ModelOptimizer("sgd", {"learning_rate": 0.1, "momentum": 0.9}, first)

@@ -39,8 +39,13 @@ def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
 
 @lru_cache(maxsize=4)
 def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
+    return load_anew(kind, dict(options), seed)
+
+
+def load_anew(kind: str, options: dict[str, Any], seed: int) -> Dataset:
+    """Return the same as ``load_dataset``, from its loader again."""
     load: Callable[[Any, int], Dataset] = _LOADERS.get(kind) or DATASETS[kind].load  # a data set from outside
-    return load(DATASETS.options(kind, dict(options)), seed)
+    return load(DATASETS.options(kind, options), seed)
 
 
-__all__ = ["Dataset", "as_model_input", "digest_of", "load_dataset"]
+__all__ = ["Dataset", "as_model_input", "digest_of", "load_anew", "load_dataset"]

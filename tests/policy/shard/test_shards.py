@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.policy.shard import SHARDS
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.multigps import MultiGps, filling
 from testbed.policy.shard.slices import Slice
@@ -37,17 +36,6 @@ def test_geomx_rule_is_as_uneven_as_the_original() -> None:
     assert loads(Hashed(Hashed.Options()).slices(DEMO_CNN, 2), 2) == [178_320, 442]
 
 
-@given(SIZES, st.integers(1, 9), st.sampled_from(["balanced", "even"]), st.integers(1, 60_000))
-def test_every_element_has_one_place(sizes: tuple[int, ...], servers: int, rule: str, bound: int) -> None:
-    every = [MultiGps(MultiGps.Options(bound, rule)), Hashed(Hashed.Options(bound))]
-    for slices in [shard.slices(sizes, servers) for shard in every]:
-        assert [piece.wire_key for piece in slices] == list(range(len(slices)))
-        assert all(piece.start < piece.stop and 0 <= piece.server < servers for piece in slices)
-        for key, size in enumerate(sizes):
-            mine = [(piece.start, piece.stop) for piece in slices if piece.key == key]
-            assert [0, *(stop for _, stop in mine)] == [*(start for start, _ in mine), size]
-
-
 @given(SIZES, st.integers(2, 8), st.integers(1, 60_000))
 def test_balanced_is_as_level_as_uncut_tensors_allow(sizes: tuple[int, ...], servers: int, bound: int) -> None:
     """Nobody is above the mean by more than the largest tensor that may not be cut."""
@@ -74,9 +62,3 @@ def test_filling_makes_level(levels: list[int], size: int) -> None:
     assert sum(parts) == size and min(parts) >= 0
     raised = [level for level, part in zip(after, parts, strict=True) if part]
     assert not raised or max(raised) - min(after) <= 1
-
-
-def test_placement_is_the_same_whoever_asks() -> None:
-    for kind, shard in SHARDS.items():
-        first, second = (shard(shard.Options()).slices(DEMO_CNN, 3) for _ in range(2))
-        assert first == second, kind

@@ -1,0 +1,350 @@
+"""Checks of a codec on the way up: contributions, their sizes, and what is remembered (``docs/axes/codec.md``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from testbed.check.codec_ends import (
+    KEY,
+    LARGEST,
+    SIZES,
+    CodecEnds,
+    Parts,
+    bytes_of,
+    damaged,
+    layout,
+    numbers,
+    require_tensor,
+    same,
+    tiers,
+)
+from testbed.check.failure import CheckFailed, require
+from testbed.check.subject import Subject
+from testbed.codec.base import Codec
+from testbed.codec.errors import NonFiniteNumbers
+from testbed.messages import Message, MessageKind, decode_header, encode_header
+
+DAMAGES = 120
+_FEEDBACK_SIZE, _FEEDBACK_ROUNDS = 1024, (200, 400, 800, 1600, 3200)
+
+
+def a_contribution_arrives_with_its_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            arrived = ends.make().decode(KEY, ends.make().encode(KEY, numbers(size)), size)
+            require_tensor(arrived, size, f"decode on tier {ends.tier}")
+
+
+def payloads_have_the_declared_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            codec = ends.make()
+            for tensor in (*(numbers(size, seed) for seed in range(4)), torch.zeros(size)):
+                _sized(subject, bytes_of(codec.encode(KEY, tensor)), codec.encoded_bytes(size), size)
+
+
+def _sized(subject: Subject, sent: int, declared: int, size: int) -> None:
+    exactly = subject.entry.size_only
+    require(
+        sent == declared if exactly else sent <= declared,
+        f"a payload of {'' if exactly else 'at most '}{declared} bytes for {size} elements", f"{sent} bytes",
+        "correct encoded_bytes or value_bytes, or declare size_only = False where sizes depend on the numbers",
+    )  # fmt: skip
+
+
+def shapes_alone_give_payloads_of_the_same_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            real, shapes, server = ends.make(), ends.make(), ends.make()
+            honest = real.encode(KEY, numbers(size))
+            parts = shapes.encode(KEY, torch.empty(size, device="meta"))
+            require(
+                all(part.is_meta for part in parts), "parts on the meta device for a meta tensor", str(layout(parts)),
+                "return torch.empty(…, device=tensor.device) if tensor.is_meta",
+            )  # fmt: skip
+            _sized(subject, bytes_of(parts), shapes.encoded_bytes(size), size)
+            require(
+                layout(parts) == layout(honest) or not subject.entry.size_only,
+                f"parts as for real numbers, {layout(honest)}", str(layout(parts)), "give meta parts the same shapes",
+            )  # fmt: skip
+            arrived = require_tensor(server.decode(KEY, parts, size), size, "decode of meta parts")
+            require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
+
+
+def zeros_arrive_as_zeros(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            arrived = ends.make().decode(KEY, ends.make().encode(KEY, torch.zeros(size)), size)
+            require(
+                not arrived.any(), "zeros for zeros", f"{int(arrived.count_nonzero())} of {size} elements are not 0",
+                "let a scale of 0 decode to 0",
+            )  # fmt: skip
+
+
+def encoding_changes_neither_input_nor_earlier_payloads(subject: Subject) -> None:
+    for ends in tiers(subject):
+        codec, tensor = ends.make(), numbers(LARGEST)
+        first = codec.encode(KEY, tensor)
+        copies = tuple(part.clone() for part in first)
+        codec.encode(KEY, numbers(LARGEST, 1))
+        require(
+            torch.equal(tensor, numbers(LARGEST)), "the tensor as it was after encode", "it has changed",
+            "work on tensor.clone(), or on new tensors",
+        )  # fmt: skip
+        require(
+            same(first, copies), "payloads that stay as they were returned", "the next encode changed an earlier one",
+            "return new tensors, or clones of memory that is used again",
+        )  # fmt: skip
+
+
+def decoding_changes_no_payload(subject: Subject) -> None:
+    for ends in tiers(subject):
+        parts = ends.make().encode(KEY, numbers(LARGEST))
+        copies = tuple(part.clone() for part in parts)
+        ends.make().decode(KEY, parts, LARGEST)
+        require(same(parts, copies), "parts as they were after decode", "they have changed", "decode into new tensors")
+
+
+def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
+    for ends in tiers(subject):
+        one, other = ends.make(), ends.make()
+        for seed in range(4):
+            require(
+                same(one.encode(KEY, numbers(LARGEST, seed)), other.encode(KEY, numbers(LARGEST, seed))),
+                "equal payloads from two ends of equal options, seed and inputs", f"they differ in round {seed}",
+                "draw random numbers from context.seed alone, and keep no state outside the object",
+            )  # fmt: skip
+
+
+def keys_share_no_memory(subject: Subject) -> None:
+    for ends in tiers(subject):
+        if ends.draws:
+            continue  # one stream of random numbers may serve all keys
+        alone, both = ends.make(), ends.make()
+        for seed in range(3):
+            both.encode(KEY + 1, numbers(LARGEST, seed + 10))
+            require(
+                same(alone.encode(KEY, numbers(LARGEST, seed)), both.encode(KEY, numbers(LARGEST, seed))),
+                "payloads of a key that do not depend on other keys", f"they do in round {seed}",
+                "keep memory in a dict by wire_key",
+            )  # fmt: skip
+
+
+def a_slice_is_encoded_like_a_tensor_of_its_own(subject: Subject) -> None:
+    for ends in tiers(subject):
+        piece = numbers(3 * LARGEST)[LARGEST : 2 * LARGEST]
+        require(
+            same(ends.make().encode(KEY, piece), ends.make().encode(KEY, piece.clone())),
+            "equal payloads of a slice and of its copy", "they differ", "do not read the tensor's storage beyond it",
+        )  # fmt: skip
+
+
+def payloads_travel_in_messages(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            parts = ends.make().encode(KEY, numbers(size))
+            require(
+                isinstance(parts, tuple) and all(part.is_contiguous() for part in parts),
+                "a tuple of contiguous tensors",
+                f"{type(parts).__name__} of {layout(tuple(parts))}", "return (part.contiguous(), …)",
+            )  # fmt: skip
+            message = Message(MessageKind.PUSH, KEY, parts=parts)
+            _, received = decode_header(encode_header(message), message.payload_bytes)
+            require(
+                layout(tuple(received)) == layout(parts), f"parts that messages can carry, {layout(parts)}",
+                str(layout(tuple(received))), "use dtypes of testbed.messages",
+            )  # fmt: skip
+
+
+def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for number in range(DAMAGES):
+            size = SIZES[number % len(SIZES)]
+            honest = ends.make().encode(KEY, numbers(size))
+            _refuses(ends.make().decode, damaged(honest, number), size)
+        with_another_size = ends.make().encode(KEY, numbers(LARGEST))
+        try:
+            ends.make().decode(KEY, with_another_size, 16)
+        except ValueError:
+            continue
+        raise CheckFailed(
+            f"ValueError for a payload of {LARGEST} elements where 16 are expected", "it was decoded",
+            "compare the number of elements of each part with size",
+        )  # fmt: skip
+
+
+def _refuses(decode: Callable[[int, Parts, int], Tensor], parts: Parts, size: int) -> None:
+    """Require ``ValueError``, or a tensor of the right size."""
+    try:
+        arrived = decode(KEY, parts, size)
+    except ValueError:
+        return
+    except Exception as error:
+        raise CheckFailed(
+            "ValueError for a damaged payload",
+            f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
+            "look at number, dtype and size of the parts before using them",
+        ) from error  # fmt: skip
+    require_tensor(arrived, size, f"decode of damaged parts {layout(parts)}")
+
+
+def non_finite_numbers_leave_no_trace(subject: Subject) -> None:
+    """A NaN in a residual would stay in the model for ever: refuse it, or remember nothing."""
+    for ends in tiers(subject):
+        for bad in (math.nan, math.inf, -math.inf):
+            codec, innocent = ends.make(), ends.make()
+            for end in (codec, innocent):
+                end.encode(KEY, numbers(LARGEST))
+            poisoned = numbers(LARGEST, 1)
+            poisoned[[5, 700]] = bad
+            try:
+                codec.encode(KEY, poisoned)
+            except NonFiniteNumbers as error:
+                require(
+                    (error.key, error.count, error.size) == (KEY, 2, LARGEST),
+                    f"an error that names key {KEY} and 2 of {LARGEST} elements", str(error),
+                    "call testbed.codec.errors.check_finite(wire_key, tensor)",
+                )  # fmt: skip
+            require(
+                same(codec.encode(KEY, numbers(LARGEST, 2)), innocent.encode(KEY, numbers(LARGEST, 2))),
+                f"no trace of a tensor with {bad} in later payloads", "the next payload differs",
+                "call testbed.codec.errors.check_finite(wire_key, tensor) before changing any memory",
+            )  # fmt: skip
+
+
+# ---- declarations ---------------------------------------------------------------------------------------------------
+
+
+def has_memory_is_declared_as_it_behaves(subject: Subject) -> None:
+    remembers = any(_remembers(ends) for ends in tiers(subject))
+    declared = subject.entry.has_memory
+    require(
+        remembers == declared,
+        f"has_memory = {declared}: payloads that {'' if declared else 'do not '}depend on earlier tensors",
+        "they do" if remembers else "they do not", f"declare has_memory = {remembers}",
+    )  # fmt: skip
+
+
+def _remembers(ends: CodecEnds) -> bool:
+    codec, server = ends.make(), ends.connected(LARGEST)[0]
+    for seed in range(3):
+        codec.encode(KEY, numbers(LARGEST, seed))
+        server.encode_value(KEY, ends.value(LARGEST, seed))
+    up = same(codec.encode(KEY, numbers(LARGEST, 9)), ends.make().encode(KEY, numbers(LARGEST, 9)))
+    fresh = ends.connected(LARGEST)[0]
+    value = ends.value(LARGEST, 9)
+    return not (up and same(server.encode_value(KEY, value), fresh.encode_value(KEY, value)))
+
+
+def dense_is_declared_as_it_behaves(subject: Subject) -> None:
+    """The payload of a dense codec is one part, element by element: it can be cut, and payloads can be summed."""
+    if not subject.entry.dense:
+        return
+    for ends in tiers(subject):
+        one, other = numbers(LARGEST), numbers(LARGEST, 1)
+        (whole,), (second,) = ends.make().encode(KEY, one), ends.make().encode(KEY, other)
+        cut = ends.make().encode(KEY, one[100:900].clone())
+        require(
+            whole.numel() == LARGEST and same(cut, (whole[100:900],)),
+            "dense = True: a payload that can be cut anywhere",
+            f"the payload of elements 100 to 900 is not that part of the whole {layout((whole,))}",
+            "declare dense = False",
+        )  # fmt: skip
+        total = ends.make().decode(KEY, (whole + second,), LARGEST)
+        require(
+            bool(((total - one - other).abs() <= 1e-2 * (one.abs() + other.abs())).all()),
+            "dense = True: payloads whose sum is the sum's payload",
+            f"off by up to {float((total - one - other).abs().max()):.3g}", "declare dense = False",
+        )  # fmt: skip
+
+
+def what_is_held_back_is_sent_later(subject: Subject) -> None:
+    """With memory, the part of a constant tensor that has not arrived stays bounded; without feedback it grows."""
+    if not subject.entry.has_memory:
+        return
+    for ends in tiers(subject):
+        tensor = torch.randn(_FEEDBACK_SIZE, generator=torch.Generator().manual_seed(0))
+        tensor *= 0.5 / float(tensor.norm())  # below every bound on norms
+        codec, server, arrived = ends.make(), ends.make(), torch.zeros(_FEEDBACK_SIZE)
+        size, missing, before = float(tensor.abs().mean()), [math.inf], 0
+        for rounds in _FEEDBACK_ROUNDS:
+            for _ in range(before, rounds):
+                arrived += server.decode(KEY, codec.encode(KEY, tensor), _FEEDBACK_SIZE)
+            before = rounds
+            lacking = rounds * tensor.abs() - arrived * tensor.sign()
+            missing.append(float(lacking.clamp(min=0).mean()) / size)
+            if rounds > _FEEDBACK_ROUNDS[0] and missing[-1] <= 1.5 * missing[-2] + 1:
+                break
+        else:
+            raise CheckFailed(
+                "a residual that stays bounded over the rounds of a constant tensor",
+                f"after {_FEEDBACK_ROUNDS[-2]} rounds {missing[-2]:.4g} tensors have not arrived, "
+                f"after {_FEEDBACK_ROUNDS[-1]} rounds {missing[-1]:.4g}",
+                "add what was not sent to the next tensor of that key: residual = tensor + residual − decoded",
+            )  # fmt: skip
+
+
+def state_is_taken_over(subject: Subject) -> None:
+    """Of a codec that gives any: an end with the state of another sends what that one would."""
+    for ends in tiers(subject):
+        server, _ = ends.connected(LARGEST)
+        old = (ends.make(), server)
+        for seed in range(3):
+            old[0].encode(KEY, numbers(LARGEST, seed))
+            old[1].encode_value(KEY, ends.value(LARGEST, seed))
+        for codec, send in zip(old, (_encode, _encode_value), strict=True):
+            _state_fits(ends, codec, send)
+
+
+def _state_fits(ends: CodecEnds, codec: Codec, send: Callable[[Codec, Tensor], Parts]) -> None:
+    state = codec.state()
+    if not state:
+        return
+    require(
+        all(isinstance(name, str) and isinstance(content, Tensor | int | float | str) for name,
+        content in state.items()),
+        "a state of tensors, numbers and texts by name",
+        str({name: type(each).__name__ for name, each in state.items()}),
+        "flatten it: {f'residual/{key}': tensor}",
+    )  # fmt: skip
+    copy = {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}
+    fresh = ends.make()
+    fresh.load_state(copy)
+    for seed in (5, 6):
+        value = ends.value(LARGEST, seed)
+        require(
+            same(send(fresh, value), send(codec, value)), "equal payloads after load_state(state())", "they differ",
+            "put all that the next payload depends on into state(), and take copies in load_state",
+        )  # fmt: skip
+
+
+def _encode(codec: Codec, tensor: Tensor) -> Parts:
+    return codec.encode(KEY, tensor)
+
+
+def _encode_value(codec: Codec, tensor: Tensor) -> Parts:
+    return codec.encode_value(KEY, tensor)
+
+
+CHECKS = (
+    a_contribution_arrives_with_its_size,
+    payloads_have_the_declared_size,
+    shapes_alone_give_payloads_of_the_same_size,
+    zeros_arrive_as_zeros,
+    encoding_changes_neither_input_nor_earlier_payloads,
+    decoding_changes_no_payload,
+    the_same_numbers_give_the_same_bytes,
+    keys_share_no_memory,
+    a_slice_is_encoded_like_a_tensor_of_its_own,
+    payloads_travel_in_messages,
+    damaged_payloads_raise_value_errors_only,
+    non_finite_numbers_leave_no_trace,
+    has_memory_is_declared_as_it_behaves,
+    dense_is_declared_as_it_behaves,
+    what_is_held_back_is_sent_later,
+    state_is_taken_over,
+)

@@ -1,0 +1,159 @@
+"""Checks of a codec on the way down: values, which a child receives, and which both ends may mirror."""
+
+from __future__ import annotations
+
+import torch
+
+from testbed.check.codec_ends import (
+    KEY,
+    LARGEST,
+    SIZES,
+    bytes_of,
+    damaged,
+    layout,
+    require_tensor,
+    same,
+    tiers,
+)
+from testbed.check.failure import CheckFailed, require
+from testbed.check.subject import Subject
+
+DAMAGES = 120
+_SETTLING_ROUNDS = 600
+
+
+def a_value_arrives_with_its_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            server, child = ends.connected(size)
+            arrived = child.decode_value(KEY, server.encode_value(KEY, ends.value(size)), size)
+            require_tensor(arrived, size, f"decode_value on tier {ends.tier}")
+
+
+def values_have_the_declared_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            server, _ = ends.connected(size)
+            sent, declared = bytes_of(server.encode_value(KEY, ends.value(size))), server.value_bytes(size)
+            exactly = subject.entry.size_only
+            require(
+                sent == declared if exactly else sent <= declared,
+                f"a value's payload of {'' if exactly else 'at most '}{declared} bytes for {size} elements",
+                f"{sent} bytes", "correct value_bytes, or declare size_only = False",
+            )  # fmt: skip
+
+
+def shapes_alone_give_values_of_the_declared_size(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for size in SIZES:
+            meta = torch.empty(size, device="meta")
+            server, child = ends.make(), ends.make()
+            for end in (server, child):
+                end.begin(KEY, meta)
+            parts = server.encode_value(KEY, meta)
+            require(
+                bytes_of(parts) == server.value_bytes(size),
+                f"{server.value_bytes(size)} bytes for {size} meta elements",
+                f"{bytes_of(parts)} bytes in {layout(parts)}",
+                "return meta parts of the size that value_bytes declares",
+            )  # fmt: skip
+            arrived = require_tensor(child.decode_value(KEY, parts, size), size, "decode_value of meta parts")
+            require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
+
+
+def the_same_values_give_the_same_bytes(subject: Subject) -> None:
+    for ends in tiers(subject):
+        (one, _), (other, _) = ends.connected(LARGEST), ends.connected(LARGEST)
+        for seed in range(3):
+            require(
+                same(one.encode_value(KEY, ends.value(LARGEST, seed)),
+                other.encode_value(KEY, ends.value(LARGEST, seed))),
+                "equal payloads of equal values", f"they differ in round {seed}", "draw from context.seed alone",
+            )  # fmt: skip
+
+
+def a_value_that_stays_arrives(subject: Subject) -> None:
+    """With memory, differences that were left out follow later."""
+    if not subject.entry.has_memory:
+        return
+    for ends in tiers(subject):
+        for size in (17, 1001, LARGEST):
+            server, child = ends.connected(size)
+            value = ends.value(size)
+            for _ in range(_SETTLING_ROUNDS):
+                arrived = child.decode_value(KEY, server.encode_value(KEY, value), size)
+                if float((arrived - value).norm()) <= 1e-2 * float(value.norm()):
+                    break
+            else:
+                raise CheckFailed(
+                    f"a value within 1 % after {_SETTLING_ROUNDS} rounds in which it stayed the same",
+                    f"off by {float((arrived - value).norm() / value.norm()):.1%} of its norm, {size} elements",
+                    "send what the child still lacks: value − mirror, and add what was sent to the mirror",
+                )  # fmt: skip
+
+
+def values_change_nothing_that_was_given_or_returned(subject: Subject) -> None:
+    for ends in tiers(subject):
+        server, child = ends.make(), ends.make()
+        begin, value = ends.value(LARGEST, 99), ends.value(LARGEST)
+        for end in (server, child):
+            end.begin(KEY, begin)  # in the virtual world both ends are given one tensor
+        first = child.decode_value(KEY, server.encode_value(KEY, value), LARGEST)
+        copy = first.clone()
+        child.decode_value(KEY, server.encode_value(KEY, ends.value(LARGEST, 1)), LARGEST)
+        for tensor, original, what in (
+            (begin, ends.value(LARGEST, 99), "the first value"),
+            (value, ends.value(LARGEST), "the encoded value"),
+            (first, copy, "a decoded value"),
+        ):
+            require(
+                torch.equal(tensor, original), f"{what} as it was", "it has changed",
+                "copy what is kept or returned: value.clone()",
+            )  # fmt: skip
+
+
+def begin_makes_both_ends_agree_again(subject: Subject) -> None:
+    for ends in tiers(subject):
+        server, child = ends.connected(LARGEST)
+        server.encode_value(KEY, ends.value(LARGEST))  # lost with its connection
+        begin, value = ends.value(LARGEST, 2), ends.value(LARGEST, 3)
+        arrived = []
+        for pair in ((server, child), (ends.make(), ends.make())):
+            for end in pair:
+                end.begin(KEY, begin.clone())
+            arrived.append(pair[1].decode_value(KEY, pair[0].encode_value(KEY, value), LARGEST))
+        require(
+            torch.equal(*arrived) or ends.draws, "after begin, values as between new ends",
+            "what was sent before begin still shows", "let begin replace all that is remembered of the key's value",
+        )  # fmt: skip
+
+
+def damaged_values_raise_value_errors_only(subject: Subject) -> None:
+    for ends in tiers(subject):
+        for number in range(DAMAGES):
+            size = SIZES[number % len(SIZES)]
+            server, child = ends.connected(size)
+            parts = damaged(server.encode_value(KEY, ends.value(size, 1)), number)
+            try:
+                arrived = child.decode_value(KEY, parts, size)
+            except ValueError:
+                continue
+            except Exception as error:
+                raise CheckFailed(
+                    "ValueError for a damaged payload",
+                    f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
+                    "look at number, dtype and size of the parts before using them",
+                ) from error  # fmt: skip
+            require_tensor(arrived, size, f"decode_value of damaged parts {layout(parts)}")
+
+
+CHECKS = (
+    a_value_arrives_with_its_size,
+    values_have_the_declared_size,
+    shapes_alone_give_values_of_the_declared_size,
+    the_same_values_give_the_same_bytes,
+    a_value_that_stays_arrives,
+    values_change_nothing_that_was_given_or_returned,
+    begin_makes_both_ends_agree_again,
+    damaged_values_raise_value_errors_only,
+)

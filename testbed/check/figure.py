@@ -1,0 +1,121 @@
+"""Checks of a figure (``docs/axes/figure.md``): a complete declaration, valid scenarios, and a small run that draws."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analysis.studies import drawing, engine
+from analysis.studies.loading import find as find_study
+from analysis.studies.study import Request, Study
+from testbed.check.failure import CheckFailed, require
+from testbed.errors import ScenarioError
+
+_LEAST_BYTES = 5000  # of a picture with axes
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFigure:
+    """The subject of these checks: a study by its name, or by the place of its code."""
+
+    kind: str
+    axis_name: str = "figure"
+
+    @property
+    def study(self) -> Study:
+        """The declaration."""
+        return find_study(self.kind)[1]
+
+    @property
+    def code_path(self) -> str:
+        """The file of the study, empty for one by name."""
+        place = self.kind.rpartition(":")[0]
+        return str(Path(place).resolve()) if place.endswith(".py") else ""
+
+
+def the_declaration_is_complete(figure: CheckedFigure) -> None:
+    study = figure.study
+    require(study.title and study.source, "a title and a source", f"{study.title!r}, {study.source!r}", "name both")
+    require(
+        (study.sweeps is None) != (study.measure is None), "sweeps, or a function that measures", "both, or neither",
+        "set sweeps= or measure=",
+    )  # fmt: skip
+    require(study.panels, "at least one panel", "none", "add panels=(Panel(…),)")
+    for panel in study.panels:
+        require(
+            panel.kind in drawing.KINDS, f"a panel of kind {', '.join(drawing.KINDS)}", repr(panel.kind), "choose one"
+        )
+        require(
+            panel.y or panel.draw or panel.kind == "curve", f"something to draw in panel '{panel.title}'",
+            "no y, no draw", "name a column as y",
+        )  # fmt: skip
+
+
+def smallest(study: Study) -> Study:
+    """Return the study with every variant at one point of each grid, and one seed."""
+    assert study.sweeps
+    shrunk = tuple(
+        replace(sweep, grid={path: values[-1:] for path, values in sweep.grid.items()}, seeds=1)
+        for sweep in study.sweeps(False)
+    )
+    return replace(study, sweeps=lambda quick: shrunk)
+
+
+def every_variant_is_a_valid_scenario(figure: CheckedFigure) -> None:
+    study = figure.study
+    if study.sweeps is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="testbed-check-") as folder:
+        try:
+            jobs = list(engine.jobs(smallest(study), Request(Path(folder), on=study.on[:1])))
+        except ScenarioError as error:
+            raise CheckFailed(
+                "scenarios without problems", str(error), "correct the settings of that variant"
+            ) from error
+    require(
+        jobs and all(job.labelled for job in jobs),
+        "runs in every sweep",
+        f"{len(jobs)} sweeps",
+        "add variants to sweeps",
+    )
+
+
+def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
+    """Simulate each variant once: panels have columns to draw, and claims values to decide by."""
+    study = figure.study
+    if study.sweeps is None or "simulate" not in study.on:
+        return
+    with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
+        out = Path(name)
+        engine.execute("figure", smallest(study), Request(out, on=("simulate",)), _unwatched)
+        for form in engine.FORMATS:
+            size_bytes = (out / f"figure.{form}").stat().st_size
+            require(size_bytes > _LEAST_BYTES, f"a drawn figure.{form}", f"{size_bytes} bytes", "draw something")
+        verdict = json.loads((out / "verdict.json").read_text())
+    require(
+        len(verdict["assertions"]) > 0 or study.claims is None,
+        "claims with a verdict",
+        "none",
+        "yield a Claim for each",
+    )
+
+
+@contextmanager
+def _unwatched(job: Any) -> Iterator[Any]:
+    yield _Silent()
+
+
+class _Silent:
+    """Takes the progress of a sweep."""
+
+    def take(self, *progress: Any) -> None:
+        """Ignore it."""
+
+
+CHECKS = (the_declaration_is_complete, every_variant_is_a_valid_scenario)
+RUNNING = (a_small_run_draws_and_decides,)

@@ -1,0 +1,81 @@
+"""The technique to check: found by its kind, on the axis whose base class it derives from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.axes import Axis, AxisError, names_code
+from testbed.codec.options import CODECS
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
+from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+
+AXES: dict[str, Axis[Any]] = {
+    axis.name: axis for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A technique with the options to check it with; those not in ``values`` have their defaults."""
+
+    axis: Axis[Any]
+    kind: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> type[Any]:
+        """The class that states the properties."""
+        return self.axis[self.kind]
+
+    @property
+    def axis_name(self) -> str:
+        """The name of the axis, as of ``--axis``."""
+        return self.axis.name
+
+    @property
+    def code_path(self) -> str:
+        """The file that defines the technique, empty for a shipped one."""
+        code = self.axis.code_of(self.kind)
+        return code.path if code else ""
+
+    @property
+    def options(self) -> Any:
+        """A new options object."""
+        return self.axis.options(self.kind, self.values)
+
+
+def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, folder: Path | None = None) -> Subject:
+    """Return the technique ``kind``; a file is relative to ``folder``. Imports its code.
+
+    Without ``axis``, search all axes. Raise ``AxisError`` when no axis, or more than one, has it.
+    """
+    found: list[Subject] = []
+    problems: list[AxisError] = []
+    for candidate in [AXES[axis]] if axis else AXES.values():
+        try:
+            whole = candidate.resolve(kind, folder or Path.cwd())
+            if names_code(whole) and not axis and not candidate.derives(whole):
+                continue
+            candidate[whole]
+        except AxisError as problem:
+            problems.append(problem)
+        else:
+            found.append(Subject(candidate, whole, values or {}))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(subject.axis.name for subject in found)
+        raise AxisError(
+            f"'{kind}' is on the axes {names}", f"choose one with --axis, such as --axis {names.split(',')[0]}"
+        )
+    if problems and (axis or names_code(kind)):
+        raise problems[0]
+    raise AxisError(
+        f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
+    )

@@ -1,0 +1,91 @@
+"""Check a technique against the contract of its axis: the checks that the shipped techniques pass.
+
+TECHNIQUE is a file and class (`./my_codec.py:SignSgd`), a dotted path (`my_package.module:Class`), or a shipped or
+installed name. Its code is run. The exit code is 0 if all checks pass, and 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from testbed.check.verdict import Checked, Result
+
+HELP = "check a technique, from a file or shipped, against the contract of its axis"
+_SET = "check with this option of the technique, e.g. --set ratio=0.05; may be repeated"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("technique", metavar="TECHNIQUE", help="FILE.py:Class, package.module:Class, or a name")
+    parser.add_argument(
+        "--axis", default="", help="axis of a name that stands on several, such as codec; figure: a study"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options", help=_SET)
+    parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import torch
+
+    from testbed.check import verdict
+    from testbed.check.catalogue import checks_of
+
+    torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
+    subject, results = _subject(arguments), []
+    for result in verdict.run(subject, checks_of(subject.axis_name, with_training=not arguments.quick)):
+        results.append(result)
+        if not arguments.json:
+            _show(result)
+    failed, count = sum(not result.passed for result in results), len(results)
+    if arguments.json:
+        about = {"kind": "check", "axis": subject.axis_name, "technique": subject.kind, "passed": not failed}
+        print(json.dumps({**about, "checks": [asdict(result) for result in results]}))
+    else:
+        outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
+        print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
+    return 1 if failed else 0
+
+
+def _subject(arguments: argparse.Namespace) -> Checked:
+    """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
+    from testbed.check.subject import AXES, find
+
+    if arguments.axis == "figure":
+        return _figure(arguments.technique)
+    if arguments.axis and arguments.axis not in AXES:
+        raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}, figure")
+    subject = find(arguments.technique, arguments.axis, dict(map(_option, arguments.options)))
+    try:
+        _ = subject.options
+    except TypeError as error:
+        raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
+    return subject
+
+
+def _figure(kind: str) -> Checked:
+    from testbed.check.figure import CheckedFigure
+
+    figure = CheckedFigure(kind)
+    _ = figure.study  # raises ``ScenarioError`` if there is none
+    return figure
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ScenarioError(f"--set {text}: write OPTION=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _show(result: Result) -> None:
+    print(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}", flush=True)
+    for label in ("expected", "happened", "cure") if not result.passed else ():
+        print(f"        {label}: {getattr(result, label)}")

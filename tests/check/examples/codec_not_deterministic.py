@@ -1,0 +1,26 @@
+"""Broken on purpose: rounds stochastically with torch's own random numbers instead of the run's seed."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from testbed.codec.context import CodecContext
+from testbed.codec.none import NoneCodec
+from testbed.codec.options import NoneOptions
+
+
+class NotDeterministic(NoneCodec):
+    """float32, rounded to whole numbers, up or down by chance."""
+
+    size_only = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """No options."""
+
+    def __init__(self, options: Options, context: CodecContext) -> None:
+        super().__init__(NoneOptions())
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return (tensor if tensor.is_meta else torch.floor(tensor + torch.rand(tensor.shape)) * (tensor != 0),)

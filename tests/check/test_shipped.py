@@ -1,0 +1,77 @@
+"""The shipped techniques pass the checks that techniques from outside have to pass."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import testbed.check
+from testbed.check import verdict
+from testbed.check.catalogue import CONTRACTS, checks_of
+from testbed.check.subject import AXES, Subject
+
+SPARSE = {"ratio": 0.05, "bound": 2}
+MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "sync": [
+        ("ssp", {"staleness": 0}), ("ssp", {"staleness": 1}), ("hfa", {"k1": 2, "k2": 3}),
+        ("esync", {"fixed_steps": 3}),
+    ],
+    "codec": [
+        ("twobit", {"threshold": 0.25}),
+        ("bisparse", SPARSE),
+        ("bisparse", {**SPARSE, "padded": True}),
+        ("bisparse", {**SPARSE, "pull": "sparse-sum"}),
+        ("bisparse", {**SPARSE, "pull": "sparse-sum", "padded": True}),
+        ("bisparse", {**SPARSE, "pull": "dense"}),
+        ("dgc", {**SPARSE, "stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}),
+        ("topk", SPARSE),
+        ("randomk", SPARSE),
+        ("mstopk", SPARSE),
+        ("mstopk", {**SPARSE, "selector": "published"}),
+    ],
+    "order": [("fifo", {"slice": 50_000}), ("p3", {"slice": 4000}), ("dgt", {"late": "retransmit"})],
+    "shard": [("multigps", {"rule": "even"}), ("multigps", {"bound": 1}), ("hashed", {"bound": 100})],
+    "overlay": [("tree", {"degree": 1}), ("tsengine", {"pairing": "fastest"}),
+    ("tsengine", {"ports": 1, "max_greed": 0.0})],
+    "model": [("mlp", {"layers": 0}), ("resnet", {"blocks": 3})],
+    "data": [("teacher", {"channels": 3, "noise": 0.5})],
+    "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
+    "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
+}  # fmt: skip
+WITHOUT_CONTRACT = ("declared", "script", "none", "mnist", "fashion_mnist", "cifar10", "text")  # sizes or files alone
+CASES = [
+    *((axis, kind, {}) for axis, table in AXES.items() for kind in table.shipped
+      if axis in ("sync", "codec") or kind not in WITHOUT_CONTRACT),
+    *((axis, kind, values) for axis, cases in MORE.items() for kind, values in cases),
+]  # fmt: skip
+
+
+def failures(subject: Subject) -> list[verdict.Result]:
+    checks = checks_of(subject.axis.name, with_training=False)
+    return [result for result in verdict.run(subject, checks) if not result.passed]
+
+
+@pytest.mark.parametrize(("axis", "kind", "values"), CASES, ids=lambda part: str(part).replace(" ", ""))
+def test_it_keeps_the_contract_of_its_axis(axis: str, kind: str, values: dict[str, Any]) -> None:
+    assert failures(Subject(AXES[axis], kind, values)) == []
+
+
+def test_text_keeps_the_contract_of_data_sets(tmp_path: Path) -> None:
+    file = tmp_path / "fox.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog; " * 60, encoding="utf-8")
+    assert failures(Subject(AXES["data"], "text", {"file": str(file), "context": 16})) == []
+
+
+def test_every_axis_has_checks() -> None:
+    assert set(CONTRACTS) == set(AXES)
+
+
+def test_the_kit_needs_no_test_library() -> None:
+    for path in Path(testbed.check.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not {"pytest", "hypothesis", "tests"} & {name.partition(".")[0] for name in names}, path
