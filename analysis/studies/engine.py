@@ -50,9 +50,8 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
     else:
         found = [each for job in jobs(study, request) for each in run_job(job, watch)]
         rows, curves, code = frames(study, found)
-    if study.derive:
-        rows = study.derive(rows)
-    results = Results(rows, rows if curves is None else curves, tuple(published(name)))
+    results = results_of(name, study, rows, curves)
+    rows = results.runs
     table = rows if curves is None else rows.merge(curves, "left", on=_shared(rows, curves))
     atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
     if study.table:
@@ -83,6 +82,12 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     values = {" ".join(filter(None, (each.title, each.y_label))): values_of(rows, each.y) for each in shown}
     table = rows[places].assign(**values)
     return table.groupby(places, sort=False, as_index=False).mean() if places else table
+
+
+def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
+    """What claims and panels are made from: with derived columns and published numbers."""
+    rows = study.derive(rows) if study.derive else rows
+    return Results(rows, rows if curves is None else curves, tuple(published(name)))
 
 
 def _measured(study: Study, request: Request) -> pd.DataFrame:
