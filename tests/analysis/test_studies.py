@@ -190,19 +190,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
 def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str, list[Run]]) -> None:
     _, study = find(name)
     assert study.sweeps
-    found = [
-        StudyRun(
-            sweep.name,
-            label,
-            dict(zip(sweep.grid, values, strict=True)),
-            seed,
-            finished[on][crc32(f"{label} {values}".encode()) % 3],
-        )
-        for sweep in study.sweeps(True)
-        for label, *values in product(sweep.variants, *sweep.grid.values())
-        for seed in range(1, sweep.seeds + 1)
-        for on in study.on
-    ]
+    found = []
+    for sweep in study.sweeps(True):
+        for label, *values in product(sweep.variants, *sweep.grid.values()):
+            settings = dict(zip(sweep.grid, values, strict=True))
+            number = crc32(f"{label} {values}".encode()) % 3
+            places = product(range(1, sweep.seeds + 1), study.on)
+            found += [StudyRun(sweep.name, label, settings, seed, finished[on][number]) for seed, on in places]
     rows, curves, _ = engine.frames(study, found)
     assert len(rows) == len(found)
     results = engine.results_of(name, study, rows, curves)
