@@ -32,7 +32,9 @@ def draw(study: Study, results: Results) -> Figure:
     figure = Figure(figsize=study.size_in, layout="constrained")
     columns = math.ceil(len(study.panels) / study.rows)
     widths = [panel.width for panel in study.panels[:columns]]
-    grid = figure.subplots(study.rows, columns, width_ratios=widths, squeeze=False).flat
+    grid = figure.subplots(study.rows, columns, width_ratios=widths, squeeze=False).flatten()
+    for unused in list(grid)[len(study.panels) :]:
+        unused.set_visible(False)
     shared: dict[str, Any] = {}
     for axes, panel in zip(grid, study.panels, strict=False):
         _panel(axes, panel, study.looks, results)
@@ -53,7 +55,7 @@ def _panel(axes: Axes, panel: Panel, looks: Looks, results: Results) -> None:
     axes.set_title(panel.title)
     if panel.y or panel.kind == "curve":
         rows = select(results.curves if panel.kind == "curve" else results.runs, panel.where)
-        shown = {name: looks.get(name, series(place)) for place, name in enumerate(_names(rows, panel, looks))}
+        shown = {name: looks.get(name, series(place, name)) for place, name in enumerate(_names(rows, panel, looks))}
         KINDS[panel.kind](axes, rows, panel, shown)
         if panel.published:
             _overlay(axes, panel, [each for each in results.published if each.unit == panel.published], shown)
@@ -152,7 +154,8 @@ def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
             label = _label(look.label, several, str(back_end)) if first else None
             axes.plot(x, y, color=look.color, linestyle=style.line, marker=marker, markersize=3.5, linewidth=1.4,
                       alpha=1 if first else 0.35, label=label)  # fmt: skip
-    axes.set_xlim(left=0)
+    if "x" not in panel.log:
+        axes.set_xlim(left=0)
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:

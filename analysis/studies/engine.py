@@ -19,7 +19,7 @@ from analysis.compare import latex_text
 from analysis.figures import panels
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
-from analysis.studies.drawing import draw
+from analysis.studies.drawing import draw, values_of
 from analysis.studies.published import published
 from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep
 from testbed.errors import RunFailed, ScenarioError
@@ -50,10 +50,9 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
     else:
         found = [each for job in jobs(study, request) for each in run_job(job, watch)]
         rows, curves, code = frames(study, found)
-    if study.derive:
-        rows = study.derive(rows)
-    results = Results(rows, rows if curves is None else curves, tuple(published(name)))
-    table = rows if curves is None else rows.merge(curves, on=_shared(rows, curves))
+    results = results_of(name, study, rows, curves)
+    rows = results.runs
+    table = rows if curves is None else rows.merge(curves, "left", on=_shared(rows, curves))
     atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
     if study.table:
         _write_table(study.table(results), request.out / f"{name}-table")
@@ -72,7 +71,23 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
         "assertions": [asdict(each) for each in claims],
     }
     atomic.write_json(request.out / "verdict.json", verdict)
-    return verdict
+    return {**verdict, "means": means(study, rows).to_dict("records")}
+
+
+def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """What the panels show, as a table: a row per place that varies, the mean over seeds of each panel's ``y``."""
+    texts = [name for name in rows if rows[name].map(type).eq(str).all() and 1 < rows[name].nunique() <= len(rows)]
+    places = [name for name in dict.fromkeys([*PLACE[:-1], *texts]) if name in texts and "sha256" not in name]
+    shown = [panel for panel in study.panels if panel.y and panel.kind != "curve"]
+    values = {" ".join(filter(None, (each.title, each.y_label))): values_of(rows, each.y) for each in shown}
+    table = rows[places].assign(**values)
+    return table.groupby(places, sort=False, as_index=False).mean() if places else table
+
+
+def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
+    """What claims and panels are made from: with derived columns and published numbers."""
+    rows = study.derive(rows) if study.derive else rows
+    return Results(rows, rows if curves is None else curves, tuple(published(name)))
 
 
 def _measured(study: Study, request: Request) -> pd.DataFrame:
@@ -174,12 +189,20 @@ def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFr
     """One row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
     import pandas as pd
 
-    rows = [{**usual(each, study.target), **{name: of(each) for name, of in study.columns.items()}} for each in found]
+    rows = [{**usual(each, study.target), **_own(study, each)} for each in found]
     curves = None
     if study.curves:
         curves = pd.concat([study.curves(each).assign(**_place(each)) for each in found], ignore_index=True)
     code = {str(each.run.manifest.get("testbed", {}).get("git_commit")) for each in found}
     return pd.DataFrame(rows), curves, code
+
+
+def _own(study: Study, each: StudyRun) -> dict[str, Any]:
+    """The study's own columns; several from a function that gives a mapping, such as one per worker."""
+    values = {name: of(each) for name, of in study.columns.items()}
+    parts = {name: value for name, value in values.items() if isinstance(value, dict) and name.endswith(" of")}
+    spread = {f"{name} {key}": value for name, part in parts.items() for key, value in part.items()}
+    return {name: value for name, value in values.items() if name not in parts} | spread
 
 
 def _place(each: StudyRun) -> dict[str, Any]:

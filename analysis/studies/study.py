@@ -107,7 +107,7 @@ class Study:
     scenario    a file below ``scenarios/``, a pattern that names several there (each is a variant), an absolute path,
                 or the YAML text itself
     sweeps      called with ``quick``: what to run, on the back ends ``on``
-    columns     name to a function of one run
+    columns     name to a function of one run; from a mapping under a name that ends in " of" come several columns
     derive      adds columns that need several rows
     curves      a frame per run (such as ``columns.accuracy``); the CSV then has one line for each of its rows
     target      the accuracy of ``time_to_target_s``

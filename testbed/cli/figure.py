@@ -93,6 +93,12 @@ def _print(verdict: dict[str, Any], out: Path, as_json: bool) -> None:
     from testbed.cli import look
 
     console = look.console()
+    if verdict["means"]:
+        columns = list(verdict["means"][0])
+        shown = look.table("", *columns)
+        for row in verdict["means"]:
+            shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+        console.print(shown)
     if verdict["assertions"]:
         shown = look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured")
         for each in verdict["assertions"]:

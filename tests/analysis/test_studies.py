@@ -3,22 +3,25 @@
 import json
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from zlib import crc32
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from analysis import identity
+from analysis.load import Run, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, drawing, engine, worlds
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
 from analysis.studies.loading import find
 from analysis.studies.papers import six_way
 from analysis.studies.published import published
-from analysis.studies.study import Panel, Request, Results, Study, against
-from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
+from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
+from tests.results import fake_run
 
 INFINITY = float("inf")
 OWN = """
@@ -152,6 +155,44 @@ def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Pat
     back_end = "simulate" if name != "paradigms" else "local"  # the only one with libraries beside it
     jobs = list(engine.jobs(smallest(study), Request(tmp_path, on=(back_end,))))
     assert jobs and all(job.labelled for job in jobs)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
+    """Three runs of a known course by back end, over WANs of different delay, so that values differ."""
+    folder = tmp_path_factory.mktemp("runs")
+    made: dict[str, list[Run]] = {"simulate": [], "emulate": []}
+    with pytest.MonkeyPatch.context() as patch:
+        for number, (on, runs) in product(range(3), made.items()):
+            patch.setattr(fake_run, "WAN_S", 0.05 + 0.03 * number)
+            runs.append(load_run(fake_run.make_run(folder / f"{on}{number}", back_end=on, rounds=6)))
+    return made
+
+
+# what these read, only real runs have: staleness of updates, enough settings to fit
+@pytest.mark.parametrize(
+    "name", [name for name in STUDIES if find(name)[1].sweeps and name not in ("staleness", "extrapolation")]
+)
+def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str, list[Run]]) -> None:
+    _, study = find(name)
+    assert study.sweeps
+    found = []
+    for sweep in study.sweeps(True):
+        for label, *values in product(sweep.variants, *sweep.grid.values()):
+            settings = dict(zip(sweep.grid, values, strict=True))
+            number = crc32(f"{label} {values}".encode()) % 3
+            places = product(range(1, sweep.seeds + 1), study.on)
+            found += [StudyRun(sweep.name, label, settings, seed, finished[on][number]) for seed, on in places]
+    rows, curves, _ = engine.frames(study, found)
+    assert len(rows) == len(found)
+    results = engine.results_of(name, study, rows, curves)
+    if study.claims:
+        assert {claim.verdict for claim in study.claims(results)} <= {PASS, FAIL, UNRESOLVED}
+    drawn = drawing.draw(study, results)
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in drawn.axes][: len(study.panels)] == [
+        panel.title for panel in study.panels
+    ]
+    assert not engine.means(study, results.runs).empty
 
 
 def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _accuracy_at(moment_s: float) -> Column:
 def _minute(axes: Axes, found: Results) -> None:
     axes.axvspan(LOST_S, BACK_S, color="#000000", alpha=0.07, linewidth=0)
     axes.annotate("one of three data centres is lost", ((LOST_S + BACK_S) / 2, 0.02), ha="center",
-                  xycoords=("data", "axes fraction"), fontsize=7.5)  # fmt: skip
+                  xycoords=("data", "axes fraction"), fontsize=7.5, annotation_clip=True)  # fmt: skip
 
 
 STUDY = Study(

@@ -1,7 +1,8 @@
 """Time to the same accuracy: a flat parameter server against the best stack, from 10 to 500 Mbit/s.
 
 GeoMX claims 20 times, without data. Two data centres of four workers and one that only serves, as in its demo; the demo
-CNN on real digits; stacks with local steps are evaluated after every round, the others after every fifth. ``--on simulate emulate --only 'flat PS,HFA 10x2 + FP16'`` also runs
+CNN on real digits; stacks with local steps are evaluated after every round, the others after every fifth.
+``--on simulate emulate --only 'flat PS,HFA 10x2 + FP16'`` also runs
 the flat server and the best stack in real processes (two cores emulate links of up to about 125 Mbit/s).
 """
 

@@ -54,7 +54,7 @@ def wan_bytes_per_round(each: StudyRun) -> float:
     from analysis.measures import wan_bytes
 
     rounds = each.run.tables["rounds"]
-    return float(wan_bytes(each.run) or 0) / (len(rounds) / rounds["node"].nunique())
+    return float((wan_bytes(each.run) or 0) * rounds["node"].nunique() / len(rounds))
 
 
 def _look(number: int, name: str) -> Identity:

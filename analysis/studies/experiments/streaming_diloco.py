@@ -156,7 +156,7 @@ def utilisation(size: ModelSize, method: Method, rate_gbps: float, replicas: int
 
     events = programs.run(_star(size, rate_gbps, replicas), program, FLUID)
     begins = [event["t0"] for node in events.values() for event in node if event["kind"] == "period"]
-    return measured * size.step_s / (begins[3] - begins[2])
+    return float(measured * size.step_s / (begins[3] - begins[2]))
 
 
 def _star(size: ModelSize, rate_gbps: float, replicas: int) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(steps=steps, sync_s=runs["round_time_s"] - steps * STEP_S)
 
 
-def closed_form(all_reduce_s: float) -> float:
+def closed_form(all_reduce_s: Any) -> Any:
     """Utilisation of INTELLECT-1, T_inner / (T_inner + T_sync)."""
     return INNER_S / (INNER_S + all_reduce_s)
 

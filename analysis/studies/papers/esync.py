@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from analysis.identity import look_of
 from analysis.measures import wan_rate
@@ -19,6 +20,8 @@ VARIANTS = {
     "ASGD": {"sync": "tap", "optimizer": "{kind: sgd, learning_rate: 0.05}", **_LONGER},
     "DC-ASGD": {"sync": "tap", "optimizer": "{kind: dcasgd, learning_rate: 0.05, compensation: 0.04}", **_LONGER},
 }  # fmt: skip
+LOOKS = {"ESync": look_of("esync"), "SSGD": look_of("fsa", "SSGD"), "ASGD": look_of("tap", "ASGD"),
+         "DC-ASGD": look_of("dcasgd")}  # fmt: skip
 SPLIT = "training.split"
 IDEAL = (4 * 10 + 2 * 1) / 6  # mean of c_slow / c_r: four workers are ten times as fast as the two slow ones
 
@@ -70,6 +73,17 @@ def _at(rows: pd.DataFrame, variant: str, time_s: float) -> list[float]:
     return [float(max(group.loc[group["at_s"] <= time_s, "at_accuracy"], default=0.0)) for _, group in groups]
 
 
+def _ratios(axes: Axes, found: Results) -> None:
+    """For each worker, a bar per algorithm; means over seeds."""
+    columns = [name for name in found.runs if name.startswith("ratio of ")]
+    for place, (name, look) in enumerate(LOOKS.items()):
+        for number, column in enumerate(columns):
+            values = found.of(f"`{column}`", variant=name, split="iid")
+            axes.bar(number + (place - 1.5) * 0.2, sum(values) / len(values), width=0.19, color=look.color)
+    labels = [name.removeprefix("ratio of ").replace("/worker", " ") for name in columns]
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7.5)
+
+
 def _bars(title: str, y: str, unit: str) -> Panel:
     return Panel(title, y, kind="bar", where={SPLIT: "iid"}, y_label=unit)
 
@@ -79,17 +93,15 @@ STUDY = Study(
     source="Li, Zhou, Zhou, Yu, Xu, Sun, IEEE TSC 15(4), 2022",
     scenario="papers/esync.yaml", sweeps=sweeps, curves=accuracy, claims=claims,
     columns={"split": setting(SPLIT, str), "ratio_spread": ratio_spread,
-             "fastest_ratio": lambda each: max(compute_ratio(each).values()),
-             "slowest_ratio": lambda each: min(compute_ratio(each).values()),
+             "ratio of": compute_ratio,
              "traffic_mb_per_s": lambda each: (wan_rate(each.run) or 0.0) / 1e6},
-    looks={"ESync": look_of("esync"), "SSGD": look_of("fsa", "SSGD"), "ASGD": look_of("tap", "ASGD"),
-           "DC-ASGD": look_of("dcasgd")},
+    looks=LOOKS,
     panels=(
         Panel("IID data", kind="curve", where={SPLIT: "iid"}, x_label="training time (s)"),
         Panel("data split by class", kind="curve", where={SPLIT: "by_class"}, x_label="training time (s)"),
         _bars("Throughput", "throughput", "samples/s"), _bars("WAN traffic", "traffic_mb_per_s", "MB/s"),
         _bars("Time to 90 %, IID", "time_to_target_s", "s"),
-        _bars("Spread of the workers' compute ratio", "ratio_spread", "largest less smallest"),
+        Panel("Share of time that a worker computes", draw=_ratios, y_label="ratio"),
     ),
     rows=2, size_in=(9.4, 5.4),
 )  # fmt: skip
