@@ -19,6 +19,7 @@ from analysis.studies.loading import find
 from analysis.studies.papers import six_way
 from analysis.studies.published import published
 from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against
+from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from tests.results import fake_run
