@@ -5,36 +5,62 @@ Errors name the line and the cure. Harmless defects are repaired, with a note in
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from testbed.axes import Axis
 from topologies.graph import Graph
 from topologies.readers import gml, graphml, sndlib
+from topologies.readers.base import GraphReader
 from topologies.readers.options import GraphReading
-from topologies.readers.raw import RawGraph
 from topologies.readers.xml import MAX_FILE_BYTES
 from topologies.readers.zoo import annotate
 from topologies.traces.model import TextFile
 
-READERS: dict[str, Callable[[TextFile], RawGraph]] = {
-    ".graphml": graphml.parse,
-    ".gml": gml.parse,
-    ".xml": sndlib.parse,
-}
+
+class GraphMl(GraphReader):
+    """GraphML, as the Internet Topology Zoo writes it."""
+
+    endings = (".graphml",)
+    parse = staticmethod(graphml.parse)
 
 
-def read_graph(path: Path, reading: GraphReading | None = None) -> Graph[str]:
-    """Read a graph file. Raise ``ScenarioError`` that names file, line and cure."""
-    return parse_graph(TextFile.read(path, MAX_FILE_BYTES), reading or GraphReading())
+class Gml(GraphReader):
+    """GML, as the Internet Topology Zoo writes it."""
+
+    endings = (".gml",)
+    parse = staticmethod(gml.parse)
 
 
-def parse_graph(file: TextFile, reading: GraphReading) -> Graph[str]:
+class SndLib(GraphReader):
+    """SNDlib's XML."""
+
+    endings = (".xml",)
+    parse = staticmethod(sndlib.parse)
+
+
+READERS: Axis[GraphReader] = Axis("topology", {"graphml": GraphMl, "gml": Gml, "sndlib": SndLib}, base=GraphReader)
+
+
+def endings() -> dict[str, str]:
+    """Return the kind of reader of each known ending, such as ``.gml``."""
+    return {ending: kind for kind, reader in READERS.items() for ending in reader.endings}
+
+
+def read_graph(path: Path, reading: GraphReading | None = None, reader: str | None = None) -> Graph[str]:
+    """Read a graph file, with the ``reader`` of that kind or the one for its ending.
+
+    Raise ``ScenarioError`` that names file, line and cure.
+    """
+    return parse_graph(TextFile.read(path, MAX_FILE_BYTES), reading or GraphReading(), reader)
+
+
+def parse_graph(file: TextFile, reading: GraphReading, reader: str | None = None) -> Graph[str]:
     """Parse a file in memory; see ``read_graph``."""
-    ending = Path(file.name).suffix.lower()
-    if ending not in READERS:
-        known = ", ".join((*READERS, ".yaml"))
-        file.refuse(None, f"'{ending}' is not the ending of a known topology format", f"one of {known}")
-    return annotate(file, READERS[ending](file), reading)
+    ending, known = Path(file.name).suffix.lower(), endings()
+    if reader is None and ending not in known:
+        cure = f"one of {', '.join((*known, '.yaml'))}, or name a 'reader'"
+        file.refuse(None, f"'{ending}' is not the ending of a known topology format", cure)
+    return annotate(file, READERS[reader or known[ending]].parse(file), reading)
 
 
-__all__ = ["READERS", "GraphReading", "parse_graph", "read_graph"]
+__all__ = ["READERS", "GraphReading", "endings", "parse_graph", "read_graph"]

@@ -21,6 +21,7 @@ from pydantic import (
     PlainSerializer,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
     WrapValidator,
     create_model,
 )
@@ -129,24 +130,34 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
     return value
 
 
-def _known(value: dict[str, Any], table: Table, info: ValidationInfo) -> str:
+def kind_of(table: Axis[Any]) -> Any:
+    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing."""
+
+    def read(value: Any, info: ValidationInfo) -> str | None:
+        return None if quantities.is_null(value) else _known({"kind": value}, table, info, at=())
+
+    either = [{"enum": list(table)}, {"type": "string", "pattern": CODE_PATTERN}]
+    return Annotated[str | None, BeforeValidator(read), WithJsonSchema({"anyOf": either})]
+
+
+def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[str, ...] = ("kind",)) -> str:
     """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
     kind = quantities.text_of(value["kind"])
     if isinstance(table, Axis) and table.is_open and names_code(kind):
         if not (info.context or {}).get("allow_code", True):
             problem = f"'{kind}' names code, and this file is not at or below the working directory"
-            raise_found([Violation(("kind",), problem, "read that code first, then give --allow-code")])
+            raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table:
-        raise_found([Violation(("kind",), f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
-    return _looked_up(kind, table, (info.context or {}).get("folder")) if isinstance(table, Axis) else kind
+        raise_found([Violation(at, f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
+    return _looked_up(kind, table, (info.context or {}).get("folder"), at) if isinstance(table, Axis) else kind
 
 
-def _looked_up(kind: str, table: Axis[Any], folder: Path | None) -> str:
+def _looked_up(kind: str, table: Axis[Any], folder: Path | None, at: tuple[str, ...]) -> str:
     try:
         kind = table.resolve(kind, folder)
         table[kind]
     except AxisError as error:
-        raise_found([Violation(("kind",), error.problem, error.hint)])
+        raise_found([Violation(at, error.problem, error.hint)])
     return kind
 
 

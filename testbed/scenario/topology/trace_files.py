@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
 from testbed.errors import ScenarioError
+from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import BOOLEAN, DURATION, INSTANT, TEXT, number, one_of, refuse
@@ -29,8 +30,8 @@ class TraceFile(Section):
     """A file in or below the scenario's folder."""
     use: Annotated[str | None, one_of(*LIBRARY)] = None
     """A trace of the library (testbed trace)."""
-    format: Annotated[str | None, one_of(*FORMATS)] = None
-    """How the file is written; by default auto-detected, and named in the Plan."""
+    format: kind_of(FORMATS) = None  # type: ignore[valid-type]
+    """How the file is written: a format (testbed trace lists them), or ./FILE.py:Class; by default auto-detected."""
     unit: Annotated[str | None, TEXT] = None
     """Unit of the file's values, where it is not the format's own, e.g. kbit/s."""
     time_unit: Annotated[str | None, one_of("s", "ms", "us")] = None

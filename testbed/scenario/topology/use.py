@@ -57,7 +57,7 @@ def _from_graph(used: UsedTopology) -> Topology:
         rate_bps=used.rate, delay_s=used.delay, stretch=used.stretch or 1.5, rate_unit=used.rate_unit,
         sites=used.sites, external=bool(used.external), central=used.central, workers=used.workers or 2,
     )  # fmt: skip
-    topology = topology_of(read_graph(used.use.path, reading))
+    topology = topology_of(read_graph(used.use.path, reading, used.reader))
     repaired = topology.about.repaired if topology.about else ()
     return topology.model_copy(update={"about": About(title=used.use.name, source=used.use.name, repaired=repaired)})
 

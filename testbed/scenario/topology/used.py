@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo
 
+from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
 from testbed.scenario.reading.section import NULLABLE, Section
@@ -19,12 +20,12 @@ from testbed.scenario.sections.devices import DeviceChanges
 from testbed.scenario.topology.links import LinkValues, SiteName
 from testbed.scenario.topology.sites import Lan
 from topologies.library import BUILT_IN, topology_path
-from topologies.readers import READERS
+from topologies.readers import READERS, endings
 from topologies.readers.options import RATE_UNITS
 
 _FACTOR = number(1e-6, 1e6)
 _YAML = (".yaml", ".yml")
-FOR_GRAPHS = ("rate", "delay", "stretch", "rate_unit", "external")
+FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
 
 
 class SiteChange(Section):
@@ -81,17 +82,21 @@ def _read_use(value: Any, info: ValidationInfo) -> Used:
     ending = Path(name).suffix.lower()
     if not ending:
         raise refuse(f"'{name}' is no built-in topology", suggestion(name, BUILT_IN) or f"one of {', '.join(BUILT_IN)}")
-    if ending not in (*_YAML, *READERS):
-        raise refuse(f"'{ending}' is no ending of a topology file", f"one of {', '.join((*READERS, *_YAML))}")
+    is_graph = info.data.get("reader") is not None or ending in endings()
+    if not is_graph and ending not in _YAML:
+        known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
+        raise refuse(f"'{ending}' is no ending of a topology file", known)
     path = beside(name, info)
     if not path.is_file():
         raise refuse(f"{name}: no such file")
-    return Used(name, path, ending in READERS)
+    return Used(name, path, is_graph)
 
 
 class UsedTopology(Section):
     """A built-in topology or a file, and what differs from it."""
 
+    reader: kind_of(READERS) = None  # type: ignore[valid-type]
+    """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
     use: Annotated[Any, BeforeValidator(_read_use)]
     """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
     central: Annotated[str | None, NAME] = None

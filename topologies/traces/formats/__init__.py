@@ -4,47 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from testbed.axes import Axis, AxisError
 from topologies.traces.formats import columns, iperf3, mahimahi, own, skyplane
+from topologies.traces.formats.base import TraceFormat
 from topologies.traces.model import TIME_UNITS, UNITS, Reading, TextFile, Trace
 
 _NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How to read one format.
-
-    about  one line for tables and messages
-    takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
-    loops  whether the tools that it comes from repeat it from its end
-    """
-
-    about: str
-    parse: Callable[[TextFile, Reading], Trace]
-    takes: tuple[str, ...] = ()
-    loops: bool = False
+def _format(
+    name: str, about: str, parse: Callable[[TextFile, Reading], Trace], takes: tuple[str, ...] = (), loops: bool = False
+) -> type[TraceFormat]:
+    return type(name, (TraceFormat,), {"about": about, "parse": staticmethod(parse), "takes": takes, "loops": loops})
 
 
 _PAIR = ("from", "to")
-FORMATS: dict[str, Format] = {
-    "csv": Format("header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse,
-                  _PAIR),
-    "mahimahi": Format("one integer a line: a millisecond at which one packet may pass", mahimahi.parse, ("step",),
-                       loops=True),
-    "pensieve": Format("two columns: seconds, Mbit/s until then", columns.parse_pensieve, ("unit", "time_unit"),
-                       loops=True),
-    "fcc": Format("one number a line: bytes/s for 5 s", columns.parse_fcc, ("unit", "step"), loops=True),
-    "fcc-raw": Format("FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
-                      columns.parse_fcc_raw, ("unit", "step", *_PAIR), loops=True),
-    "hsdpa": Format("six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
-                    columns.parse_hsdpa, loops=True),
-    "iperf3": Format("JSON of iperf3 -J", iperf3.parse),
-    "skyplane": Format("Skyplane's throughput or latency grid; give the pair", skyplane.parse, ("unit", *_PAIR)),
-}  # fmt: skip
+_SHIPPED: dict[str, type[TraceFormat]] = {
+    "csv": _format(
+        "Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse, _PAIR
+    ),
+    "mahimahi": _format(
+        "Mahimahi",
+        "one integer a line: a millisecond at which one packet may pass",
+        mahimahi.parse,
+        ("step",),
+        loops=True,
+    ),
+    "pensieve": _format(
+        "Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve, ("unit", "time_unit"), loops=True
+    ),
+    "fcc": _format("Fcc", "one number a line: bytes/s for 5 s", columns.parse_fcc, ("unit", "step"), loops=True),
+    "fcc-raw": _format(
+        "FccRaw",
+        "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
+        columns.parse_fcc_raw,
+        ("unit", "step", *_PAIR),
+        loops=True,
+    ),
+    "hsdpa": _format(
+        "Hsdpa",
+        "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
+        columns.parse_hsdpa,
+        loops=True,
+    ),
+    "iperf3": _format("Iperf3", "JSON of iperf3 -J", iperf3.parse),
+    "skyplane": _format(
+        "Skyplane", "Skyplane's throughput or latency grid; give the pair", skyplane.parse, ("unit", *_PAIR)
+    ),
+}
+FORMATS: Axis[TraceFormat] = Axis("trace", _SHIPPED, base=TraceFormat)
 
 
 def read_trace(path: Path, reading: Reading | None = None) -> Trace:
@@ -62,10 +74,11 @@ def _parse(file: TextFile, reading: Reading) -> Trace:
         file.refuse(None, "no rows", "the file is empty, or holds comments only")
     _check_units(file, reading)
     kind = reading.format or detect(file)
-    if kind not in FORMATS:
-        file.refuse(None, f"'{kind}' is not a trace format", f"one of {', '.join(FORMATS)}")
+    try:
+        chosen = FORMATS[kind]
+    except AxisError as error:
+        file.refuse(None, f"format {error.problem}", error.hint)
     _check_settings(file, reading, kind)
-    chosen = FORMATS[kind]
     trace = chosen.parse(file, reading)
     how = "given" if reading.format else "detected"
     read_as = f"read as {kind} ({how}): {chosen.about}"
