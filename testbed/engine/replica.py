@@ -114,7 +114,7 @@ class ReplicaMail:
         elif round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], message.meta["notes"])
         elif round_ <= self._pushed_round.get(key, PULL_ROUND):
-            # The server is lost, and this copy was still in flight when a child failed over. It answered nobody for
+            # The server is lost, and this copy was still in flight when a child failed over. It replied to no child in
             # this round, so every child pushes it here: repeating the copy would apply the round twice.
             return
         else:

@@ -123,6 +123,8 @@ class Root:
             {"waits": replies.waits_s} if any(replies.waits_s) else {}
         )
         priority = max(value.priority for value in values)
+        # Values travel down the tree of their round and carry that of the next one. A member contributes to the next
+        # round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
         tree, following = self._trees.get(chunk), self._planned_trees.get(chunk)
         if tree is not None and following is not None and tree.parents != following.parents:
             about["parents"] = list(following.parents)
