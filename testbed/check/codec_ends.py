@@ -1,4 +1,4 @@
-"""CodecEnds of connections and tensors for the checks of codecs. Sizes lie around the bounds of bytes, words and options."""
+"""Ends of connections and tensors for the checks of codecs. Sizes lie around the bounds of bytes, words and options."""
 
 from __future__ import annotations
 
