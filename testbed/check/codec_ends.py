@@ -1,4 +1,4 @@
-"""The two ends of a codec on one connection, with the values and the measurements that the checks use."""
+"""Ends of connections and tensors for the checks of codecs. Sizes lie around the bounds of bytes, words and options."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ class PushSchedule:
         held = [push.member for push in aggregated if not push.answered and not push.orphaned]
         self.held |= bool(held)
         require(
-            not held or self._entry.holds, "holds = False: the member that is aggregated is answered at once",
+            not held or self._entry.holds, "holds = False: each push is answered with its aggregate",
             f"{self.place.name}, after {_name(after)}: no reply to {', '.join(held)}",
             "reply together with the aggregate, or declare holds = True",
         )  # fmt: skip
