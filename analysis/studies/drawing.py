@@ -39,9 +39,9 @@ def draw(study: Study, results: Results) -> Figure:
     for axes, panel in zip(grid, study.panels, strict=False):
         _panel(axes, panel, study.looks, results)
         handles, labels = axes.get_legend_handles_labels()
-        if panel.legend:
+        if panel.legend and handles:
             axes.legend(fontsize=7)
-        else:
+        elif not panel.legend:
             shared |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shared}
     if shared:
         longest = max(map(len, shared)) + 6

@@ -21,7 +21,7 @@ from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
 from analysis.studies.drawing import draw, values_of
 from analysis.studies.published import published
-from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep
+from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, select
 from testbed.errors import RunFailed, ScenarioError
 from testbed.results import atomic
 from testbed.run import sweep as sweeps
@@ -76,12 +76,22 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
 
 def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """What the panels show, as a table: a row per place that varies, the mean over seeds of each panel's ``y``."""
-    texts = [name for name in rows if rows[name].map(type).eq(str).all() and 1 < rows[name].nunique() <= len(rows)]
-    places = [name for name in dict.fromkeys([*PLACE[:-1], *texts]) if name in texts and "sha256" not in name]
+    import pandas as pd
+
     shown = [panel for panel in study.panels if panel.y and panel.kind != "curve"]
-    values = {" ".join(filter(None, (each.title, each.y_label))): values_of(rows, each.y) for each in shown}
-    table = rows[places].assign(**values)
-    return table.groupby(places, sort=False, as_index=False).mean() if places else table
+    texts = [name for name in rows if rows[name].map(type).eq(str).all() and "sha256" not in name]
+    measured = [panel.x for panel in shown if study.measure and panel.x in rows]
+    places = [
+        name for name in dict.fromkeys([*PLACE[:-1], *texts, *measured]) if name in rows and rows[name].nunique() > 1
+    ]
+    parts = {}
+    for panel in shown:
+        part = select(rows, panel.where)
+        by = [part[name] for name in places] or (lambda index: "all")
+        parts[" ".join(filter(None, (panel.title, panel.y_label)))] = (
+            values_of(part, panel.y).groupby(by, sort=False).mean()
+        )
+    return pd.DataFrame(parts).reset_index().rename(columns={"index": ""})
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
