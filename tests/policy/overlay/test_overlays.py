@@ -80,39 +80,14 @@ CASES = {"members": st.integers(1, 12), "chunks": st.integers(1, 4), "ports": st
 
 
 @given(**CASES, seed=st.integers(0, 99), pairing=st.sampled_from(["first", "fastest"]), data=st.data())
-def test_every_contribution_reaches_the_root_once(
+def test_no_node_takes_in_or_sends_more_than_its_ports(
     members: int, chunks: int, ports: int, seed: int, pairing: str, data: st.DataObject
 ) -> None:
-    """Row 53, 54: any order of arrival; nobody takes in more than its ports allow."""
+    """Rows 53 to 55, in any order of arrival; ``testbed.check.overlay`` holds every overlay to what must arrive."""
     drive = Drive(members, random_rates(seed), chunks, ports=ports, pairing=pairing)
     for round_ in range(3):
-        order = data.draw(st.permutations(range(members)))
-        done = drive.round(round_, up=True, order=order)
-        for chunk in range(chunks):
-            held = {member: {member} for member in drive.members} | {ROOT: set()}
-            for transfer in done:
-                if transfer.chunk == chunk:
-                    moved = held.pop(transfer.source)
-                    assert not moved & held[transfer.target]
-                    held[transfer.target] |= moved
-            assert held == {ROOT: set(drive.members)}
-    assert max(drive.most.values()) <= ports
-
-
-@given(**CASES, seed=st.integers(0, 99), greed=st.floats(0, 1))
-def test_everybody_gets_every_version_once_from_somebody_who_has_it(
-    members: int, chunks: int, ports: int, seed: int, greed: float
-) -> None:
-    """Row 55."""
-    drive = Drive(members, random_rates(seed), chunks, ports=ports, max_greed=greed)
-    for round_ in range(3):
-        done = drive.round(round_, up=False)
-        for chunk in range(chunks):
-            holders = {ROOT}
-            for transfer in [each for each in done if each.chunk == chunk]:
-                assert transfer.source in holders and transfer.target not in holders
-                holders.add(transfer.target)
-            assert holders == {ROOT, *drive.members}
+        drive.round(round_, up=True, order=data.draw(st.permutations(range(members))))
+        drive.round(round_, up=False)
     assert max(drive.most.values()) <= ports
 
 
