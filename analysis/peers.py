@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from testbed.policy.gossip import ALGORITHMS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -115,7 +117,7 @@ def waits(frames: Mapping[str, pd.DataFrame], plan: Mapping[str, Any]) -> Iterat
     computes = frames["computes"]
     ends = computes[computes["work"] == "step"].groupby(["round", "node"])["t_s"].max()
     if paradigm["kind"] == "gossip":
-        if paradigm["options"]["algorithm"] != "adpsgd":
+        if not ALGORITHMS[paradigm["options"]["algorithm"]].pairwise:
             yield from _for_neighbours(frames["transfers"], ends)
         return
     for _, of_round in ends.groupby(level="round"):

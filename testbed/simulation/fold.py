@@ -45,7 +45,7 @@ def fold(plan: Plan) -> Folded:
 def foldable(plan: Plan) -> bool:
     """Whether folding is asked for and workers of this Plan differ in nothing but the duration of their steps."""
     technique = plan.technique
-    tiers = {"hips": 2, "ps": 1}.get(technique.paradigm.kind, 0)
+    tiers = bool(plan.with_role("global_server")) + bool(plan.with_role("server"))
     overlay, codec = technique.overlay_tier1, technique.codec_tier1
     if tiers == 1:
         overlay, codec = technique.overlay_tier2, technique.codec_tier2

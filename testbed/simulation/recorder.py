@@ -14,7 +14,7 @@ Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, wi
 
 BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # kinds that a brief log leaves out
 
-# With ``simulation.events: auto`` logs are brief from so many nodes on; messages of an all-reduce grow with the square.
+# With ``simulation.events: auto`` logs are brief from so many nodes on. Without servers messages grow with the square.
 _BRIEF_NODES = 2000
 _BRIEF_RANKS = 300
 
@@ -22,7 +22,7 @@ _BRIEF_RANKS = 300
 def left_out(plan: Plan) -> frozenset[str]:
     """Return the kinds of events that the nodes of this Plan do not write."""
     events = plan.simulation.events
-    limit = _BRIEF_RANKS if plan.technique.paradigm.kind == "allreduce" else _BRIEF_NODES
+    limit = _BRIEF_NODES if plan.with_role("global_server") else _BRIEF_RANKS
     brief = events == "brief" or (events == "auto" and len(plan.nodes) >= limit)
     return BRIEF if brief else frozenset()
 

@@ -18,7 +18,7 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
+from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.shares import shares_of
 from testbed.training.options import OPTIMIZERS
@@ -31,7 +31,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
     options = AllReduceOptions(**plan.technique.paradigm.options)
     buckets = buckets_of(learner.sizes, options.bucket)
     ranks = ranks_of(plan, options.rank_order, options.bucket)
-    if options.algorithm == "hitopk":
+    if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts
     if options.coordinated and plan.training.compute == "modelled":
         raise ScenarioError(
@@ -82,7 +82,7 @@ class _SumMaker:
             )
             return DenseSum(group, ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed)
-        if options.algorithm == "flat_topk":
+        if not SPARSE[options.algorithm].hierarchical:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
         across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")

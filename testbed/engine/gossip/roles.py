@@ -28,7 +28,7 @@ from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
-from testbed.policy.gossip import GossipOptions
+from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import Graph
 from testbed.policy.gossip.mixing import Metropolis, Mixing, PushToAll, PushToOne, check
 from testbed.policy.gossip.pairs import Partners
@@ -98,10 +98,11 @@ def _make_gossip(
 ) -> Gossip:
     ranks = [worker.name for worker in plan.training_workers]
     rounds = plan.training.rounds
-    if options.algorithm == "adpsgd":
+    algorithm = ALGORITHMS[options.algorithm]
+    if algorithm.pairwise:
         partners = Partners(graph, ranks.index(world.node))
         return AsynchronousGossip(world, mail, model, ranks, partners, rounds * len(ranks), plan.seed)
-    push = options.algorithm == "sgp"
+    push = algorithm.pushes
     mixing: Mixing = Metropolis(graph)
     if push:
         mixing = PushToOne(len(ranks)) if options.graph == "exponential" else PushToAll(graph)

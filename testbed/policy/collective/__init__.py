@@ -31,11 +31,18 @@ ALL_REDUCE: dict[str, Algorithm] = {
 }
 """Every dense algorithm: all ranks end with the sum, bit for bit the same."""
 
-SPARSE = ("hitopk", "flat_topk")
-"""Sums of each rank's largest elements only, the rest kept for later (error feedback)."""
 
-CODECS = ("none", "fp16")
-"""Codecs that dense algorithms can use on every hop: they have no memory and change nothing the second time."""
+@dataclass(frozen=True, slots=True)
+class SparseAlgorithm:
+    """A sum of each rank's largest elements only, with error feedback.
+
+    ``hierarchical``: dense inside a data centre, sparse between ranks of equal position in all data centres.
+    """
+
+    hierarchical: bool
+
+
+SPARSE = {"hitopk": SparseAlgorithm(hierarchical=True), "flat_topk": SparseAlgorithm(hierarchical=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
     if options.algorithm in ALL_REDUCE:
         looked_at |= {"segments", "rank_order"}
     else:
-        looked_at |= {"density", "coordinated"} if options.algorithm == "hitopk" else {"density"}
+        looked_at |= {"density", "coordinated"} if SPARSE[options.algorithm].hierarchical else {"density"}
     default = AllReduceOptions()
     return tuple(
         name for name in AllReduceOptions.__slots__

@@ -6,9 +6,23 @@ from dataclasses import dataclass, field
 
 from testbed.policy.gossip.graphs import GRAPHS
 
-ALGORITHMS = ("dpsgd", "adpsgd", "sgp")
-CODECS = ("none",)
-"""Models must arrive as they are: what rounding adds or takes would change the average for good."""
+
+@dataclass(frozen=True, slots=True)
+class GossipAlgorithm:
+    """``pairwise``: two workers average whenever one has made a step; otherwise all mix in rounds.
+
+    ``pushes``: a model is sent without one coming back, and weights are corrected by push-sum.
+    """
+
+    pairwise: bool = False
+    pushes: bool = False
+
+
+ALGORITHMS = {
+    "dpsgd": GossipAlgorithm(),
+    "adpsgd": GossipAlgorithm(pairwise=True),
+    "sgp": GossipAlgorithm(pushes=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +33,7 @@ class GossipOptions:
     (Lian et al., 2018). ``sgp``: each pushes to one other, weights corrected by push-sum (Assran et al., 2019).
     """
 
-    algorithm: str = field(default="dpsgd", metadata={"help": "how models are mixed", "choices": ALGORITHMS})
+    algorithm: str = field(default="dpsgd", metadata={"help": "how models are mixed", "choices": tuple(ALGORITHMS)})
     graph: str = field(
         default="ring",
         metadata={"help": "who are neighbours; network: as the data centres' links", "choices": (*GRAPHS, "network")},
