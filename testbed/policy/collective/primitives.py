@@ -1,14 +1,13 @@
-"""Schedules of the primitives other than all-reduce: broadcast, reduce, gather, scatter, all-gather, reduce-scatter.
+"""Schedules of the operations other than all-reduce: broadcast, all-gather, reduce-scatter.
 
-Chunk r is rank r's own, where ranks have a chunk each. Gather and scatter are direct: one message to or from the root
-per rank, which sends each byte once and costs one latency.
+Chunk r is rank r's own, where ranks have a chunk each.
 """
 
 from __future__ import annotations
 
 from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
 from testbed.policy.collective.schedule import RankTransfer, Schedule, ScheduleStep, Steps, even_cuts, placed, segmented
-from testbed.policy.collective.tree import binary, tree_broadcast, tree_reduce
+from testbed.policy.collective.tree import binary, tree_broadcast
 
 
 def _turned(size: int, root: int) -> list[int]:
@@ -20,28 +19,6 @@ def broadcast(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
     """The root's buffer to all, over a binary tree."""
     steps = tree_broadcast(binary((rank - root) % size, size))
     return segmented(Schedule(even_cuts(1), (placed(steps, _turned(size, root), [(0, 1)]),)), segments)
-
-
-def reduce(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
-    """The sum of all buffers at the root, over a binary tree; elsewhere the buffer is left with partial sums."""
-    steps = tree_reduce(binary((rank - root) % size, size))
-    return segmented(Schedule(even_cuts(1), (placed(steps, _turned(size, root), [(0, 1)]),)), segments)
-
-
-def gather(rank: int, size: int, root: int) -> Schedule:
-    """Every rank's chunk to the root."""
-    if rank == root:
-        others = tuple(RankTransfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
-        return _direct(size, ScheduleStep(receives=others))
-    return _direct(size, ScheduleStep(sends=(RankTransfer(root, rank, rank + 1),)))
-
-
-def scatter(rank: int, size: int, root: int) -> Schedule:
-    """Every rank's chunk from the root."""
-    if rank == root:
-        others = tuple(RankTransfer(peer, peer, peer + 1) for peer in range(size) if peer != root)
-        return _direct(size, ScheduleStep(sends=others))
-    return _direct(size, ScheduleStep(receives=(RankTransfer(root, rank, rank + 1),)))
 
 
 def all_gather(rank: int, size: int) -> Schedule:
