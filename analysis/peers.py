@@ -111,7 +111,7 @@ def waits(frames: Mapping[str, pd.DataFrame], plan: Mapping[str, Any]) -> Iterat
     """(where, waiter, awaited, seconds) of every round: who was last with what a worker needed, and how long it lasted.
 
     All-reduce: whose step ended last. Synchronous gossip: whose model came last, of the neighbours'. AD-PSGD waits for
-    nobody's step.
+    no other worker's step.
     """
     paradigm = plan["technique"]["paradigm"]
     computes = frames["computes"]

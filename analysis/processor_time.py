@@ -75,7 +75,7 @@ def spent(run: Run) -> list[Spent]:
 
 
 def beside(run: Run) -> Beside | None:
-    """What an emulated run's machine did beside its nodes' work; ``None`` where nobody watched it."""
+    """Return the machine's processor time beside the nodes' own; ``None`` where it was not measured."""
     window, nodes = window_of(run), spent(run)
     if window is None or not nodes or run.plan["back_end"] != "emulate":
         return None

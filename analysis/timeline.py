@@ -1,7 +1,7 @@
 """A run as a timeline in Chrome's trace-event format, which https://ui.perfetto.dev and chrome://tracing open.
 
-A process is a data centre, a thread is a lane of a node: its computations, what it sends, what arrives at it, what it
-waits for. A node with several transfers under way has several lanes of that kind, because slices of one thread must
+A process is a data centre, a thread is a track of a node: its computations, what it sends, what arrives at it, what it
+waits for. A node with several transfers under way has several tracks of that kind, because slices of one thread must
 nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s. Time is in
 microseconds; training starts at the same moment in every run that is given, so that an emulated and a simulated run of
 one scenario lie side by side.
@@ -46,14 +46,14 @@ class _Threads:
                            _order("process_sort_index", number, 0, number)]  # fmt: skip
         return self.pids[process]
 
-    def tid(self, node: str, lane: str, number: int) -> int:
-        key = (node, lane, number)
+    def tid(self, node: str, track: str, number: int) -> int:
+        key = (node, track, number)
         pid = self.pid(data_center_of(node))
         if key not in self.tids:
             tid = self.tids[key] = len(self.tids) + 1
             short = node.partition("/")[2]
-            label = f"{short} {lane}" + (f" {number + 1}" if number else "")
-            order = _place(short) * 1000 + LANES.index(lane) * 100 + min(number, 99)
+            label = f"{short} {track}" + (f" {number + 1}" if number else "")
+            order = _place(short) * 1000 + LANES.index(track) * 100 + min(number, 99)
             self.names += [_name("thread_name", pid, tid, label), _order("thread_sort_index", pid, tid, order)]
         return self.tids[key]
 
@@ -129,35 +129,35 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
 
 
 def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows by node and time, each with a ``lane`` in which nothing before it is still going on."""
+    """Rows by node and time, each with a ``track`` in which nothing before it is still going on."""
     ordered = table.sort_values(["node", "t0_s", "t_s"])
     rows: list[Any] = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
     free: list[tuple[float, int]] = []
-    node, lanes = None, 0
+    node, tracks = None, 0
     for row in rows:
         if row["node"] != node:
-            node, lanes, free = row["node"], 0, []
+            node, tracks, free = row["node"], 0, []
         begin_s, end_s = row["t0_s"], max(row["t_s"], row["t0_s"])
         if free and free[0][0] <= begin_s:
-            lane = heapq.heappop(free)[1]
+            track = heapq.heappop(free)[1]
         else:
-            lane, lanes = lanes, lanes + 1
-        heapq.heappush(free, (end_s, lane))
-        yield {**row, "lane": lane}
+            track, tracks = tracks, tracks + 1
+        heapq.heappush(free, (end_s, track))
+        yield {**row, "track": track}
 
 
-def _slice(threads: _Threads, row: dict[str, Any], lane: str, name: str, about: dict[str, Any]) -> Event:
+def _slice(threads: _Threads, row: dict[str, Any], track: str, name: str, about: dict[str, Any]) -> Event:
     node = row["node"]
     shown = {key: value for key, value in about.items() if value is not None}
     begin_us, end_us = row["t0_s"] * 1e6, row["t_s"] * 1e6
-    return {"ph": "X", "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, lane, row["lane"]),
-            "name": name, "cat": lane, "ts": begin_us, "dur": max(0.0, round(end_us - begin_us, 3)),
+    return {"ph": "X", "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, track, row["track"]),
+            "name": name, "cat": track, "ts": begin_us, "dur": max(0.0, round(end_us - begin_us, 3)),
             "args": shown}  # fmt: skip
 
 
-def _arrow(threads: _Threads, row: dict[str, Any], lane: str, phase: str, ts: float) -> Event:
+def _arrow(threads: _Threads, row: dict[str, Any], track: str, phase: str, ts: float) -> Event:
     node = row["node"]
-    return {"ph": phase, "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, lane, row["lane"]),
+    return {"ph": phase, "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, track, row["track"]),
             "name": "transfer", "cat": "transfer", "id": row["id"], "ts": ts}  # fmt: skip
 
 

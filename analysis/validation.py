@@ -60,7 +60,7 @@ class ValidationPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Agreement:
     """Absolute errors over all points, and Kendall's tau of the techniques' order, the mean over rates and delays."""
 
     median: float
@@ -70,19 +70,21 @@ class Verdict:
     points: int
 
 
-def verdict(points: Sequence[ValidationPoint]) -> Verdict:
+def verdict(points: Sequence[ValidationPoint]) -> Agreement:
     """All points together. ``ScenarioError`` without any."""
     if not points:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])
-    return Verdict(
+    return Agreement(
         float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points), len(points)
     )
 
 
-def reproduced(points: Sequence[ValidationPoint]) -> Verdict | None:
-    """The emulation held against itself: the second run of each point as if it were the prediction of the first. No
-    prediction can be held to more. ``None`` where nothing was emulated twice."""
+def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
+    """Compare the emulation with itself: the second run of each point as if it predicted the first.
+
+    No prediction can be expected to be closer. ``None`` where no point was emulated twice.
+    """
     twice = [replace(point, emulated_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
              for point in points if len(point.repeats_s) > 1]  # fmt: skip
     return verdict(twice) if twice else None

@@ -2,7 +2,7 @@
 
 A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
 to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
-and data centres for each other at the global one. Where nobody waits (asynchronous algorithms), every entry is 0.
+and data centres for each other at the global one. With asynchronous algorithms every entry is 0.
 Without servers, workers wait for each other; ``server`` then says in what.
 """
 
@@ -62,7 +62,7 @@ def matrix(waits: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
 
 
 def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """When the last push of each round of each child was at its server; servers with one child make nobody wait."""
+    """When the last push of each round of each child was at its server; a server with one child makes no node wait."""
     technique = plan["technique"]
     tiers = {"server": technique["sync_tier1"]["kind"], "global_server": technique["sync_tier2"]["kind"]}
     with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]

@@ -5,7 +5,7 @@ TestbedError                     1
 ├── CapabilityError              3   this machine cannot do what was asked; the message says what would help
 ├── RunFailed                    4   a node failed; the message names node, step and cause
 │   ├── NodeLost                 4   a node died or fell silent: what a restart can cure
-│   ├── WaitTimeout              5   a named wait passed its deadline, or nobody can advance any more
+│   ├── WaitTimeout              5   a named wait passed its deadline, or no node can advance
 │   └── NetworkMismatch          6   the emulated links do not do what the Plan says
 └── Interrupted                130   the user ended the run; the results so far are kept
 

@@ -85,7 +85,7 @@ class MessageKind(StrEnum):
     # worker → scheduler: it leaves a run that continues; answered by EPOCH, which names it. Child → server: its script
     # has ended, it pushes no more. World → worker (not on a wire): leave after this round.
     LEAVE = "leave"
-    # rank → rank: chunks of operation ``key`` of the group ``group``, in ``lane``; ``flag``: a rank raised its flag.
+    # rank → rank: chunks of operation ``key`` of the group ``group``, in ``pipe``; ``flag``: a rank raised its flag.
     COLLECTIVE = "collective"
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"

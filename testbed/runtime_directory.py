@@ -1,8 +1,8 @@
 """The directory for what testbed keeps while it runs (journals, keys): one that only its owner can read and change.
 
-A directory is used only after its checks: it is a real directory, it belongs to the effective user, nobody else has
-access, and nobody else can put another in its place, because the same holds for every directory above it. Shared ones
-such as ``/tmp`` are allowed above it if they have the sticky bit.
+A directory is used only after its checks: it is a real directory, it belongs to the effective user, no other user has
+access, and no other user can replace it, because the same holds for every directory above it. Shared ones such as
+``/tmp`` are allowed above it if they have the sticky bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from testbed.errors import CapabilityError
 
 RUN = Path("/run")
-# Only the machine's administrator can make these. Their owner is not compared: a user namespace shows it as nobody.
+# Only the machine's administrator can make these. Their owner is not compared: in a user namespace it appears unmapped.
 _SYSTEM = frozenset(map(Path, ("/", "/dev", "/dev/shm", "/run", "/run/user", "/tmp", "/var", "/var/tmp")))
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CURE = (
@@ -89,7 +89,7 @@ def _fault_of(place: Path) -> str | None:
 
 
 def _fault_above(place: Path) -> str | None:
-    """Return why somebody else could put another directory in the place of this one, None if nobody can."""
+    """Return why another user could replace this directory, None if none can."""
     for parent in reversed(place.parents):
         found = parent.lstat()
         if not stat.S_ISDIR(found.st_mode):

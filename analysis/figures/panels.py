@@ -45,7 +45,7 @@ def accuracy_axis(axes: Axes, target: float | None) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) -> None:
-    """One line with markers that do not crowd."""
+    """One line with sparse markers."""
     every = max(1, len(x) // 15)
     axes.plot(x, y, color=look.color, linestyle=look.line, marker=look.marker, markevery=every,
               markeredgecolor=look.color if look.hollow else "white", markeredgewidth=0.9 if look.hollow else 0.6,

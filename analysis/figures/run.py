@@ -176,7 +176,7 @@ def _nodes(run: Run) -> pd.DataFrame:
 
 
 def _some(what: str, shown: int, of: int) -> str:
-    """Said where there is no room for all."""
+    """Return a note for a panel that shows only some of its items."""
     return f", {shown} of {of} {what}" if shown < of else ""
 
 

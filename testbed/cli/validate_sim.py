@@ -21,7 +21,7 @@ from testbed.cli.options import Outcome
 from testbed.cli.sweep_progress import progress
 
 if TYPE_CHECKING:
-    from analysis.validation import ValidationPoint, Verdict
+    from analysis.validation import Agreement, ValidationPoint
     from testbed.run.sweep import SweepJob
     from testbed.run.sweep_points import SweepPoint
 
@@ -150,7 +150,7 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
     )  # fmt: skip
 
 
-def _print(points: list[ValidationPoint], found: Verdict, out: Path) -> None:
+def _print(points: list[ValidationPoint], found: Agreement, out: Path) -> None:
     from analysis.validation import verdict
 
     rows = [
@@ -167,7 +167,7 @@ def _print(points: list[ValidationPoint], found: Verdict, out: Path) -> None:
     console.print(f"written: {out / 'errors.csv'}, {out / 'error-map.png'}", markup=False)
 
 
-def _print_verdict(which: str, found: Verdict) -> None:
+def _print_verdict(which: str, found: Agreement) -> None:
     tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
     look.console().print(f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
                          f"worst {found.worst:.1%}; {tau}")  # fmt: skip

@@ -100,7 +100,7 @@ def _server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, An
             "leave it out, or use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
         )
     options: dict[str, Any] = {"learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
-    if kind == "sgd":
+    if isinstance(optimizer, torch.optim.SGD):
         return kind, {**options, "momentum": group["momentum"], "nesterov": group["nesterov"]}
     beta1, beta2 = group["betas"]
     return kind, {**options, "beta1": beta1, "beta2": beta2, "epsilon": group["eps"]}

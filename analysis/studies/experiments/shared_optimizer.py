@@ -45,7 +45,7 @@ WORKERS, LAST_ROUND = 8, 2
 NETWORKS = {f"{{rate: {rate:g} Gbit/s, delay: {delay:g} ms}}": (rate, delay) for rate, delay in
             ((0.02, 45.0), (1.0, 0.1), (10.0, 0.1), (25.0, 0.05), (100.0, 0.02))}  # fmt: skip
 MODEL, LAN = "training.model.name", "topology.lan"
-WORK = {"alone": "everybody", "norms": "norms", "update": "update"}
+WORK = {"alone": "replicated", "norms": "norms", "update": "update"}
 
 
 def sweeps(quick: bool) -> tuple[StudySweep, ...]:

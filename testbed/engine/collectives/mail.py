@@ -1,4 +1,4 @@
-"""Messages of collective operations, sorted by operation, lane and sender, so that operations may overlap."""
+"""Messages of collective operations, sorted by operation, pipe and sender, so that operations may overlap."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from testbed.engine.inbox import Inbox
 from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 
-_Place = tuple[str, int, int, str]  # group, operation, lane, sender
+_Place = tuple[str, int, int, str]  # group, operation, pipe, sender
 
 
 class Tag(NamedTuple):
-    """One lane of one operation of one group of ranks."""
+    """One pipe of one operation of one group of ranks."""
 
     group: str
     operation: int
-    lane: int
+    pipe: int
 
 
 class CollectiveMail:
@@ -33,7 +33,7 @@ class CollectiveMail:
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
         """Send ``message``, marked with ``tag``."""
         message.key = tag.operation
-        message.meta["group"], message.meta["lane"] = tag.group, tag.lane
+        message.meta["group"], message.meta["pipe"] = tag.group, tag.pipe
         return self._world.send(to, message)
 
     def take(self, source: str, tag: Tag) -> Message | None:
@@ -52,12 +52,12 @@ class CollectiveMail:
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
         future = self._awaited[place] = self._world.future()
-        what = f"operation {tag.operation} of group {tag.group!r}, lane {tag.lane}, from {source}"
+        what = f"operation {tag.operation} of group {tag.group!r}, pipe {tag.pipe}, from {source}"
         return self._world.wait(future, what)
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta
-        place = (meta["group"], message.key, meta["lane"], message.sender)
+        place = (meta["group"], message.key, meta["pipe"], message.sender)
         awaited = self._awaited.pop(place, None)
         if awaited is not None:
             awaited.set_result(message)

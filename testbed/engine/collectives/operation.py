@@ -1,4 +1,4 @@
-"""Carries out one rank's schedule in a World: its lanes run concurrently, their steps one after another."""
+"""Carries out one rank's schedule in a World: its pipes run concurrently, their steps one after another."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Operation:
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
         """Return when this rank has done its part; ``buffer`` is final then."""
-        lanes = [self._lane(number, steps, buffer) for number, steps in enumerate(schedule.lanes) if steps]
-        if len(lanes) == 1:
-            return await lanes[0]
-        tasks = [self._world.spawn(lane, "a lane") for lane in lanes]
+        pipes = [self._pipe(number, steps, buffer) for number, steps in enumerate(schedule.pipes) if steps]
+        if len(pipes) == 1:
+            return await pipes[0]
+        tasks = [self._world.spawn(pipe, "a pipe") for pipe in pipes]
         for task in tasks:
-            await self._world.wait(task, f"a lane of operation {self._label.number} of group {self._label.group!r}")
+            await self._world.wait(task, f"a pipe of operation {self._label.number} of group {self._label.group!r}")
         return None
 
-    async def _lane(self, number: int, steps: Steps, buffer: Buffer) -> None:
+    async def _pipe(self, number: int, steps: Steps, buffer: Buffer) -> None:
         tag = Tag(self._label.group, self._label.number, number)
         for step in steps:
             # read all before anything is received, which changes the buffer; a full queue must not delay other peers

@@ -45,7 +45,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         return [make.sum_of(number) for number in range(len(buckets))]
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        if options.optimizer_work == "everybody":
+        if options.optimizer_work == "replicated":
             return WholeStep(plan.technique.optimizer, values)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
         group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
@@ -62,7 +62,7 @@ def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
             fitting = " or ".join(OPTIMIZERS.where(lambda each: each.whole_tensors))
             raise ScenarioError(f"paradigm.optimizer_work: 'norms' need 'optimizer: {fitting}'; or write 'update'")
         return
-    shared = options.optimizer_work != "everybody" and options.shared_by == "data_center"
+    shared = options.optimizer_work != "replicated" and options.shared_by == "data_center"
     if shared and len({len(site) for site in ranks.sites}) > 1:
         raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
 

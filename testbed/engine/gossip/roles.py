@@ -29,7 +29,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
-from testbed.policy.gossip.graphs import Graph
+from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential
 from testbed.policy.gossip.mixing import Metropolis, Mixing, PushToAll, PushToOne, check
 from testbed.policy.gossip.pairs import Partners
 from testbed.training.learner import Learner
@@ -105,6 +105,6 @@ def _make_gossip(
     push = algorithm.pushes
     mixing: Mixing = Metropolis(graph)
     if push:
-        mixing = PushToOne(len(ranks)) if options.graph == "exponential" else PushToAll(graph)
+        mixing = PushToOne(len(ranks)) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
     check(mixing, doubly=not push)
     return SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)

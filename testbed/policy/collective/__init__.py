@@ -72,9 +72,9 @@ class AllReduceOptions:
         default=False, metadata={"help": "hitopk: choose the largest of the whole data centre, not of each shard"}
     )
     optimizer_work: str = field(
-        default="everybody",
+        default="replicated",
         metadata={
-            "help": "everybody: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
+            "help": "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
             "update: each also updates its share, and all gather the new values",
             "choices": SHARED_WORK,
         },
@@ -88,7 +88,7 @@ class AllReduceOptions:
 def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
     """Options set to other than their default that the chosen algorithm does not look at."""
     looked_at = {"algorithm", "bucket", "optimizer_work"}
-    if options.optimizer_work != "everybody":
+    if options.optimizer_work != "replicated":
         looked_at.add("shared_by")
     if options.algorithm in ALL_REDUCE:
         looked_at |= {"segments", "rank_order"}

@@ -21,5 +21,5 @@ def direct(shape: GroupShape, rank: int) -> Schedule:
     others = [(rank + distance) % size for distance in range(1, size)]
     sends = tuple(RankTransfer(peer, peer, peer + 1, True) for peer in others)
     receives = tuple(RankTransfer(peer, rank, rank + 1, True) for peer in reversed(others))
-    (gather,) = all_gather_direct(rank, size).lanes
+    (gather,) = all_gather_direct(rank, size).pipes
     return segmented(Schedule(even_cuts(size), ((ScheduleStep(sends, receives), *gather),)), shape.segments)

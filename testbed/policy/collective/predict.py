@@ -35,7 +35,7 @@ def finish_times_s(
     state = _State()
     walks = [
         _Walk(rank, number, schedule, scale) for rank, schedule in enumerate(schedules)
-        for number in range(len(schedule.lanes))
+        for number in range(len(schedule.pipes))
     ]  # fmt: skip
     ready = [(0.0, index) for index in range(len(walks))]
     heapify(ready)
@@ -44,12 +44,12 @@ def finish_times_s(
         now_s, index = heappop(ready)
         walk = walks[index]
         for target in walk.send(state, link_of, port_beta_s):
-            waiting = blocked.pop((walk.rank, target, walk.lane), None)
+            waiting = blocked.pop((walk.rank, target, walk.pipe), None)
             if waiting is not None:
                 heappush(ready, (now_s, waiting))
         next_s = walk.receive(now_s, state, link_of)
         if next_s is None:
-            blocked[walk.expected, walk.rank, walk.lane] = index
+            blocked[walk.expected, walk.rank, walk.pipe] = index
         elif not walk.ended:
             heappush(ready, (next_s, index))
     assert not blocked, "the schedules wait for each other for ever"
@@ -57,11 +57,11 @@ def finish_times_s(
 
 
 class _Walk:
-    """One lane of one rank in time."""
+    """One pipe of one rank in time."""
 
-    def __init__(self, rank: int, lane: int, schedule: Schedule, scale: float) -> None:
-        self.rank, self.lane, self.time_s = rank, lane, 0.0
-        self._steps, self._cuts, self._scale = schedule.lanes[lane], schedule.cuts, scale
+    def __init__(self, rank: int, pipe: int, schedule: Schedule, scale: float) -> None:
+        self.rank, self.pipe, self.time_s = rank, pipe, 0.0
+        self._steps, self._cuts, self._scale = schedule.pipes[pipe], schedule.cuts, scale
         self._at, self._sent, self._received = 0, False, 0
 
     @property
@@ -81,7 +81,7 @@ class _Walk:
                 start_s = max(start_s, state.port_free_s[self.rank])
                 state.port_free_s[self.rank] = start_s + size_bytes * port_beta_s
             state.link_free_s[pair] = start_s + size_bytes * max(link.beta_s, port_beta_s)
-            state.arrivals[(*pair, self.lane)].append(state.link_free_s[pair] + link.alpha_s)
+            state.arrivals[(*pair, self.pipe)].append(state.link_free_s[pair] + link.alpha_s)
         return [transfer.peer for transfer in self._steps[self._at].sends]
 
     @property
@@ -97,7 +97,7 @@ class _Walk:
         if self._received == len(receives):
             self._at, self._sent, self._received = self._at + 1, False, 0
             return self.time_s
-        queue = state.arrivals[self.expected, self.rank, self.lane]
+        queue = state.arrivals[self.expected, self.rank, self.pipe]
         if not queue:
             return None
         if queue[0] <= now_s:

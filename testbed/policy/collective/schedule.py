@@ -1,11 +1,11 @@
-"""What a collective operation is made of: for each rank, lanes of steps; in each step, chunks sent and received.
+"""What a collective operation is made of: for each rank, pipes of steps; in each step, chunks sent and received.
 
-The buffer of n elements is cut into chunks by ``Schedule.cuts``. A lane is a sequence of steps; lanes run beside each
+The buffer of n elements is cut into chunks by ``Schedule.cuts``. A pipe is a sequence of steps; pipes run beside each
 other on disjoint chunks, which is how an operation is pipelined. In a step a rank first reads what it sends, then
 takes what it receives, in the order listed: it adds it to its own chunk (``reduce``) or replaces the chunk. The next
-step of the lane begins when everything of this one is in.
+step of the pipe begins when everything of this one is in.
 
-Between two ranks, messages of one lane keep their order, and each rank reads from one named peer at a time. So this
+Between two ranks, messages of one pipe keep their order, and each rank reads from one named peer at a time. So this
 is a Kahn process network (Kahn, 1974): the result, rounding included, does not depend on the timing of anything.
 """
 
@@ -44,11 +44,11 @@ class Schedule:
     """One rank's part of a collective operation.
 
     Chunk i covers the share from ``cuts[i] / cuts[-1]`` to ``cuts[i + 1] / cuts[-1]`` of the buffer; it may be empty.
-    All ranks of an operation have the same cuts and the same number of lanes.
+    All ranks of an operation have the same cuts and the same number of pipes.
     """
 
     cuts: tuple[int, ...]
-    lanes: tuple[Steps, ...]
+    pipes: tuple[Steps, ...]
 
     @cached_property
     def chunks(self) -> int:
@@ -100,18 +100,18 @@ def merged(parts: Iterable[Steps]) -> Steps:
 
 
 def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
-    """One rank's schedules on consecutive, equal parts of the buffer, in lanes of their own."""
+    """One rank's schedules on consecutive, equal parts of the buffer, in pipes of their own."""
     scale = lcm(*(schedule.cuts[-1] for schedule in schedules))
-    cuts, lanes = [0], []
+    cuts, pipes = [0], []
     for part, schedule in enumerate(schedules):
         shift, factor = len(cuts) - 1, scale // schedule.cuts[-1]
         cuts += [part * scale + cut * factor for cut in schedule.cuts[1:]]
-        lanes += [_shifted(lane, shift) for lane in schedule.lanes]
-    return Schedule(tuple(cuts), tuple(lanes))
+        pipes += [_shifted(pipe, shift) for pipe in schedule.pipes]
+    return Schedule(tuple(cuts), tuple(pipes))
 
 
 def segmented(schedule: Schedule, segments: int) -> Schedule:
-    """The same schedule on each of so many parts of the buffer, one lane after the other in flight: a pipeline."""
+    """The same schedule on each of so many parts of the buffer, one pipe after the other in flight: a pipeline."""
     return schedule if segments == 1 else side_by_side([schedule] * segments)
 
 

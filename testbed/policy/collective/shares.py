@@ -16,7 +16,7 @@ VALUE_BYTES = 4
 NORM_BYTES = 8  # a sum of squares, in double precision
 NORM_READS = 2  # value and gradient
 UPDATE_READS = 4  # value, gradient and momentum are read, and value and momentum written; Adam's moments alike
-KINDS = ("everybody", "norms", "update")
+KINDS = ("replicated", "norms", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ def work_bytes(sizes: Sequence[int], ranks: int, kind: str, *, norms: bool) -> i
     """Memory that the busiest rank reads and writes in one step. ``norms``: the optimizer takes any (LARS)."""
     whole = VALUE_BYTES * sum(sizes)
     share = VALUE_BYTES * max(sum(piece.size for piece in pieces) for pieces in shares_of(sizes, ranks))
-    of_norms = NORM_READS * (whole if kind == "everybody" else share) if norms else 0
+    of_norms = NORM_READS * (whole if kind == "replicated" else share) if norms else 0
     return of_norms + UPDATE_READS * (share if kind == "update" else whole)
 
 
 def gather_s(sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, *, norms: bool) -> float:
     """Time to gather norms, and new values, around a ring."""
-    if kind == "everybody" or ranks == 1:
+    if kind == "replicated" or ranks == 1:
         return 0.0
     messages = (ranks - 1) * link.copy_s(2 * NORM_BYTES * len(sizes)) if norms else 0.0
     values = (ranks - 1) * link.copy_s(VALUE_BYTES * sum(sizes) / ranks) if kind == "update" else 0.0
@@ -71,6 +71,6 @@ def saved_s(
     sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, memory_bytes_per_s: float, *, norms: bool
 ) -> float:  # fmt: skip
     """What a step gains by being shared; negative where it loses."""
-    alone = work_bytes(sizes, ranks, "everybody", norms=norms)
+    alone = work_bytes(sizes, ranks, "replicated", norms=norms)
     shared = work_bytes(sizes, ranks, kind, norms=norms)
     return (alone - shared) / memory_bytes_per_s - gather_s(sizes, ranks, kind, link, norms=norms)

@@ -37,9 +37,9 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
 def require(plan: Plan) -> None:
     """Raise ``CapabilityError`` if this machine cannot run what the plan asks for."""
     backend = _options(plan).backend
-    if backend == "mpi":
+    if GROUPS[backend] is mpi_group:
         load_mpi()
-    if backend != "nccl":
+    if GROUPS[backend] is not nccl_group:
         return
     workers, there = sum(worker.trains for worker in plan.with_role("worker")), torch.cuda.device_count()
     if there < workers:

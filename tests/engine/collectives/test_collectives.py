@@ -177,5 +177,5 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
         if collectives.rank != 1:
             await collectives.all_reduce(torch.ones(10))
 
-    with pytest.raises(Exception, match="operation 0 of group 'all', lane 0, from a/worker1"):
+    with pytest.raises(Exception, match="operation 0 of group 'all', pipe 0, from a/worker1"):
         run_all(Virtual(tmp_path), names_of([3]), job)

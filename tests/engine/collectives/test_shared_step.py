@@ -65,7 +65,7 @@ def test_shapes_alone_suffice_to_simulate_it(work: str, tmp_path: Path) -> None:
 
 def test_what_does_nothing_or_other_bits_is_refused(tmp_path: Path) -> None:
     sgd = Choice(kind="sgd", options={"learning_rate": 0.1})
-    with pytest.raises(ScenarioError, match="'norms' are LARS'"):
+    with pytest.raises(ScenarioError, match="'norms' need 'optimizer: lars'"):
         run_plan(worlds("virtual", tmp_path), plan_of([2], sgd, optimizer_work="norms"), allreduce_worker)
     with pytest.raises(ScenarioError, match="differ in size"):
         run_plan(worlds("virtual", tmp_path), plan_of([1, 2], optimizer_work="update"), allreduce_worker)

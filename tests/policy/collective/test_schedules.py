@@ -79,7 +79,7 @@ def test_the_documented_order_of_sums(name: str, expected: str) -> None:
 def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
     for rank in range(size):
         schedule = ALL_REDUCE["double_binary_tree"](GroupShape(size), rank)
-        adds = [sum(t.reduce for step in lane for t in step.receives) for lane in schedule.lanes]
+        adds = [sum(t.reduce for step in pipe for t in step.receives) for pipe in schedule.pipes]
         assert min(adds) == 0 or rank in (0, size - 1), (rank, adds)
 
 
@@ -91,7 +91,7 @@ def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
         for rank in range(size):
             schedule = ALL_REDUCE[name](GroupShape(size), rank)
             sent = sum(
-                schedule.cuts[t.stop] - schedule.cuts[t.start] for s in schedule.lanes for x in s for t in x.sends
+                schedule.cuts[t.stop] - schedule.cuts[t.start] for s in schedule.pipes for x in s for t in x.sends
             )
             assert sent / schedule.cuts[-1] == pytest.approx(2 * (size - 1) / size)
 
@@ -102,7 +102,7 @@ def test_between_groups_three_phases_send_what_a_ring_of_groups_sends() -> None:
         out = 0.0
         for rank in group:
             schedule = ALL_REDUCE["three_phase_ring"](GroupShape(9, groups), rank)
-            for step in schedule.lanes[0]:
+            for step in schedule.pipes[0]:
                 for send in step.sends:
                     if send.peer not in group:
                         out += (schedule.cuts[send.stop] - schedule.cuts[send.start]) / schedule.cuts[-1]
@@ -114,7 +114,7 @@ def test_only_leaders_of_a_leader_ring_send_to_other_groups() -> None:
     for group in groups:
         for rank in group:
             schedule = ALL_REDUCE["leader_ring"](GroupShape(9, groups), rank)
-            outside = {send.peer for lane in schedule.lanes for step in lane for send in step.sends} - set(group)
+            outside = {send.peer for pipe in schedule.pipes for step in pipe for send in step.sends} - set(group)
             assert bool(outside) == (rank == group[0])
 
 
@@ -137,14 +137,14 @@ def _ring_of_three() -> list[Schedule]:
 
 
 def _without_step(schedule: Schedule, number: int) -> Schedule:
-    (lane,) = schedule.lanes
-    return replace(schedule, lanes=(lane[:number] + lane[number + 1 :],))
+    (pipe,) = schedule.pipes
+    return replace(schedule, pipes=(pipe[:number] + pipe[number + 1 :],))
 
 
 def test_the_verifier_finds_a_deadlock() -> None:
     schedules = _ring_of_three()
     schedules[1] = replace(
-        schedules[1], lanes=(tuple(ScheduleStep(receives=s.receives) for s in schedules[1].lanes[0]),)
+        schedules[1], pipes=(tuple(ScheduleStep(receives=s.receives) for s in schedules[1].pipes[0]),)
     )
     with pytest.raises(BadSchedule, match="waits"):
         carry_out(schedules)
@@ -152,7 +152,7 @@ def test_the_verifier_finds_a_deadlock() -> None:
 
 def test_the_verifier_finds_what_is_added_twice() -> None:
     schedules = _ring_of_three()
-    whole = [replace(s, lanes=(s.lanes[0][:2] + s.lanes[0][:2] + s.lanes[0][2:],)) for s in schedules]
+    whole = [replace(s, pipes=(s.pipes[0][:2] + s.pipes[0][:2] + s.pipes[0][2:],)) for s in schedules]
     with pytest.raises(BadSchedule, match="holds"):
         check_all_reduce(whole)
 

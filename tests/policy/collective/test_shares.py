@@ -45,7 +45,7 @@ def test_it_pays_inside_a_data_centre_and_never_across_a_wan() -> None:
 
 def test_work_and_messages_add_up() -> None:
     sizes = [100] * 4
-    assert work_bytes(sizes, 4, "everybody", norms=True) == 6 * 1600
+    assert work_bytes(sizes, 4, "replicated", norms=True) == 6 * 1600
     assert work_bytes(sizes, 4, "norms", norms=True) == 2 * 400 + 4 * 1600
     assert work_bytes(sizes, 4, "update", norms=True) == 6 * 400
     assert work_bytes(sizes, 4, "update", norms=False) == 4 * 400

@@ -37,7 +37,7 @@ Choose = Callable[[int], int]
 
 @dataclass
 class _Direction:
-    """One lane of one rank: the steps to come. ``sent`` of the step at hand, and how many receives are done."""
+    """One pipe of one rank: the steps to come. ``sent`` of the step at hand, and how many receives are done."""
 
     rank: int
     number: int
@@ -50,32 +50,32 @@ class _Direction:
 class _Network:
     queues: dict[tuple[int, int, int], deque[tuple[int, int, bool, list[Sum]]]] = field(default_factory=dict)
 
-    def queue(self, source: int, target: int, lane: int) -> deque[tuple[int, int, bool, list[Sum]]]:
-        return self.queues.setdefault((source, target, lane), deque())
+    def queue(self, source: int, target: int, pipe: int) -> deque[tuple[int, int, bool, list[Sum]]]:
+        return self.queues.setdefault((source, target, pipe), deque())
 
 
 def carry_out(schedules: Sequence[Schedule], choose: Choose = lambda ready: 0) -> list[list[Sum]]:
-    """What each rank's chunks hold at the end. ``choose(n)`` picks which of n lanes that can go on goes on.
+    """What each rank's chunks hold at the end. ``choose(n)`` picks which of n pipes that can go on goes on.
 
     Raises ``BadSchedule`` when ranks wait for each other for ever, when a message is not the one that its receiver
-    expects, when messages are left over, or when two lanes touch the same chunk.
+    expects, when messages are left over, or when two pipes touch the same chunk.
     """
     cuts = {schedule.cuts for schedule in schedules}
-    if len(cuts) != 1 or len({len(schedule.lanes) for schedule in schedules}) != 1:
+    if len(cuts) != 1 or len({len(schedule.pipes) for schedule in schedules}) != 1:
         raise BadSchedule("the ranks cut the buffer differently")
     for rank, schedule in enumerate(schedules):
         _check_lanes_disjoint(rank, schedule)
     values = [[Sum(str(rank), (rank,))] * schedule.chunks for rank, schedule in enumerate(schedules)]
     network = _Network()
-    lanes = [
+    pipes = [
         _Direction(rank, number, deque(steps))
         for rank, schedule in enumerate(schedules)
-        for number, steps in enumerate(schedule.lanes)
+        for number, steps in enumerate(schedule.pipes)
     ]
-    while active := [lane for lane in lanes if lane.steps]:
-        ready = [lane for lane in active if _can_go_on(lane, network)]
+    while active := [pipe for pipe in pipes if pipe.steps]:
+        ready = [pipe for pipe in active if _can_go_on(pipe, network)]
         if not ready:
-            raise BadSchedule("; ".join(f"rank {lane.rank} waits in {lane.steps[0]}" for lane in active))
+            raise BadSchedule("; ".join(f"rank {pipe.rank} waits in {pipe.steps[0]}" for pipe in active))
         _advance(ready[choose(len(ready))], network, values)
     if any(network.queues.values()):
         raise BadSchedule(f"messages nobody takes: {[key for key, queue in network.queues.items() if queue]}")
@@ -84,45 +84,45 @@ def carry_out(schedules: Sequence[Schedule], choose: Choose = lambda ready: 0) -
 
 def _check_lanes_disjoint(rank: int, schedule: Schedule) -> None:
     touched: set[int] = set()
-    for lane in schedule.lanes:
+    for pipe in schedule.pipes:
         mine = {
             chunk
-            for step in lane
+            for step in pipe
             for transfer in (*step.sends, *step.receives)
             for chunk in range(transfer.start, transfer.stop)
         }
         if touched & mine or not mine <= set(range(schedule.chunks)):
-            raise BadSchedule(f"rank {rank}: lanes share chunks, or use some that are not there")
+            raise BadSchedule(f"rank {rank}: pipes share chunks, or use some that are not there")
         touched |= mine
 
 
-def _can_go_on(lane: _Direction, network: _Network) -> bool:
-    step = lane.steps[0]
-    if not lane.sent or lane.received == len(step.receives):
+def _can_go_on(pipe: _Direction, network: _Network) -> bool:
+    step = pipe.steps[0]
+    if not pipe.sent or pipe.received == len(step.receives):
         return True
-    return bool(network.queue(step.receives[lane.received].peer, lane.rank, lane.number))
+    return bool(network.queue(step.receives[pipe.received].peer, pipe.rank, pipe.number))
 
 
-def _advance(lane: _Direction, network: _Network, values: list[list[Sum]]) -> None:
+def _advance(pipe: _Direction, network: _Network, values: list[list[Sum]]) -> None:
     """Send all, or take one receive, or go to the next step."""
-    step = lane.steps[0]
-    mine = values[lane.rank]
-    if not lane.sent:
+    step = pipe.steps[0]
+    mine = values[pipe.rank]
+    if not pipe.sent:
         for send in step.sends:
             message = (send.start, send.stop, send.reduce, mine[send.start : send.stop])
-            network.queue(lane.rank, send.peer, lane.number).append(message)
-        lane.sent = True
-    elif lane.received < len(step.receives):
-        wanted = step.receives[lane.received]
-        start, stop, reduce, symbols = network.queue(wanted.peer, lane.rank, lane.number).popleft()
+            network.queue(pipe.rank, send.peer, pipe.number).append(message)
+        pipe.sent = True
+    elif pipe.received < len(step.receives):
+        wanted = step.receives[pipe.received]
+        start, stop, reduce, symbols = network.queue(wanted.peer, pipe.rank, pipe.number).popleft()
         if (start, stop, reduce) != (wanted.start, wanted.stop, wanted.reduce):
-            raise BadSchedule(f"rank {lane.rank} expects {wanted} and gets chunks {start} to {stop}, reduce={reduce}")
+            raise BadSchedule(f"rank {pipe.rank} expects {wanted} and gets chunks {start} to {stop}, reduce={reduce}")
         new = [old.plus(symbol) for old, symbol in zip(mine[start:stop], symbols, strict=True)] if reduce else symbols
         mine[start:stop] = new
-        lane.received += 1
+        pipe.received += 1
     else:
-        lane.steps.popleft()
-        lane.sent, lane.received = False, 0
+        pipe.steps.popleft()
+        pipe.sent, pipe.received = False, 0
 
 
 def check_all_reduce(schedules: Sequence[Schedule], choose: Choose = lambda ready: 0) -> list[str]:
