@@ -95,7 +95,7 @@ class ScriptThread:
             code = compile(self._path.read_text(encoding="utf-8"), str(self._path), "exec")
             exec(code, {"__name__": "__main__", "__file__": str(self._path), "__builtins__": __builtins__})
         except _Abandoned:
-            return
+            pass  # a ``resume`` that has waited for its turn meanwhile must end as well, for it holds that turn
         except SystemExit as exit_:
             end = exit_ if exit_.code not in (None, 0) else None
         except BaseException as error:

@@ -233,7 +233,7 @@ def test_where_nobody_waits_for_all_scripts_may_end_when_they_like(sync: str, pa
 @pytest.mark.parametrize("sync", ["fsa", "mixedsync", "{kind: hfa, k1: 1, k2: 2}"])
 def test_where_all_wait_for_all_a_script_that_ends_early_is_named(sync: str, world: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", UNEQUAL)
-    waits_for = r"waits for (hub/server0|east/worker0), whose script has ended.*all workers make the same number"
+    waits_for = r"waits for (hub/server0|east/worker0), whose script has ended.*all workers must make the same number"
     if world == "sockets":
         with pytest.raises(RunFailed, match=waits_for):
             sockets(path, f"sync={sync}")
