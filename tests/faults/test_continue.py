@@ -115,7 +115,7 @@ def test_a_data_centre_that_is_cut_off_does_not_train_alone(tmp_path: Path) -> N
 
 def test_the_last_worker_is_the_end(tmp_path: Path) -> None:
     ended = run(tmp_path, CONTINUE, faults("kind: kill, node: '*/worker*', round: 4"))
-    assert isinstance(ended.error, RunFailed) and "no worker is left" in str(ended.error)
+    assert isinstance(ended.error, RunFailed) and "no other training worker is left" in str(ended.error)
 
 
 def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:

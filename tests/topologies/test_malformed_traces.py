@@ -29,7 +29,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("comments only", "# a\n# b\n", {}, ": no rows", "comments only"),
     ("words", "hello world\n", {}, ":1: not a known trace format", "give 'format'"),
     ("three columns", "1 2 3\n4 5 6\n", {}, ":1: not a known trace format", "pensieve: two columns"),
-    ("no such format", "1\n", {"format": "mahi"}, ": 'mahi' is not a trace format", "one of csv, mahimahi"),
+    ("no such format", "1\n", {"format": "mahi"}, ": format 'mahi' is not one of csv, mahimahi", "skyplane"),
     ("no such unit", "1\n", {"unit": "Mbps"}, ": unit 'Mbps' does not fit a rate", "Mbit/s"),
     ("a time unit for a rate", "1\n", {"unit": "ms"}, ": unit 'ms' does not fit a rate", "bit/s"),
     # our own
