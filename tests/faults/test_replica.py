@@ -57,7 +57,7 @@ def test_it_goes_on_where_the_server_was(
     ended = run(tmp_path / "hit", *TECHNIQUES[name], FOLLOWED, kill)
     assert ended.error is None and ended.hashes() == before.hashes()
     (epoch,) = ended.events("epoch")
-    assert epoch["targets"] == "hub/global0" and epoch["message"].endswith("hub/replica0 takes its place")
+    assert epoch["targets"] == "hub/global0" and epoch["message"].endswith("hub/replica0 takes over")
     steps_made(ended)
 
 
@@ -87,7 +87,7 @@ def test_the_server_goes_on_without_its_replica(calm: dict[tuple[str, ...], Ende
 def test_without_both_nobody_can(tmp_path: Path) -> None:
     both = faults("kind: kill, node: hub/replica0, at: 300 ms", "kind: kill, node: hub/global0, at: 600 ms")
     ended = run(tmp_path, FOLLOWED, both)
-    assert isinstance(ended.error, RunFailed) and "hub/global0 is gone" in str(ended.error)
+    assert isinstance(ended.error, RunFailed) and "hub/global0 is lost" in str(ended.error)
 
 
 @pytest.mark.parametrize("back_ms", [50, 400, 900])

@@ -126,7 +126,7 @@ def test_what_is_resolved_needs_no_name() -> None:
          "(one of us, eu, asia, aus)"),
         ("use: net.json",
          "s.yaml:6:17: topology.use: '.json' is no ending of a topology file "
-         "(one of .graphml, .gml, .xml, .yaml, .yml)"),
+         "(one of .graphml, .gml, .xml, .yaml, .yml, or name a 'reader')"),
         ("use: a.yaml",
          "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, and this scenario is none"),
         ("use: [hmc4]", "s.yaml:6:12: topology.use: expected a single value, got a list"),
