@@ -87,7 +87,7 @@ def test_half_precision_on_the_wire(tmp_path: Path) -> None:
 def test_codecs_that_cannot_be_added_on_the_way_are_refused(tmp_path: Path) -> None:
     plan = serverless_plan([2], "allreduce", {})
     plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="twobit")))
-    with pytest.raises(ScenarioError, match="cannot be added up"):
+    with pytest.raises(ScenarioError, match="partial sums cannot be sent"):
         run_plan(worlds("virtual", tmp_path), plan, allreduce_worker)
 
 

@@ -328,7 +328,7 @@ def test_pushes_of_a_key_that_are_under_way_together_are_handed_over_in_their_or
 
 def test_each_of_them_can_be_asked_for_again(tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
-        ends.sender._under_way = 2
+        ends.sender._pushes_in_flight = 2
         for rounds in ((0, 1), (3, 6)):  # under HFA, not all rounds come here
             one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in rounds]
             for message in [*one[:-1], *two[:-2], two[-1]]:
