@@ -158,7 +158,7 @@ def test_a_damaged_checkpoint_is_skipped_with_the_reason(tmp_path: Path) -> None
     resumed, files = run(plan, tmp_path)
     assert files.resumed is not None
     assert files.resumed.round == 8
-    assert "ckpt-000012: east.worker1.pt is not what was written" in files.skipped[0]
+    assert "ckpt-000012: east.worker1.pt is damaged (its SHA-256 differs)" in files.skipped[0]
     assert resumed == undisturbed
 
 
