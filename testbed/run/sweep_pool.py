@@ -118,7 +118,7 @@ class Pool:
         """The directory could not be claimed: another process has it, or it can never be claimed."""
         if is_run(self.directory(point)):
             return TAKEN
-        sys.stderr.write(f"{error}\n")
+        print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered
         return UNEXPECTED
 
     def _execute(self, point: SweepPoint) -> int:

@@ -12,11 +12,14 @@ from functools import cache
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.faults import build_faults, build_recovery, slowed, with_faults
+from testbed.plan.fault_traces import slowed, with_faults
+from testbed.plan.faults import build_faults
 from testbed.plan.model import Plan
+from testbed.plan.settings import recovery_of as recovery_plan_of
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.rules import violations_of
 from testbed.scenario.sections.faults import Fault
 from testbed.scenario.sections.recovery import Checkpoints, Recovery
 from tests.engine.runs import THREE_SITES
@@ -31,14 +34,14 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
         "faults": tuple(map(_fault, faults)), "recovery": recovery, "checkpoint": Checkpoints(every=every),
     }  # fmt: skip
     scenario = _scenario(calm).model_copy(update=written)
-    problems = scenario.problems_on_its_back_end()
+    problems = violations_of(scenario)
     if problems:
         raise ScenarioError([str(problem) for problem in problems])
     plan = _calm_plan(calm, recovery.replicas)
     found = build_faults(scenario, plan.network, plan.nodes)
     return replace(
         plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
-        recovery=build_recovery(scenario), checkpoint_every=every,
+        recovery=recovery_plan_of(scenario), checkpoint_every=every,
     )  # fmt: skip
 
 
