@@ -70,7 +70,11 @@ def _may_end_so(tried: Case, error: BaseException) -> bool:
     """The errors that a policy promises."""
     if isinstance(error, NodeLost):
         return tried.policy == "abort"
-    promised = {"continue": ("no other training worker is left",), "restart": ("times in a row",), "abort": ("times in a row",)}
+    promised = {
+        "continue": ("no other training worker is left",),
+        "restart": ("times in a row",),
+        "abort": ("times in a row",),
+    }
     texts = (*promised[tried.policy], *(("no run continues without it",) if tried.replicas else ()))
     return isinstance(error, RunFailed) and any(text in str(error) for text in texts)
 
