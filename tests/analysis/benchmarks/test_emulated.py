@@ -62,9 +62,9 @@ def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
 def test_twelve_links_follow_a_trace() -> None:
-    done = command("trace_replay", "--seconds", "20", "--json")
+    done = command("trace_replay", "--seconds", "8", "--json")
     result = json.loads(done.stdout)
-    assert result["links"] == 12 and result["changes"] >= 12 * 200
+    assert result["links"] == 12 and result["changes"] >= 12 * 80
     assert result["worst_correlation"] >= 0.98 and result["error"] <= 0.03, result
     assert result["late_p50_s"] < 0.02, result  # p99 is the command's to judge: it says the machine's load
 
