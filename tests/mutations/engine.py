@@ -87,6 +87,6 @@ MUTATIONS: dict[str, Mutation] = {
     "draws of step times start again after a checkpoint": Mutation(
         "testbed.plan.pace:Pacer.skip_to",
         always(None),
-        ("tests/engine/checkpoint/test_checkpoint.py::test_killed_and_resumed_is_undisturbed",),
+        ("tests/engine/checkpoint/test_checkpoint.py::test_step_times_continue",),
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.paths import PathTable
+from tests.engine.runs import run
 
 
 class NoLog:
@@ -70,3 +72,10 @@ def test_a_rate_trace_goes_on_under_datagrams_and_outages() -> None:
     rates = Series(times_s=(0.0, 1.0), values=(10e6, 16e6))
     settings = with_link(replace(BASE, background=(traffic(),)), "dc0>dc1", rate_trace=rates)
     assert time_to_send(settings, 24e6) == pytest.approx(3.0)  # 4 Mbit, then 10 a second
+
+
+def test_a_runs_rounds_take_longer_beside_background_traffic(tmp_path: Path) -> None:
+    rounds = ("training.model={kind: mlp, hidden: 8}", "training.rounds=6")
+    background = "background=[{kind: constant, from: east, to: hub, rate: 19 Mbit/s}]"
+    alone = run(tmp_path / "alone", *rounds).round_s("hub/worker0")
+    assert run(tmp_path / "beside", *rounds, background).round_s("hub/worker0") > 1.05 * alone

@@ -105,6 +105,28 @@ def test_killed_and_resumed_is_undisturbed(technique: str, tmp_path: Path) -> No
     assert resumed == undisturbed
 
 
+def test_step_times_continue(tmp_path: Path) -> None:
+    """A device that varies draws the same times after the checkpoint as an undisturbed run does."""
+    plan = plan_of()
+    run(plan, tmp_path / "whole")
+    run_and_be_killed(plan, tmp_path / "killed", 12)
+    _, files = run(plan, tmp_path / "killed")
+    assert files.resumed is not None
+    begin = files.resumed.round + 1
+    resumed, whole = step_times(tmp_path / "killed", begin), step_times(tmp_path / "whole", begin)
+    assert resumed == whole and len({time_s for _, _, time_s in whole}) > 10
+
+
+def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
+    """Node, round and modelled seconds of each step from a round on."""
+    return {
+        (path.stem, event["round"], event["modelled_s"])
+        for path in (directory / "events").glob("*.jsonl")
+        for event in map(json.loads, path.read_text().splitlines())
+        if event["kind"] == "compute" and event["work"] == "step" and event["round"] >= begin
+    }
+
+
 def test_ten_random_cuts_of_one_run(tmp_path: Path) -> None:
     """Each time from where the last was killed: as often as needed, to the same bits."""
     plan = plan_of(*TECHNIQUES["hfa"], "training.rounds=40", "checkpoint.every=1")

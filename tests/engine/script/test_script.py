@@ -275,6 +275,8 @@ for round_ in range(6):
     assert late.wait().tolist() == [111.0] * 3
     store.barrier()
 assert store.pull("b").tolist() == [111.0] * 3
+store.push("b", torch.full((3,), 2 * 10.0 ** store.rank))
+assert store.pull("b").tolist() == [222.0] * 3  # waits for the push before it
 """
 
 
