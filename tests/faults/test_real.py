@@ -11,7 +11,7 @@ from testbed.errors import NodeLost
 from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
 
 STEADY = ("device.variation=0 %", "device.step_time=50 ms")
-LONG = (*STEADY, "training.rounds=60", "training.evaluate_every=20")
+LONG = (*STEADY, "training.rounds=100", "training.evaluate_every=50")
 
 
 def leaves_nothing(ended: Ended) -> None:
@@ -40,8 +40,8 @@ def test_a_restart_ends_with_the_bits_of_a_run_without_faults(tmp_path: Path) ->
 def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
     ended = run(tmp_path, *LONG, CONTINUE, faults("kind: kill, data_center: east, round: 5, for: 700 ms"), on="local")
     assert ended.error is None and len(ended.hashes()) == 1
-    assert ended.rounds("west/worker0") == list(range(60))
-    assert ended.rounds("east/worker1")[-1] == 59
+    assert ended.rounds("west/worker0") == list(range(100))
+    assert ended.rounds("east/worker1")[-1] == 99
     assert [epoch["begins"] for epoch in ended.events("epoch")][-3:] == [True] * 3
     leaves_nothing(ended)
 

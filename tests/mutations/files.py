@@ -35,9 +35,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.scenario.sweep:Sweep.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
     ),
     "points are named without their code": Mutation("testbed.run.sweep_points:code_version", always("0"), SWEEP),
-    "a sweep runs everything again": Mutation(
+    "a sweep runs failed points again unasked": Mutation(
         "testbed.run.sweep_pool:Pool._open",
-        edit('if state in ("done", "degraded")', "if False"),
+        edit('(state == "failed" and not self.retry_failed)', "False"),
         ("tests/run/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(
