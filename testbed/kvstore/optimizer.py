@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.kvstore.store import KVStore, connect
+
+_ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
 
 
 class GeoOptimizer(torch.optim.Optimizer):
@@ -19,8 +21,17 @@ class GeoOptimizer(torch.optim.Optimizer):
     mixedsync, tap, ssp    no worker waits for all, so the optimizer runs on the servers (SGD, Adam, AdamW only)
     hfa, esync, diloco     ``step`` is local; after a number of steps, models are averaged
 
-    Learning-rate schedulers work as usual, except if the optimizer runs on the servers.
+    It is a ``torch.optim.Optimizer`` whose ``param_groups`` and ``state`` are those of the wrapped optimizer, so
+    ``state_dict``, ``load_state_dict``, hooks, learning-rate schedulers and gradient clipping work as on that one.
+    If the optimizer runs on the servers, its state is there, and ``step`` raises if a parameter group has changed.
+
+    With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
+    two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
     """
+
+    _step_supports_amp_scaling = (
+        True  # ``GradScaler.step`` then always calls ``step``, and sets the two attributes below
+    )
 
     def __init__(self, optimizer: torch.optim.Optimizer, store: KVStore | None = None) -> None:
         self.optimizer, self.store = optimizer, store or connect()
@@ -28,39 +39,74 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._parameters = [parameter for parameter in everything if parameter.numel()]
         self._job, self._done = self.store.job, 0
         self._steps = self._job.local_steps
-        if self._job.at_server:
-            kind, options = _server_options(optimizer)
+        if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
+            raise ScenarioError(
+                "LBFGS needs several gradients a step, and this synchronisation exchanges one; use another"
+            )
+        self._at_server = _server_options(optimizer) if self._job.at_server else None
+        if self._at_server:
+            kind, options = self._at_server
             # the servers' gradients are sums over what is pushed together: one worker's, or one data centre's
             self.store.set_optimizer(kind, **options)
         for number, parameter in enumerate(self._parameters):
             self.store.init(number, parameter)
+        self._declared = False
         super().__init__(cast(Any, optimizer.param_groups), optimizer.defaults)
+        self._share()
         self._load(self.store.first_values())
-        self._before = self._flat()
+        self._declared = True
         self.store.holds(self._flat)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raise ``ScenarioError``: all workers agree on the parameters once, when the optimizer is made."""
+        if self._declared:
+            raise ScenarioError(
+                "add_param_group: the workers have agreed on the parameters already; give all of them to the optimizer "
+                "before it is wrapped, and freeze those of later by requires_grad_(False) or a learning rate of 0"
+            )
+        super().add_param_group(param_group)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what ``load_state_dict`` has read, by the wrapped optimizer's own method."""
+        self.optimizer.__setstate__(state)
+        self._share()
+
+    def _share(self) -> None:
+        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Make one training step, and synchronise if the round ends."""
-        loss = closure() if closure else None
+        """Make one training step, and synchronise if the round ends. Return the closure's value, if there is one."""
         if self._job.contribution != "gradient":
-            self._step_locally()
-            return loss
-        gradients = [self._gradient(parameter) for parameter in self._parameters]
+            return self._step_locally(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        finite = self._unscale()
+        gradients = [self._gradient(parameter, finite) for parameter in self._parameters]
+        self._check_groups()
         values, _ = self.store.exchange(gradients, 1)
-        if self._job.at_server:
+        if self._at_server:
             self._load(values)
             return loss
         for parameter, total in zip(self._parameters, values, strict=True):
-            parameter.grad = (total / self._job.workers).view_as(parameter).to(parameter.device)
+            if parameter.grad is None and not total.any():
+                continue  # frozen at all workers: torch's optimizers leave a parameter without a gradient alone
+            mean = (total / self._job.workers).view_as(parameter)
+            parameter.grad = mean.to(parameter.device, parameter.dtype)
         self.optimizer.step()
         return loss
 
-    def _step_locally(self) -> None:
-        self.optimizer.step()
+    def _step_locally(self, closure: Callable[[], float] | None) -> float | None:
+        if self._done == 0:
+            self._before = self._flat()
+        loss = None
+        if self._unscale():
+            loss = self.optimizer.step(closure) if closure else self.optimizer.step()
         self._done += 1
         if self._done < self._steps:
             self.store.step()
-            return
+            return loss
         now, weight = self._flat(), self._job.weight
         if self._job.contribution == "delta":
             pushed = [(old - new) * weight for old, new in zip(self._before, now, strict=True)]
@@ -68,11 +114,33 @@ class GeoOptimizer(torch.optim.Optimizer):
             pushed = [value * weight for value in now]
         values, self._steps = self.store.exchange(pushed, self._steps)
         self._load(values)
-        self._before, self._done = self._flat(), 0
+        self._done = 0
+        return loss
+
+    def _unscale(self) -> bool:
+        """Divide gradients by the scale that a ``GradScaler`` has set. Return whether all of them are finite."""
+        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found is not None and found.item():
+            return False
+        if scale is not None:
+            for parameter in self._with_gradient():
+                assert parameter.grad is not None
+                parameter.grad.div_(scale.to(parameter.grad.device))
+        return True
+
+    def _with_gradient(self) -> Iterator[Tensor]:
+        return (parameter for parameter in self._parameters if parameter.grad is not None)
+
+    def _check_groups(self) -> None:
+        if self._at_server and _server_options(self.optimizer) != self._at_server:
+            raise ScenarioError(
+                "a learning-rate scheduler (or the script) has changed the optimizer, which with this synchronisation runs "
+                f"on the servers as it was at the start; leave it unchanged, or {_ELSEWHERE}"
+            )
 
     @staticmethod
-    def _gradient(parameter: Tensor) -> Tensor:
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    def _gradient(parameter: Tensor, finite: bool) -> Tensor:
+        gradient = torch.zeros_like(parameter) if parameter.grad is None or not finite else parameter.grad
         return gradient.detach().reshape(-1).to("cpu", torch.float32, copy=True)
 
     def _flat(self) -> list[Tensor]:
@@ -90,14 +158,14 @@ def _server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, An
     if kind is None or len(optimizer.param_groups) != 1:
         raise ScenarioError(
             "this synchronisation runs the optimizer on the servers, which know SGD, Adam and AdamW with one group of "
-            "parameters; use one of them, or a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
+            f"parameters; use one of them, or {_ELSEWHERE}"
         )
     group = optimizer.param_groups[0]
     unknown = [name for name in ("amsgrad", "maximize", "dampening") if group.get(name)]
     if unknown:
         raise ScenarioError(
             f"this synchronisation runs the optimizer on the servers, which do not know {', '.join(unknown)}; "
-            "leave it out, or use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
+            f"leave it out, or {_ELSEWHERE}"
         )
     options: dict[str, Any] = {"learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
     if isinstance(optimizer, torch.optim.SGD):

@@ -1,0 +1,301 @@
+"""``GeoOptimizer`` behaves as the torch optimizer that it wraps: the conformance tests, over five of them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import lr_scheduler
+
+from testbed.errors import ScenarioError
+from testbed.kvstore import GeoOptimizer, KVStore, ScriptJob
+from testbed.kvstore.session import Alone
+
+Make = Callable[[Any], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "adam": lambda groups: torch.optim.Adam(groups, lr=0.01, amsgrad=True),
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1),
+    "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda groups: torch.optim.Adagrad(groups, lr=0.05, lr_decay=0.01),
+}
+SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
+    "step": lambda optimizer: lr_scheduler.StepLR(optimizer, 3, 0.1),
+    "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+    "cosine": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 4),
+    "cycle": lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, cycle_momentum=False),
+    "sequential": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer, [lr_scheduler.LinearLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)], [3]
+    ),
+}
+ALONE = ScriptJob()
+LOCAL = ScriptJob(contribution="model", local_steps=3)
+DELTA = ScriptJob(contribution="delta", local_steps=2)
+
+
+class OneWorker(Alone):
+    """A session outside a run, with the settings of a scenario."""
+
+    def __init__(self, job: ScriptJob) -> None:
+        super().__init__()
+        self.job = job
+
+    def ask(self, request: Any, *arguments: Any) -> Any:
+        if type(request).__name__ == "ExchangeRequest" and self.job.contribution != "gradient":
+            tensors = request.tensors
+            self._values = [old - new for old, new in zip(self._values, tensors, strict=True)] if (
+                self.job.contribution == "delta") else [tensor.clone() for tensor in tensors]  # fmt: skip
+            return [value.clone() for value in self._values], self.job.local_steps
+        return super().ask(request, *arguments)
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        super().__init__(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [{"params": self[0].parameters()}, {"params": self[2].parameters(), "lr": 0.02}]
+
+
+def wrap(optimizer: torch.optim.Optimizer, job: ScriptJob = ALONE) -> GeoOptimizer:
+    return GeoOptimizer(optimizer, KVStore(OneWorker(job)))
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(step)
+    return torch.randn(16, 4, generator=chance), torch.randint(2, (16,), generator=chance)
+
+
+def loss_of(net: Net, step: int) -> Tensor:
+    samples, labels = batch(step)
+    return torch.nn.functional.cross_entropy(net(samples), labels)
+
+
+def train(net: Net, optimizer: torch.optim.Optimizer, steps: range, clip: float | None = None) -> None:
+    for step in steps:
+        optimizer.zero_grad()
+        loss_of(net, step).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+
+
+def assert_equal(one: Net, other: Net) -> None:
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def assert_close(one: Net, other: Net) -> None:
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(value, other.state_dict()[name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.fixture(params=OPTIMIZERS)
+def make(request: pytest.FixtureRequest) -> Make:
+    return OPTIMIZERS[request.param]
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL, DELTA], ids=["gradient", "model", "delta"])
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_one_worker_makes_the_steps_of_the_optimizer_itself(make: Make, clip: float | None, job: ScriptJob) -> None:
+    plain, ours = Net(), Net()
+    train(plain, make(plain.groups()), range(12), clip)
+    train(ours, wrap(make(ours.groups()), job), range(12), clip)
+    (assert_close if job is DELTA else assert_equal)(plain, ours)
+
+
+def test_a_saved_state_continues_where_it_was(make: Make) -> None:
+    whole, first = Net(), Net()
+    train(whole, make(whole.groups()), range(10))
+    optimizer = wrap(make(first.groups()))
+    train(first, optimizer, range(5))
+    assert optimizer.state_dict()["state"].keys() == {0, 1, 2, 3}
+    assert optimizer.state_dict()["param_groups"] == optimizer.optimizer.state_dict()["param_groups"]
+    stored = io.BytesIO()
+    torch.save({"net": first.state_dict(), "optimizer": optimizer.state_dict()}, stored)
+    stored.seek(0)
+    loaded = torch.load(stored, weights_only=True)
+    second = Net(seed=1)
+    second.load_state_dict(loaded["net"])
+    again = wrap(make(second.groups()))
+    again.load_state_dict(loaded["optimizer"])
+    train(second, again, range(5, 10))
+    assert_equal(whole, second)
+
+
+def test_a_plain_optimizers_state_fits_and_the_other_way_round(make: Make) -> None:
+    plain, ours = Net(), Net()
+    bare, wrapped = make(plain.groups()), wrap(make(ours.groups()))
+    train(plain, bare, range(3))
+    train(ours, wrapped, range(3))
+    wrapped.load_state_dict(deepcopy(bare.state_dict()))  # torch shares the tensors otherwise
+    bare.load_state_dict(deepcopy(wrapped.state_dict()))
+    train(plain, bare, range(3, 6))
+    train(ours, wrapped, range(3, 6))
+    assert_equal(plain, ours)
+
+
+def test_edits_of_a_group_have_an_effect(make: Make) -> None:
+    net = Net()
+    optimizer = wrap(make(net.groups()))
+    train(net, optimizer, range(2))
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        group.update(lr=0.0, weight_decay=0.0)
+    optimizer.load_state_dict(state)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    train(net, optimizer, range(2, 5))
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    optimizer.param_groups[1]["lr"] = 0.5
+    train(net, optimizer, range(5, 7))
+    assert torch.equal(net[0].weight, before["0.weight"]) and not torch.equal(net[2].weight, before["2.weight"])
+
+
+def test_a_group_added_later_is_refused(make: Make) -> None:
+    net, late = Net(), torch.nn.Parameter(torch.ones(2))
+    optimizer = wrap(make(net.groups()))
+    with pytest.raises(ScenarioError, match="before it is wrapped"):
+        optimizer.add_param_group({"params": [late]})
+    assert len(optimizer.param_groups) == 2
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_frozen_parameters_stay(make: Make, job: ScriptJob) -> None:
+    plain, ours = Net(), Net()
+    for net in (plain, ours):
+        net[0].requires_grad_(False)
+    train(plain, make(plain.groups()), range(4))
+    train(ours, wrap(make(ours.groups()), job), range(4))
+    assert_equal(plain, ours)
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_a_closure_is_called_with_gradients_and_its_value_returned(make: Make, job: ScriptJob) -> None:
+    plain, ours = Net(), Net()
+    train(plain, make(plain.groups()), range(3))
+    optimizer = wrap(make(ours.groups()), job)
+    for step in range(3):
+        losses = []
+
+        def closure(step: int = step, losses: list[float] = losses) -> float:
+            optimizer.zero_grad()
+            loss = loss_of(ours, step)
+            loss.backward()
+            losses.append(loss.item())
+            return loss.item()
+
+        with torch.no_grad():
+            assert optimizer.step(closure) == losses[0]
+        assert len(losses) == 1
+    assert_equal(plain, ours)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_learning_rates_follow_their_scheduler(make: Make, scheduler: str) -> None:
+    plain, ours = Net(), Net()
+    rates: list[list[float]] = []
+    for net, optimizer in ((plain, make(plain.groups())), (ours, wrap(make(ours.groups())))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", message="The epoch parameter in")  # of torch's own SequentialLR
+            schedule = SCHEDULERS[scheduler](optimizer)
+            seen = []
+            for step in range(8):
+                train(net, optimizer, range(step, step + 1))
+                schedule.step()
+                seen += [group["lr"] for group in optimizer.param_groups]
+        rates.append(seen)
+    assert rates[0] == rates[1] and len(set(rates[0])) > 4
+    assert_equal(plain, ours)
+
+
+def test_a_scheduler_that_waits_for_a_plateau(make: Make) -> None:
+    net = Net()
+    optimizer = wrap(make(net.groups()))
+    schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    for _ in range(3):
+        schedule.step(1.0)
+    assert optimizer.param_groups[1]["lr"] == 0.005
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@pytest.mark.parametrize("unscale", [False, True])
+def test_mixed_precision_scales_gradients_back(make: Make, unscale: bool, job: ScriptJob) -> None:
+    plain, ours = Net(), Net()
+    train(plain, make(plain.groups()), range(6))
+    optimizer, scaler = wrap(make(ours.groups()), job), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(6):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(ours, step)).backward()
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert_close(plain, ours)
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_an_overflow_reduces_the_scale_and_keeps_values_finite(make: Make, job: ScriptJob) -> None:
+    net = Net()
+    optimizer, scaler = wrap(make(net.groups()), job), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net, step) * (float("inf") if step == 1 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.get_scale() == 512.0
+    assert all(value.isfinite().all() for value in net.state_dict().values())
+
+
+def test_hooks_are_called(make: Make) -> None:
+    net, calls = Net(), []
+    optimizer = wrap(make(net.groups()))
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    optimizer.register_state_dict_post_hook(lambda *_: calls.append("saved"))
+    optimizer.register_load_state_dict_post_hook(lambda *_: calls.append("loaded"))
+    train(net, optimizer, range(1))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert calls == ["before", "after", "saved", "loaded"]
+
+
+def test_double_precision_stays(make: Make) -> None:
+    net = Net().double()
+    optimizer = wrap(make(net.groups()))
+    optimizer.zero_grad()
+    net(batch(0)[0].double()).sum().backward()
+    optimizer.step()
+    assert all(parameter.dtype == torch.float64 for parameter in net.parameters())
+
+
+def test_lbfgs_is_refused_unless_steps_are_local() -> None:
+    with pytest.raises(ScenarioError, match="LBFGS needs several gradients"):
+        wrap(torch.optim.LBFGS(Net().parameters()))
+    net = Net()
+    optimizer = wrap(torch.optim.LBFGS(net.parameters(), max_iter=5), LOCAL)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = loss_of(net, 0)
+        loss.backward()
+        return loss.item()
+
+    before = closure()
+    optimizer.step(closure)
+    assert closure() < before
+
+
+def test_an_optimizer_on_the_servers_cannot_be_changed() -> None:
+    net = Net()
+    optimizer = wrap(torch.optim.SGD(net.parameters(), lr=0.1), ScriptJob(at_server=True))
+    train(net, optimizer, range(1))
+    optimizer.param_groups[0]["lr"] = 0.01
+    with pytest.raises(ScenarioError, match="runs on the servers"):
+        train(net, optimizer, range(1, 2))
