@@ -134,7 +134,7 @@ class GeoOptimizer(torch.optim.Optimizer):
     def _check_groups(self) -> None:
         if self._at_server and _server_options(self.optimizer) != self._at_server:
             raise ScenarioError(
-                "a learning-rate scheduler (or the script) has changed the optimizer, which with this synchronisation runs "
+                "the script, or a learning-rate scheduler, has changed the optimizer, but with this synchronisation it runs "
                 f"on the servers as it was at the start; leave it unchanged, or {_ELSEWHERE}"
             )
 
