@@ -134,8 +134,8 @@ class GeoOptimizer(torch.optim.Optimizer):
     def _check_groups(self) -> None:
         if self._at_server and _server_options(self.optimizer) != self._at_server:
             raise ScenarioError(
-                "the script or a scheduler has changed the optimizer, which this synchronisation runs on the servers as it "
-                f"was at the start; leave it unchanged, or {_ELSEWHERE}"
+                "the script or a scheduler has changed the optimizer, which this synchronisation runs on the servers "
+                f"as it was at the start; leave it unchanged, or {_ELSEWHERE}"
             )
 
     @staticmethod
