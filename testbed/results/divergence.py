@@ -1,0 +1,45 @@
+"""Whether a training has diverged: by its losses and accuracies alone, for any algorithm, model and data set."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHARE = 0.1  # of all rounds: what counts as the start, and as the end
+_FEW_ROUNDS = 10  # with fewer, neither a rise of the loss nor chance means anything
+_LOSS_RISE = 2.0  # times the loss at the start; noise of small batches stays below 1.5 where training converges
+_NO_PROGRESS = 0.98  # of the start's loss: at least that much is left where nothing is learned
+
+
+def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int) -> str:
+    """Return why the training counts as diverged; an empty string if it does not.
+
+    ``rounds`` and ``accuracy`` are the tables of that name (``testbed.results.columns``). A training has diverged if
+
+    * a worker's loss is not finite (``null`` in the table) in each of the last rounds;
+    * the median loss of the last tenth of its rounds is more than twice that of the first tenth; or
+    * every accuracy after a third of the planned rounds is at most 1.5 times that of guessing (column ``chance``),
+      while the loss has not fallen by 2 %.
+
+    A rise and chance are judged from 10 rounds on. Runs without losses (sizes only) never count as diverged.
+    """
+    by_round = rounds.groupby("round")["loss"]
+    medians = by_round.median()
+    if not medians.notna().any():
+        return ""
+    count = math.ceil(len(medians) * _SHARE)
+    missing = by_round.count() < by_round.size()
+    if missing.iloc[-count:].all():
+        return f"the loss is not finite from round {missing.index[~missing].max() + 1:.0f} on"
+    if len(medians) < _FEW_ROUNDS:
+        return ""
+    start, end = float(medians.iloc[:count].median()), float(medians.iloc[-count:].median())
+    if end > _LOSS_RISE * start:
+        return f"the loss rose from {start:.3g} to {end:.3g}"
+    late = accuracy[accuracy["round"] >= planned_rounds / 3].dropna(subset=["accuracy", "chance"])
+    if len(late) and end >= _NO_PROGRESS * start and late["accuracy"].max() <= 1.5 * late["chance"].max():
+        return f"the accuracy stayed at {late['accuracy'].max():.3g}; guessing reaches {late['chance'].max():.3g}"
+    return ""
