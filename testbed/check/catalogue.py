@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from testbed.check import codec, codec_values, data, declared, model, optimizer, overlay, slices, split, sync, training
+from testbed.check import (
+    codec,
+    codec_values,
+    data,
+    declared,
+    files,
+    model,
+    optimizer,
+    overlay,
+    slices,
+    split,
+    sync,
+    training,
+)
 from testbed.check.verdict import Check
 
 CONTRACTS: dict[str, tuple[Check, ...]] = {
@@ -15,6 +28,8 @@ CONTRACTS: dict[str, tuple[Check, ...]] = {
     "data": data.CHECKS,
     "split": split.CHECKS,
     "optimizer": optimizer.CHECKS,
+    "topology": files.TOPOLOGY,
+    "trace": files.TRACE,
 }
 
 
@@ -24,4 +39,6 @@ def checks_of(axis: str, *, with_training: bool = True) -> tuple[Check, ...]:
         from testbed.check import figure  # which loads pandas and matplotlib
 
         return figure.CHECKS + (figure.RUNNING if with_training else ())
+    if axis in ("topology", "trace"):  # whose options are the settings of a scenario
+        return (declared.declarations_have_the_types_of_the_base_class, *CONTRACTS[axis])
     return declared.CHECKS + CONTRACTS[axis] + (training.CHECKS if with_training else ())

@@ -14,19 +14,26 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+from topologies.readers import READERS
+from topologies.traces import FORMATS
 
 AXES: dict[str, Axis[Any]] = {
-    axis.name: axis for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS)
+    axis.name: axis
+    for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS, READERS, FORMATS)
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A technique with the options to check it with; those not in ``values`` have their defaults."""
+    """A technique with the options to check it with; those not in ``values`` have their defaults.
+
+    ``file``: what a topology reader or trace format reads, instead of its own ``sample``.
+    """
 
     axis: Axis[Any]
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
 
     @property
     def entry(self) -> type[Any]:

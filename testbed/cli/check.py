@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--axis", default="", help="axis of a name that stands on several, such as codec; figure: a study"
     )
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options", help=_SET)
+    parser.add_argument("--file", type=Path, help="what a topology reader or trace format reads, instead of its sample")
     parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
 
 
@@ -64,7 +66,7 @@ def _subject(arguments: argparse.Namespace) -> Checked:
         _ = subject.options
     except TypeError as error:
         raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
-    return subject
+    return replace(subject, file=arguments.file)
 
 
 def _figure(kind: str) -> Checked:

@@ -1,11 +1,12 @@
-"""Techniques from outside that a Plan names: which files they are, and whether they still are the same."""
+"""Code from outside that made a Plan or that it names: which files, and whether they still are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from testbed.axes import Axis, CodeFile
+from testbed.axes import Axis, CodeFile, sha256_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan, TechniquePlan, TrainingPlan
@@ -24,9 +25,8 @@ def code_of(technique: TechniquePlan, training: TrainingPlan) -> tuple[CodeFile,
 
 def check_code(plan: Plan) -> None:
     """Raise ``ScenarioError`` unless every file still has the content that it had when the Plan was made."""
-    now = {(file.axis, file.kind): file for file in code_of(plan.technique, plan.training)}
     for file in plan.code:
-        if now[file.axis, file.kind].sha256 != file.sha256:
+        if sha256_of(Path(file.path)) != file.sha256:
             raise ScenarioError(
                 f"{file.path}: has changed since this run was planned; start it again from its scenario"
             )

@@ -338,7 +338,7 @@ class Plan:
     faults: tuple[FaultPlan, ...] = ()
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
-    code: tuple[CodeFile, ...] = ()  # of techniques that are not shipped
+    code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,8 @@ class Pool:
 
     def _execute(self, point: SweepPoint) -> int:
         begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-        texts = Texts(self.scenario, point.resolved, {**self.manifest, "seed": point.plan.seed})
+        code = [asdict(file) for file in point.plan.code]
+        texts = Texts(self.scenario, point.resolved, {**self.manifest, "seed": point.plan.seed, "code": code})
         run = prepare(self.directory(point), point.plan, texts)
         log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)

@@ -53,7 +53,7 @@ def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:
 @cache
 def _scenario(calm: Texts) -> Scenario:
     scenario = load(THREE_SITES, (*JOB, *calm))
-    scenario._places = None  # of the file, where the faults are not
+    scenario._origin = None  # of the file, where the faults are not
     return scenario
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 
 from testbed.policy.collective.blocks import binary_blocks
 from testbed.policy.collective.butterfly import butterfly, recursive_doubling
@@ -84,18 +84,16 @@ class AllReduceOptions:
         metadata={"help": "who shares the optimizer's work", "choices": ("data_center", "all")},
     )
 
-
-def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
-    """Options set to other than their default that the chosen algorithm does not look at."""
-    looked_at = {"algorithm", "bucket", "optimizer_work"}
-    if options.optimizer_work != "replicated":
-        looked_at.add("shared_by")
-    if options.algorithm in ALL_REDUCE:
-        looked_at |= {"segments", "rank_order"}
-    else:
-        looked_at |= {"density", "coordinated"} if SPARSE[options.algorithm].hierarchical else {"density"}
-    default = AllReduceOptions()
-    return tuple(
-        name for name in AllReduceOptions.__slots__
-        if name not in looked_at and getattr(options, name) != getattr(default, name)
-    )  # fmt: skip
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield options set to other than their default that the chosen algorithm does not look at."""
+        looked_at = {"algorithm", "bucket", "optimizer_work"}
+        if self.optimizer_work != "replicated":
+            looked_at.add("shared_by")
+        if self.algorithm in ALL_REDUCE:
+            looked_at |= {"segments", "rank_order"}
+        else:
+            looked_at |= {"density", "coordinated"} if SPARSE[self.algorithm].hierarchical else {"density"}
+        for option in fields(AllReduceOptions):
+            if option.name not in looked_at and getattr(self, option.name) != option.default:
+                cause = "optimizer_work" if option.name == "shared_by" else "algorithm"
+                yield option.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"

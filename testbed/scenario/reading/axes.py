@@ -131,10 +131,18 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
 
 
 def kind_of(table: Axis[Any]) -> Any:
-    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing."""
+    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing.
+
+    What such a kind reads becomes part of the scenario, so its code is noted in the context's list ``code``.
+    """
 
     def read(value: Any, info: ValidationInfo) -> str | None:
-        return None if quantities.is_null(value) else _known({"kind": value}, table, info, at=())
+        if quantities.is_null(value):
+            return None
+        kind = _known({"kind": value}, table, info, at=())
+        if (code := table.code_of(kind)) is not None:
+            (info.context or {}).get("code", []).append(code)
+        return kind
 
     either = [{"enum": list(table)}, {"type": "string", "pattern": CODE_PATTERN}]
     return Annotated[str | None, BeforeValidator(read), WithJsonSchema({"anyOf": either})]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.policy.collective import ALL_REDUCE, AllReduceOptions, without_effect
+from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.cost import (
     ON_EQUAL_LINKS,
@@ -124,7 +124,11 @@ def test_buckets_go_from_the_last_key_to_the_first() -> None:
 
 
 def test_options_that_have_no_effect_are_named() -> None:
-    assert without_effect(AllReduceOptions()) == ()
-    assert without_effect(AllReduceOptions(density=0.1)) == ("density",)
-    assert without_effect(AllReduceOptions(algorithm="flat_topk", density=0.1, coordinated=True)) == ("coordinated",)
-    assert without_effect(AllReduceOptions(algorithm="hitopk", segments=4)) == ("segments",)
+    assert [*AllReduceOptions().problems()] == []
+    assert [*AllReduceOptions(density=0.1).problems()] == [
+        ("density", "has no effect with 'algorithm: ring'", "remove it")
+    ]
+    sparse = AllReduceOptions(algorithm="flat_topk", density=0.1, coordinated=True)
+    assert [option for option, *_ in sparse.problems()] == ["coordinated"]
+    assert [option for option, *_ in AllReduceOptions(algorithm="hitopk", segments=4).problems()] == ["segments"]
+    assert [option for option, *_ in AllReduceOptions(shared_by="all").problems()] == ["shared_by"]
