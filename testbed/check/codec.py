@@ -328,23 +328,3 @@ def _encode(codec: Codec, tensor: Tensor) -> Parts:
 
 def _encode_value(codec: Codec, tensor: Tensor) -> Parts:
     return codec.encode_value(KEY, tensor)
-
-
-CHECKS = (
-    a_contribution_arrives_with_its_size,
-    payloads_have_the_declared_size,
-    shapes_alone_give_payloads_of_the_same_size,
-    zeros_arrive_as_zeros,
-    encoding_changes_neither_input_nor_earlier_payloads,
-    decoding_changes_no_payload,
-    the_same_numbers_give_the_same_bytes,
-    keys_share_no_memory,
-    a_slice_is_encoded_like_a_tensor_of_its_own,
-    payloads_travel_in_messages,
-    damaged_payloads_raise_value_errors_only,
-    non_finite_numbers_leave_no_trace,
-    has_memory_is_declared_as_it_behaves,
-    dense_is_declared_as_it_behaves,
-    what_is_held_back_is_sent_later,
-    state_is_taken_over,
-)

@@ -145,15 +145,3 @@ def damaged_values_raise_value_errors_only(subject: Subject) -> None:
                     "look at number, dtype and size of the parts before using them",
                 ) from error  # fmt: skip
             require_tensor(arrived, size, f"decode_value of damaged parts {layout(parts)}")
-
-
-CHECKS = (
-    a_value_arrives_with_its_size,
-    values_have_the_declared_size,
-    shapes_alone_give_values_of_the_declared_size,
-    the_same_values_give_the_same_bytes,
-    a_value_that_stays_arrives,
-    values_change_nothing_that_was_given_or_returned,
-    begin_makes_both_ends_agree_again,
-    damaged_values_raise_value_errors_only,
-)

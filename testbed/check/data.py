@@ -85,11 +85,3 @@ def torchs_own_stream_is_left_alone(subject: Subject) -> None:
         "load drew some",
         "use a generator of your own",
     )  # fmt: skip
-
-
-CHECKS = (
-    samples_are_what_gives_declares,
-    labels_count_the_classes,
-    the_seed_alone_decides_the_samples,
-    torchs_own_stream_is_left_alone,
-)

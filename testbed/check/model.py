@@ -153,13 +153,3 @@ def sizes_are_known_without_numbers(subject: Subject) -> None:
             bound >= size_bytes, f"size_bound_bytes of at least {size_bytes}, for samples {shape}", str(bound),
             "return an upper bound: deadlines are derived from it",
         )  # fmt: skip
-
-
-CHECKS = (
-    it_has_parameters_and_no_buffers,
-    scores_have_the_shape_of_the_labels,
-    the_seed_alone_decides_the_parameters,
-    gradients_are_finite_and_repeat,
-    blocks_give_the_gradient_of_the_whole,
-    sizes_are_known_without_numbers,
-)

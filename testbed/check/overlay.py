@@ -217,13 +217,3 @@ def equal_events_give_equal_transfers(subject: Subject) -> None:
     )
     if one != other:
         raise CheckFailed("equal transfers for equal events", "two objects differ", "draw from setting.seed alone")
-
-
-CHECKS = (
-    it_is_of_one_of_the_two_kinds,
-    trees_reach_every_member,
-    every_node_computes_the_same_trees,
-    trees_change_only_when_revised,
-    scheduled_transfers_complete,
-    equal_events_give_equal_transfers,
-)

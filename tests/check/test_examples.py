@@ -11,7 +11,7 @@ import pytest
 
 from testbed.axes import AxisError
 from testbed.check import training, verdict
-from testbed.check.catalogue import checks_of
+from testbed.check.catalogue import checks_in, checks_of
 from testbed.check.subject import AXES, Subject, find
 from testbed.cli.main import main
 
@@ -126,20 +126,20 @@ def test_the_warm_up_takes_its_steps_in_the_virtual_world() -> None:
     steps = training.trained(subject, "simulate").steps
     expected = [(round_, 5 if round_ < 6 else 3) for round_ in range(8)]
     assert steps == dict.fromkeys(("hub/worker0", "hub/worker1", "east/worker0", "east/worker1"), expected)
-    assert all(result.passed for result in verdict.run(subject, training.CHECKS[:2]))
+    assert all(result.passed for result in verdict.run(subject, checks_in(training)[:2]))
 
 
 @pytest.mark.parametrize("axis", [axis for axis in TRAINED if axis != "sync"])
 def test_a_good_technique_trains_in_the_virtual_world(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
-    assert [result for result in verdict.run(subject, training.CHECKS[:2]) if not result.passed] == []
+    assert [result for result in verdict.run(subject, checks_in(training)[:2]) if not result.passed] == []
 
 
 @pytest.mark.slow  # 20 s each: real processes
 @pytest.mark.parametrize("axis", TRAINED)
 def test_a_good_technique_gives_equal_bits_in_both_worlds(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
-    assert [result for result in verdict.run(subject, training.CHECKS) if not result.passed] == []
+    assert [result for result in verdict.run(subject, checks_in(training)) if not result.passed] == []
 
 
 def test_steps_that_are_not_declared_are_seen_in_a_training() -> None:
