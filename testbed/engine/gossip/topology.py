@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
-from testbed.plan.routes import routes_of
 from testbed.policy.gossip.graphs import GRAPHS, Graph, given, is_connected
 
 
@@ -32,5 +31,5 @@ def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
 def _direct(plan: Plan, source: str, target: str) -> bool:
     links = {link.name: link for link in plan.network.links}
     sites = {site.name for site in plan.network.sites}
-    path = routes_of(plan.network).between(source, target)
+    path = plan.network.between(source, target)
     return not any(links[name].target in sites for name in path[:-1])

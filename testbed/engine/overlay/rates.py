@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from testbed.engine.overlay.group import OverlayGroup
 from testbed.plan.model import Plan
-from testbed.plan.routes import routes_of
 
 
 def planned_rates(plan: Plan, group: OverlayGroup) -> dict[tuple[int, int], float]:
@@ -28,7 +27,7 @@ def _rate_bps(plan: Plan, source: str, target: str) -> float | None:
     if source == target:
         return lan
     links = {link.name: link for link in plan.network.links}
-    route = [links[name] for name in routes_of(plan.network).between(source, target)]
+    route = [links[name] for name in plan.network.between(source, target)]
     if any(link.target not in plan.network.routers for link in route[:-1]):
         return None
     return min(lan, *(link.rate_bps for link in route))
