@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import signal
 import sys
 import time
@@ -78,11 +79,12 @@ def _check_resume(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
-    from testbed.cli.finish import prepare, run_path
+    from testbed.results.rundir import new_path
+    from testbed.run.record import prepare
     from testbed.scenario.write import resolved_yaml
 
     return prepare(
-        run_path(plan, arguments.out, datetime.now()),
+        arguments.out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
         plan,
         scenario=arguments.scenario.read_bytes(),
         resolved=resolved_yaml(scenario),

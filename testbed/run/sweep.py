@@ -13,15 +13,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.results import atomic, manifest
+from testbed.results import atomic
 from testbed.results.rundir import FINISHED, RunDirectory
 from testbed.results.summary import read_result
 from testbed.run.sweep_points import SweepPoint, index_of
@@ -76,8 +74,7 @@ def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
     if any(_open(job.path(point), job.retry_failed) for point in mine):
         warm_up(mine)
-    about = manifest.describe(seed=0, argv=sys.argv, capabilities={}, now=datetime.now(UTC))
-    pool = Pool(job.path, about, job.scenario.read_bytes(), on_state, job.retry_failed)
+    pool = Pool(job.path, job.scenario.read_bytes(), on_state, job.retry_failed)
     pool.run(mine, job.jobs)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
