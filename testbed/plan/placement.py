@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from testbed.ids import node_name
 from testbed.plan.model import DevicePlan, NodePlan, Series
 from testbed.scenario import Scenario
-from testbed.scenario.sections.devices import Device, DeviceChanges, Slowdown
+from testbed.scenario.reading.section import Section
+from testbed.scenario.sections.devices import Device, Slowdown
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
 
@@ -104,7 +105,7 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
         yield NodePlan(name=node_name(site.name, "scheduler"), role="scheduler", data_center=site.name, rank=0)
 
 
-def _device_plan(device: Device, *changes: DeviceChanges | None) -> DevicePlan:
+def _device_plan(device: Device, *changes: Section | None) -> DevicePlan:
     """Return the device after the changes of data centre and worker; ``speed`` is already divided in."""
     for change in changes:
         if change is not None:

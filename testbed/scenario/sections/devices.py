@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, model_validator
 
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
-from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.section import ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, raise_found
 
 
@@ -74,18 +74,6 @@ class Device(Section):
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
 
 
-class DeviceChanges(Section):
-    """What differs from the global ``device`` in one data centre or at one worker."""
-
-    kind: Annotated[str | None, one_of("cpu", "cuda")] = None
-    """As in device."""
-    pace: Annotated[str | None, one_of("paced", "measured")] = None
-    """As in device."""
-    step_time: Annotated[float | None, DURATION] = None
-    """As in device."""
-    speed: Annotated[float | None, number(0, 1000, above=True)] = None
-    """As in device."""
-    variation: Annotated[float | None, SHARE] = None
-    """As in device."""
-    slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
-    """As in device."""
+DEVICE_CHANGES = ReadAs(
+    changes_of(Device, "DeviceChanges", "What differs from the global ``device`` in one data centre or at one worker.")
+)

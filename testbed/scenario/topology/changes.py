@@ -7,10 +7,10 @@ from typing import Any
 
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.links import Link, joined, one_way
+from testbed.scenario.topology.links import Ends, Link, changed, joined, one_way
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
-from testbed.scenario.topology.used import LinkChange, UsedTopology
+from testbed.scenario.topology.used import UsedTopology
 from topologies.paths import Paths
 
 
@@ -27,9 +27,9 @@ def apply_changes(base: Topology, used: UsedTopology) -> Topology:
             links[ends] = link.model_copy(update={"rate": min(lan.rate, link.rate * used.streams)})
     for change in used.links:
         for ends in _directions(change, links):
-            links[ends] = change.applied_to(links[ends])
-    changed = {"data_centers": sites, "lan": lan, "links": joined(links)}
-    return _checked(base, {**changed, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
+            links[ends] = changed(links[ends], change)
+    whole = {"data_centers": sites, "lan": lan, "links": joined(links)}
+    return _checked(base, {**whole, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
 
 
 def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
@@ -106,20 +106,18 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
 def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
     known = [*(site.name for site in base.data_centers), *base.routers]
     for index, change in enumerate(used.links):
-        ends = change.directions[0]
-        if None in ends or (change.between and (change.source or change.target)):
+        ends, given = change.directions[0], (change.source, change.target)
+        if (given != (None, None)) if change.between else None in given:
             yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
             if end not in known:
-                yield Violation(
-                    ("links", index), f"no data centre or router named '{end}'", suggestion(str(end), known)
-                )
+                yield Violation(("links", index), f"no data centre or router named '{end}'", suggestion(end, known))
         if all(end in known for end in ends) and not _directions(change, links):
             yield Violation(
                 ("links", index), f"there is no link from '{ends[0]}' to '{ends[1]}'", "links here change others"
             )
 
 
-def _directions(change: LinkChange, links: dict[tuple[str, str], Link]) -> list[Any]:
+def _directions(change: Ends, links: dict[tuple[str, str], Link]) -> list[Any]:
     return [ends for ends in change.directions if ends in links]

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from testbed import units
 from testbed.scenario.reading.quantities import DELAY, LOSS, NAME, RATE, FieldType, refuse, text_of
-from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.impairments import Impairments
 from testbed.scenario.topology.trace_files import trace
@@ -61,46 +61,28 @@ def _read_queue(value: Any) -> Queue:
 _QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
 
 
-class LinkValues(Section):
-    """What differs from another link. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
-
-    rate: Annotated[float | None, RATE] = None
-    """As in the link."""
-    delay: Annotated[float | None, DELAY] = None
-    """As in the link."""
-    queue: Annotated[Queue | None, _QUEUE] = None
-    """As in the link."""
-    loss: Annotated[float | None, LOSS] = None
-    """As in the link."""
-    jitter: Annotated[float | None, DELAY] = None
-    """As in the link."""
-    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
-    """As in the link."""
-    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
-    """As in the link."""
-    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
-    """As in the link."""
-
-    def applied_to(self, link: Link) -> Link:
-        """Return ``link`` with these values."""
-        changes: dict[str, Any] = {
-            key: value for key in LinkValues.model_fields if (value := getattr(self, key)) is not None
-        }
-        for what in ("rate", "delay", "loss"):
-            if what in changes:
-                changes.setdefault(f"{what}_trace", None)
-        return link.model_copy(update=changes)
-
-
-class Link(Impairments):
-    """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
+class Ends(Section):
+    """The two ends of a link, in both directions (``between``) or in one (``from`` and ``to``)."""
 
     between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
     """The two ends; what follows counts for both directions."""
     source: Annotated[str | None, NAME] = Field(default=None, alias="from")
-    """Where a one-way link begins."""
+    """Where one direction begins."""
     target: Annotated[str | None, NAME] = Field(default=None, alias="to")
-    """Where a one-way link ends."""
+    """Where it ends."""
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The ordered pairs of ends that the link joins."""
+        if self.between is not None:
+            first, second = self.between
+            return [(first, second), (second, first)]
+        return [(str(self.source), str(self.target))]
+
+
+class LinkBothWays(Ends, Impairments):
+    """A WAN link; one with both ends in ``between`` is the same in both directions."""
+
     rate: Annotated[float, RATE]
     """Bits per second, Ethernet frames counted."""
     delay: Annotated[float, DELAY]
@@ -117,16 +99,21 @@ class Link(Impairments):
     """A one-way delay that changes; it replaces 'delay' meanwhile."""
     loss_trace: Annotated[LossTrace | None, trace("loss")] = None
     """A loss that changes; it replaces 'loss' meanwhile."""
-    reverse: Annotated[LinkValues | None, NULLABLE] = None
-    """What differs in the opposite direction."""
 
-    @property
-    def directions(self) -> list[tuple[str, str]]:
-        """The ordered pairs of ends that the link joins."""
-        if self.between is not None:
-            first, second = self.between
-            return [(first, second), (second, first)]
-        return [(str(self.source), str(self.target))]
+
+LINK_VALUES = ("rate", "delay", "queue", "loss", "jitter", "rate_trace", "delay_trace", "loss_trace")
+REVERSE = ReadAs(changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES))
+LINK_CHANGE = changes_of(
+    LinkBothWays, "LinkChange", "What differs on one link, in both directions (``between``) or in one.", *LINK_VALUES,
+    base=(Ends, Made),
+)  # fmt: skip
+
+
+class Link(LinkBothWays):
+    """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
+
+    reverse: Annotated[Section | None, REVERSE] = None
+    """What differs in the opposite direction."""
 
     @model_validator(mode="after")
     def _rules(self) -> Self:
@@ -149,6 +136,15 @@ def _link_violations(link: Link) -> Iterator[Violation]:
         yield Violation(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
 
 
+def changed(link: Link, values: Section) -> Link:
+    """Return ``link`` with these values. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
+    changes = {key: value for key in LINK_VALUES if (value := getattr(values, key)) is not None}
+    for what in ("rate", "delay", "loss"):
+        if what in changes:
+            changes.setdefault(f"{what}_trace", None)
+    return link.model_copy(update=changes)
+
+
 def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
     """Return every direction of ``links`` as a link with ``source`` and ``target``, by these ends."""
     found: dict[tuple[str, str], Link] = {}
@@ -157,7 +153,7 @@ def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
             found[str(link.source), str(link.target)] = link
             continue
         a, b = link.between
-        back = link.reverse.applied_to(link) if link.reverse else link
+        back = changed(link, link.reverse) if link.reverse else link
         found[a, b] = link.model_copy(update={**_ENDS, "source": a, "target": b})
         found[b, a] = back.model_copy(update={**_ENDS, "source": b, "target": a})
     return found

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, ValidationInfo
 
 from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
-from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
 from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.sections.devices import DeviceChanges
-from testbed.scenario.topology.links import LinkValues, SiteName
-from testbed.scenario.topology.sites import Lan
+from testbed.scenario.topology.links import LINK_CHANGE, Ends, SiteName
+from testbed.scenario.topology.sites import SITE_CHANGE, Lan, NamedSite
 from topologies.library import BUILT_IN, topology_path
 from topologies.readers import READERS, endings
 from topologies.readers.options import RATE_UNITS
@@ -26,42 +25,6 @@ from topologies.readers.options import RATE_UNITS
 _FACTOR = number(1e-6, 1e6)
 _YAML = (".yaml", ".yml")
 FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
-
-
-class SiteChange(Section):
-    """What differs in one data centre."""
-
-    name: Annotated[str, NAME]
-    """Its name."""
-    workers: Annotated[int | None, integer(0, 1000)] = None
-    """As in a data centre."""
-    global_servers: Annotated[int | None, integer(1, 64)] = None
-    """As in a data centre."""
-    lan: Annotated[Lan | None, NULLABLE] = None
-    """As in a data centre."""
-    device: Annotated[DeviceChanges | None, NULLABLE] = None
-    """As in a data centre."""
-    worker_devices: dict[str, DeviceChanges] | None = None
-    """As in a data centre."""
-
-
-class LinkChange(LinkValues):
-    """What differs on one link, in both directions (``between``) or in one."""
-
-    between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
-    """The two ends."""
-    source: Annotated[str | None, NAME] = Field(default=None, alias="from")
-    """Where the direction begins."""
-    target: Annotated[str | None, NAME] = Field(default=None, alias="to")
-    """Where it ends."""
-
-    @property
-    def directions(self) -> list[tuple[str | None, str | None]]:
-        """The ordered pairs of ends that it changes."""
-        if self.between is not None:
-            first, second = self.between
-            return [(first, second), (second, first)]
-        return [(self.source, self.target)]
 
 
 @dataclass(frozen=True)
@@ -113,9 +76,9 @@ class UsedTopology(Section):
     """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
     lan: Annotated[Lan | None, NULLABLE] = None
     """A LAN that differs from the file's, in every data centre."""
-    data_centers: tuple[SiteChange, ...] = ()
+    data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
     """What differs in single data centres."""
-    links: tuple[LinkChange, ...] = ()
+    links: tuple[Annotated[Ends, ReadAs(LINK_CHANGE)], ...] = ()
     """What differs on single links."""
     rate: Annotated[float | None, RATE] = None
     """Graph files: rate of links that have none."""
