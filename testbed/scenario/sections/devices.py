@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation, raise_found, series_violations
 
 
 class SlowdownPoint(Section):
@@ -32,20 +30,10 @@ class Slowdown(Section):
 
     @model_validator(mode="after")
     def _rules(self) -> Slowdown:
-        raise_found(self._violations())
+        if not self.points:
+            raise_found([Violation((), "has no points", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")])
+        raise_found(series_violations([point.at for point in self.points], self.repeat_after))
         return self
-
-    def _violations(self) -> Iterator[Violation]:
-        times = [point.at for point in self.points]
-        if not times or times[0] != 0:
-            yield Violation(
-                ("points",), "must begin at 0 s", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}"
-            )
-        for index, (before, after) in enumerate(pairwise(times), start=1):
-            if after <= before:
-                yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
-        if self.repeat_after is not None and times and self.repeat_after <= times[-1]:
-            yield Violation(("repeat_after",), f"{self.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
 
 
 def _read_slowdown(value: Any) -> Any:

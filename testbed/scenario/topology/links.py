@@ -14,7 +14,7 @@ from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, ch
 from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.impairments import Impairments
 from testbed.scenario.topology.trace_files import trace
-from testbed.scenario.topology.traces import DelayTrace, LossTrace, RateTrace
+from testbed.scenario.topology.traces import LinkTrace
 
 SiteName = Annotated[str, NAME]
 _ENDS = {"between": None, "source": None, "target": None, "reverse": None}
@@ -93,11 +93,11 @@ class LinkBothWays(Ends, Impairments):
     """Share of packets lost at random."""
     jitter: Annotated[float, DELAY] = 0.0
     """Standard deviation of the delay."""
-    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
+    rate_trace: Annotated[LinkTrace | None, trace("rate")] = None
     """A rate that changes while training runs; it replaces 'rate' meanwhile."""
-    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    delay_trace: Annotated[LinkTrace | None, trace("delay")] = None
     """A one-way delay that changes; it replaces 'delay' meanwhile."""
-    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
+    loss_trace: Annotated[LinkTrace | None, trace("loss")] = None
     """A loss that changes; it replaces 'loss' meanwhile."""
 
 
