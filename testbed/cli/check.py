@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     import torch
 
     from testbed.check import verdict
@@ -46,11 +47,10 @@ def execute(arguments: argparse.Namespace) -> int:
     failed, count = sum(not result.passed for result in results), len(results)
     if arguments.json:
         about = {"kind": "check", "axis": subject.axis_name, "technique": subject.kind, "passed": not failed}
-        print(json.dumps({**about, "checks": [asdict(result) for result in results]}))
-    else:
-        outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
-        print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
-    return 1 if failed else 0
+        return int(failed > 0), {**about, "checks": [asdict(result) for result in results]}
+    outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
+    print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
+    return int(failed > 0)
 
 
 def _subject(arguments: argparse.Namespace) -> Checked:

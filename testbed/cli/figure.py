@@ -8,14 +8,13 @@ fewer points and seeds: more of its claims stay unresolved. A study of your own 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import EXPERIMENTS, PAPERS
-from testbed.cli.options import BACK_ENDS, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, check_jobs
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.studies.engine import execute as make
     from analysis.studies.loading import find
 
@@ -60,7 +59,10 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"{job.directory.name}: {len(job.points)} runs, {job.jobs} at once")
         return progress(job, quiet=arguments.json)
 
-    _print(make(name, study, request, watch), request.out, arguments.json)
+    verdict = make(name, study, request, watch)
+    if arguments.json:
+        return {"kind": "figure", "directory": str(request.out), **verdict}
+    _print(verdict, request.out)
     return 0
 
 
@@ -86,10 +88,7 @@ def _needs_sandbox(study: Study, request: Request) -> bool:
     return not is_inside()
 
 
-def _print(verdict: dict[str, Any], out: Path, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"kind": "figure", "directory": str(out), **verdict}))
-        return
+def _print(verdict: dict[str, Any], out: Path) -> None:
     from testbed.cli import look
 
     console = look.console()

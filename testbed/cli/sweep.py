@@ -7,7 +7,6 @@ continue an interrupted sweep, start it again.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,12 +81,12 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
     return 0
 
 
-def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> int:
+def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> Outcome:
     mine = {point.id for point in job.shard.of(job.points)}
     failed = [row for row in rows if row["run"] in mine and row["status"] not in COMPLETED]
     if as_json:
-        print(json.dumps({"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}))
-        return 4 if failed else 0
+        told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
+        return 4 if failed else 0, told
     console = look.console()
     console.print(_table(rows, job.sweep.varied()))
     for row in failed[:FAILURES_SHOWN]:
