@@ -181,6 +181,6 @@ def site_table(known: state.RunState, title: str) -> Table:
     for name, row in rows:
         shown.add_row(
             name, f"{row.completed}", look.number(row.loss), look.number(known.accuracy),
-            look.size(sum(row.up_bytes.values())), look.size(sum(row.down_bytes.values())), row.waits,
+            look.size(sum(row.of("wan_up_bytes"))), look.size(sum(row.of("wan_down_bytes"))), row.waits,
         )  # fmt: skip
     return shown
