@@ -24,8 +24,8 @@ from testbed.check.codec_ends import (
     tiers,
     ways,
 )
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.messages import Message, MessageKind, decode_header, encode_header
 

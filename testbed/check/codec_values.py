@@ -9,8 +9,8 @@ from testbed.check.codec_ends import (
     LARGEST,
     tiers,
 )
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 
 _SETTLING_ROUNDS = 600
 

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from testbed.axes import options_of
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 
 _LIMITS = ("min", "max", "above")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 from testbed.training.models import build_model, segments
 from testbed.training.models.measuring import shape_of_model

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.training.optimizers import KeyOptimizer
 
 SIZE = 50

@@ -7,8 +7,8 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, Rates, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from testbed.check.failure import require
 from testbed.check.subject import Subject
+from testbed.check.verdict import require
 from testbed.errors import ScenarioError
 from testbed.training.splits import shares_of
 

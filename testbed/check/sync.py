@@ -7,9 +7,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from testbed.check.failure import require
 from testbed.check.subject import Subject
 from testbed.check.sync_schedule import Changes, Place, PushSchedule
+from testbed.check.verdict import require
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 

@@ -24,8 +24,14 @@ from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.background import Background
 from testbed.scenario.sections.devices import Device
 from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.recovery import Checkpoints, Recovery
-from testbed.scenario.sections.run import RunSection, SimulationSection, TimeoutChanges, Transport
+from testbed.scenario.sections.run import (
+    Checkpoints,
+    Recovery,
+    RunSection,
+    SimulationSection,
+    TimeoutChanges,
+    Transport,
+)
 from testbed.scenario.sections.training import Training
 from testbed.scenario.sections.workload import Workload, with_script
 from testbed.scenario.topology.topology import Topology

@@ -21,7 +21,7 @@ from testbed.scenario.load import load
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.rules import violations_of
 from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.recovery import Checkpoints, Recovery
+from testbed.scenario.sections.run import Checkpoints, Recovery
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import JOB
 
