@@ -1,4 +1,4 @@
-"""Checks of a codec on the way up: contributions, their sizes, and what is remembered (``docs/axes/codec.md``)."""
+"""Checks of a codec in both directions: sizes, damage, and what is remembered (``docs/axes/codec.md``)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from testbed.check.codec_ends import (
     LARGEST,
     SIZES,
     CodecEnds,
+    Direction,
     Parts,
-    Way,
     bytes_of,
     damaged,
+    directions,
     layout,
     numbers,
     require_tensor,
     same,
     tiers,
-    ways,
 )
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
@@ -34,17 +34,17 @@ _FEEDBACK_SIZE, _FEEDBACK_ROUNDS = 1024, (200, 400, 800, 1600, 3200)
 
 
 def what_is_sent_arrives_with_its_size(subject: Subject) -> None:
-    for way in ways(subject):
+    for way in directions(subject):
         require_tensor(way.receive(way.send(way.tensor())), way.size, str(way))
 
 
 def payloads_have_the_declared_size(subject: Subject) -> None:
-    for way in ways(subject):
+    for way in directions(subject):
         for tensor in (*(way.tensor(seed) for seed in range(4)), *([torch.zeros(way.size)] if way.up else [])):
             _sized(subject, way, way.send(tensor))
 
 
-def _sized(subject: Subject, way: Way, parts: Parts) -> None:
+def _sized(subject: Subject, way: Direction, parts: Parts) -> None:
     exactly, sent, declared = subject.entry.size_only, bytes_of(parts), way.declared_bytes
     require(
         sent == declared if exactly else sent <= declared,
@@ -54,9 +54,9 @@ def _sized(subject: Subject, way: Way, parts: Parts) -> None:
 
 
 def shapes_alone_give_payloads_of_the_same_size(subject: Subject) -> None:
-    for way in ways(subject):
+    for way in directions(subject):
         honest, meta = layout(way.send(way.tensor())), torch.empty(way.size, device="meta")
-        shapes = Way(way.ends, way.up, way.ends.make(), way.ends.make(), way.size)
+        shapes = Direction(way.ends, way.up, way.ends.make(), way.ends.make(), way.size)
         for end in (shapes.source, shapes.target) if not way.up else ():
             end.begin(KEY, meta)
         parts = shapes.send(meta)
@@ -108,7 +108,7 @@ def decoding_changes_no_payload(subject: Subject) -> None:
 
 
 def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
-    for one, other in zip(ways(subject, LARGEST), ways(subject, LARGEST), strict=True):
+    for one, other in zip(directions(subject, LARGEST), directions(subject, LARGEST), strict=True):
         for seed in range(4):
             require(
                 same(one.send(one.tensor(seed)), other.send(one.tensor(seed))),
@@ -160,7 +160,7 @@ def payloads_travel_in_messages(subject: Subject) -> None:
 def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
     """``ValueError``, or a tensor of the right size."""
     for number in range(DAMAGES):
-        for way in ways(subject, SIZES[number % len(SIZES)]):
+        for way in directions(subject, SIZES[number % len(SIZES)]):
             parts = damaged(way.send(way.tensor(1)), number)
             try:
                 arrived = way.receive(parts)
@@ -283,7 +283,7 @@ def what_is_held_back_is_sent_later(subject: Subject) -> None:
 
 def state_is_taken_over(subject: Subject) -> None:
     """Of a codec that gives any: an end with the state of another sends what that one would."""
-    for way in ways(subject, LARGEST):
+    for way in directions(subject, LARGEST):
         source = way.ends.make() if way.up else way.source
         old = replace(way, source=source)
         for seed in range(3):
@@ -291,7 +291,7 @@ def state_is_taken_over(subject: Subject) -> None:
         _state_fits(old)
 
 
-def _state_fits(old: Way) -> None:
+def _state_fits(old: Direction) -> None:
     state = old.source.state()
     if not state:
         return

@@ -63,7 +63,7 @@ class CodecEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Direction:
     """One direction between two new ends that hold the first value: contributions ``up``, or values down."""
 
     ends: CodecEnds
@@ -93,12 +93,12 @@ class Way:
         return f"{'decode' if self.up else 'decode_value'} on tier {self.ends.tier}"
 
 
-def ways(subject: Subject, *sizes: int) -> Iterator[Way]:
+def directions(subject: Subject, *sizes: int) -> Iterator[Direction]:
     """Yield both directions of both tiers for each of the sizes (default: all)."""
     for ends in tiers(subject):
         for size in sizes or SIZES:
             for up in (True, False):
-                yield Way(ends, up, *ends.connected(size), size)
+                yield Direction(ends, up, *ends.connected(size), size)
 
 
 def tiers(subject: Subject) -> Iterator[CodecEnds]:

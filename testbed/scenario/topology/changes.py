@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.links import Ends, Link, changed, joined, one_way
+from testbed.scenario.topology.links import Link, LinkEnds, changed, joined, one_way
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.used import UsedTopology
@@ -119,5 +119,5 @@ def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, 
             )
 
 
-def _directions(change: Ends, links: dict[tuple[str, str], Link]) -> list[Any]:
+def _directions(change: LinkEnds, links: dict[tuple[str, str], Link]) -> list[Any]:
     return [ends for ends in change.directions if ends in links]

@@ -61,7 +61,7 @@ def _read_queue(value: Any) -> Queue:
 _QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
 
 
-class Ends(Section):
+class LinkEnds(Section):
     """The two ends of a link, in both directions (``between``) or in one (``from`` and ``to``)."""
 
     between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
@@ -80,7 +80,7 @@ class Ends(Section):
         return [(str(self.source), str(self.target))]
 
 
-class LinkBothWays(Ends, Impairments):
+class LinkBothWays(LinkEnds, Impairments):
     """A WAN link; one with both ends in ``between`` is the same in both directions."""
 
     rate: Annotated[float, RATE]
@@ -105,7 +105,7 @@ LINK_VALUES = ("rate", "delay", "queue", "loss", "jitter", "rate_trace", "delay_
 REVERSE = ReadAs(changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES))
 LINK_CHANGE = changes_of(
     LinkBothWays, "LinkChange", "What differs on one link, in both directions (``between``) or in one.", *LINK_VALUES,
-    base=(Ends, Made),
+    base=(LinkEnds, Made),
 )  # fmt: skip
 
 

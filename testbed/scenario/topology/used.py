@@ -16,7 +16,7 @@ from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
 from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
 from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.topology.links import LINK_CHANGE, Ends, SiteName
+from testbed.scenario.topology.links import LINK_CHANGE, LinkEnds, SiteName
 from testbed.scenario.topology.sites import SITE_CHANGE, Lan, NamedSite
 from topologies.library import BUILT_IN, topology_path
 from topologies.readers import READERS, endings
@@ -78,7 +78,7 @@ class UsedTopology(Section):
     """A LAN that differs from the file's, in every data centre."""
     data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
     """What differs in single data centres."""
-    links: tuple[Annotated[Ends, ReadAs(LINK_CHANGE)], ...] = ()
+    links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
     """What differs on single links."""
     rate: Annotated[float | None, RATE] = None
     """Graph files: rate of links that have none."""
