@@ -48,6 +48,8 @@ class Pool:
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
         """Run what is not done; return when every point has ended, here or in another process."""
         queue = deque(self._open(points))
+        if queue:
+            warm_up(queue)
         elsewhere: deque[SweepPoint] = deque()
         try:
             while queue or self._children or elsewhere:
