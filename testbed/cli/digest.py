@@ -43,7 +43,7 @@ def answer(run: Run) -> Table:
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
         ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
-        (f"time to {look.share(target, 0)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
+        (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
         ("training", look.seconds(result["training_s"]), "run's clock"),
         ("whole command", look.seconds(result["duration_s"]), "wall clock"),

@@ -164,7 +164,7 @@ def one_line(known: state.RunState) -> str:
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"virtual time {look.seconds(known.t)}, {look.three(known.simulated_rate)} times real time")
+        parts.append(f"virtual time {look.seconds(known.t)}, {look.short(known.simulated_rate)} times real time")
     return "  ".join(parts)
 
 
