@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli import look
 from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
 from testbed.cli.sweep_progress import progress
+from testbed.results.rundir import COMPLETED
 
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
-COMPLETED = ("done", "degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

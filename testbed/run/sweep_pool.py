@@ -22,7 +22,7 @@ from pathlib import Path
 
 from testbed.errors import ScenarioError
 from testbed.results.manifest import git_state
-from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
+from testbed.results.rundir import COMPLETED, AlreadyDone, RunDirectory, is_run
 from testbed.run import session
 from testbed.run.record import add_capabilities, conclude, prepare
 from testbed.run.session import SessionResult
@@ -70,7 +70,7 @@ class Pool:
         left = []
         for point in {point.id: point for point in points}.values():
             state = RunDirectory(self.directory(point)).status().state
-            if state in ("done", "degraded") or (state == "failed" and not self.retry_failed):
+            if state in COMPLETED or (state == "failed" and not self.retry_failed):
                 self.on_state(point, state)
             else:
                 left.append(point)
