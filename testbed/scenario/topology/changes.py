@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.links import Link, LinkEnds, changed, joined, one_way
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
-from testbed.scenario.topology.used import UsedTopology
 from topologies.paths import Paths
+
+if TYPE_CHECKING:
+    from testbed.scenario.topology.use import UsedTopology
 
 
 def apply_changes(base: Topology, used: UsedTopology) -> Topology:
