@@ -58,7 +58,11 @@ def _subject(arguments: argparse.Namespace) -> Checked:
     from testbed.check.subject import AXES, find
 
     if arguments.axis == "figure":
-        return _figure(arguments.technique)
+        from testbed.check.figure import CheckedFigure
+
+        figure = CheckedFigure(arguments.technique)
+        _ = figure.study  # raises ``ScenarioError`` if there is none
+        return figure
     if arguments.axis and arguments.axis not in AXES:
         raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}, figure")
     subject = find(arguments.technique, arguments.axis, dict(map(_option, arguments.options)))
@@ -67,14 +71,6 @@ def _subject(arguments: argparse.Namespace) -> Checked:
     except TypeError as error:
         raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
     return replace(subject, file=arguments.file)
-
-
-def _figure(kind: str) -> Checked:
-    from testbed.check.figure import CheckedFigure
-
-    figure = CheckedFigure(kind)
-    _ = figure.study  # raises ``ScenarioError`` if there is none
-    return figure
 
 
 def _option(text: str) -> tuple[str, Any]:

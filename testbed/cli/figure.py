@@ -93,15 +93,18 @@ def _print(verdict: dict[str, Any], out: Path) -> None:
 
     console = look.console()
     if verdict["means"]:
-        columns = list(verdict["means"][0])
-        shown = look.table("", *columns)
-        for row in verdict["means"]:
-            shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-        console.print(shown)
+        rows = [
+            [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
+            for row in verdict["means"]
+        ]
+        console.print(look.table("", *verdict["means"][0], rows=rows))
     if verdict["assertions"]:
-        shown = look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured")
-        for each in verdict["assertions"]:
-            shown.add_row(each["verdict"], each["claim"], "\n".join(filter(None, (each["measured"], each["why"]))))
-        console.print(shown)
+        rows = [
+            [each["verdict"], each["claim"], "\n".join(filter(None, (each["measured"], each["why"])))]
+            for each in verdict["assertions"]
+        ]
+        console.print(
+            look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured", rows=rows)
+        )
     told = ", ".join(f"{count} {state}" for state, count in verdict["summary"].items())
     console.print(f"{told}; written to {out}", markup=False, soft_wrap=True)

@@ -88,8 +88,8 @@ class Fault(Section):
 
     @property
     def value(self) -> float:
-        """The value of its kind (factor, rate, share, …); 0 for a kind without one."""
-        return float(getattr(self, _VALUES[self.kind], None) or 0.0) if self.kind in _VALUES else 0.0
+        """The value of its kind (factor, rate, share, …); 0 for a kind without one. A disk is full for one round."""
+        return float(getattr(self, _VALUES.get(self.kind, ""), None) or (self.kind == "disk_full"))
 
     @model_validator(mode="after")
     def _rules(self) -> Fault:
