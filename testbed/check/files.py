@@ -69,7 +69,7 @@ def it_gives_a_whole_network(subject: Subject) -> None:
         raw.default_unit in RATE_UNITS, f"a default_unit of {', '.join(RATE_UNITS)}", repr(raw.default_unit),
         "state the unit of LinkSpeedRaw",
     )  # fmt: skip
-    graph = _accepted(lambda: _annotated(subject, file))
+    graph = _accepted(lambda: _read(subject, file))
     require(len(graph) > 1, "at least two vertices", str(len(graph)), "read all of them, or give a larger --file")
     lost = len(raw.vertices) - len(graph)
     require(
@@ -84,13 +84,11 @@ def it_gives_a_whole_network(subject: Subject) -> None:
 def it_gives_a_valid_trace(subject: Subject) -> None:
     """Of the quantity that was asked for, or a refusal where the format does not hold it."""
     file = _file(subject)
-    _require_valid(_accepted(lambda: _parsed(subject, file)), subject.options.what)
+    _require_valid(_accepted(lambda: _read(subject, file)), subject.options.what)
     for what in WHAT:
-        try:
-            trace = subject.entry.parse(file, replace(subject.options, what=what, unit=None))
-        except ScenarioError:
-            continue
-        _require_valid(trace, what)
+        trace = _outcome(_parsed, subject, file, what=what, unit=None)
+        if isinstance(trace, Trace):
+            _require_valid(trace, what)
 
 
 def _require_valid(trace: Trace, what: str) -> None:
@@ -118,7 +116,7 @@ def declared_settings_have_an_effect(subject: Subject) -> None:
     file = _file(subject)
     for key in subject.entry.takes:
         require(key in _EFFECTS, f"settings of {', '.join(_EFFECTS)}", repr(key), "remove it from 'takes'")
-        first, second = (_outcome(subject, file, **changes) for changes in _EFFECTS[key])
+        first, second = (_outcome(_parsed, subject, file, **changes) for changes in _EFFECTS[key])
         require(
             first != second, f"another result with another '{key}'", "the same", "use it, or remove it from 'takes'"
         )
@@ -128,8 +126,8 @@ def damage_is_refused_with_line_and_cure(subject: Subject) -> None:
     """Replace each row by garbage: a refusal names the file and the cure, and some the very line."""
     file, exact = _file(subject), 0
     for line, _ in file.rows[:_ROWS]:
-        refusal = _refusal(subject, _with_line(file, line, _GARBAGE))
-        if refusal is not None:
+        refusal = _outcome(_read, subject, _with_line(file, line, _GARBAGE))
+        if isinstance(refusal, str):
             place = f"{file.name}:{line}: "
             require(
                 refusal.startswith(f"{file.name}:") and refusal.endswith(")"), f"'{place}PROBLEM (CURE)'", refusal,
@@ -145,11 +143,11 @@ def lines_are_counted_in_the_file(subject: Subject) -> None:
     """Rows lack comments and empty lines: with empty lines in front, refusals must name later lines."""
     file = _file(subject)
     moved = TextFile.of(file.name, "\n" * _EMPTY_LINES + file.text)
-    if _refusal(subject, moved) is not None:
+    if isinstance(_outcome(_read, subject, moved), str):
         return  # a format that begins in the first line
     for line, _ in file.rows[:_ROWS]:
-        before = _refusal(subject, _with_line(file, line, _GARBAGE)) or ""
-        after = _refusal(subject, _with_line(moved, line + _EMPTY_LINES, _GARBAGE)) or ""
+        before = str(_outcome(_read, subject, _with_line(file, line, _GARBAGE)))
+        after = str(_outcome(_read, subject, _with_line(moved, line + _EMPTY_LINES, _GARBAGE)))
         if before.startswith(place := f"{file.name}:{line}: "):
             expected = f"{file.name}:{line + _EMPTY_LINES}: "
             require(
@@ -162,14 +160,10 @@ def impossible_numbers_are_refused(subject: Subject) -> None:
     """Replace the last number of each row: what is not refused must be a valid trace, or a network, all the same."""
     file = _file(subject)
     for line, text in file.rows[:_ROWS]:
-        found = [*_NUMBER.finditer(text)][-1:]
-        for match in found:
+        for match in [*_NUMBER.finditer(text)][-1:]:
             for number in _IMPOSSIBLE:
                 row = text[: match.start()] + number + text[match.end() :]
-                try:
-                    result = _read(subject, _with_line(file, line, row))
-                except ScenarioError:
-                    continue
+                result = _outcome(_read, subject, _with_line(file, line, row))
                 try:
                     if isinstance(result, Trace):
                         _require_valid(result, subject.options.what)
@@ -220,28 +214,20 @@ def _parsed(subject: Subject, file: TextFile, **changes: Any) -> Any:
     return result
 
 
-def _annotated(subject: Subject, file: TextFile) -> Any:
+def _read(subject: Subject, file: TextFile) -> Any:
+    """Return the network or the trace of ``file``, as a scenario would get it."""
+    parsed = _parsed(subject, file)
+    if isinstance(parsed, Trace):
+        return parsed
     given: GraphReading = subject.options
     reading = replace(given, rate_bps=given.rate_bps or 1e9, delay_s=given.delay_s or 0.005, external=True)
-    return annotate(file, _parsed(subject, file), reading)
+    return annotate(file, parsed, reading)
 
 
-def _read(subject: Subject, file: TextFile) -> Any:
-    return _annotated(subject, file) if subject.axis is READERS else _parsed(subject, file)
-
-
-def _refusal(subject: Subject, file: TextFile) -> str | None:
-    """Return why ``file`` is refused, ``None`` if it is read."""
+def _outcome(read: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Return what is read, or the text of the refusal."""
     try:
-        _read(subject, file)
-    except ScenarioError as error:
-        return str(error)
-    return None
-
-
-def _outcome(subject: Subject, file: TextFile, **changes: Any) -> Any:
-    try:
-        return _parsed(subject, file, **changes)
+        return read(*arguments, **more)
     except ScenarioError as error:
         return str(error)
 

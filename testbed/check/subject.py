@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.axes import Axis, AxisError, names_code
-from testbed.codec.options import CODECS
-from testbed.policy.order import ORDERS
-from testbed.policy.overlay import OVERLAYS
-from testbed.policy.shard import SHARDS
-from testbed.policy.sync import SYNC
-from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+from testbed.plan import code
 from topologies.readers import READERS
 from topologies.traces import FORMATS
 
-AXES: dict[str, Axis[Any]] = {
-    axis.name: axis
-    for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS, READERS, FORMATS)
-}
+AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: FORMATS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +40,8 @@ class Subject:
     @property
     def code_path(self) -> str:
         """The file that defines the technique, empty for a shipped one."""
-        code = self.axis.code_of(self.kind)
-        return code.path if code else ""
+        file = self.axis.code_of(self.kind)
+        return file.path if file else ""
 
     @property
     def options(self) -> Any:
