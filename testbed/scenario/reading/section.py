@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import core_schema
 
 from testbed.scenario.reading.quantities import is_null
+from testbed.scenario.reading.violations import Violation, raise_found
 
 
 class Section(BaseModel):
     """A mapping of the scenario: refuses unknown keys, never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+
+    def _violations(self) -> Iterable[Violation]:
+        """Return what is wrong with values that are good one by one."""
+        return ()
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        raise_found(self._violations())
+        return self
 
 
 class Made(Section):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
-from testbed.scenario.reading.violations import Violation, raise_found, series_violations
+from testbed.scenario.reading.violations import Violation, series_violations
 
 
 class SlowdownPoint(Section):
@@ -28,12 +29,10 @@ class Slowdown(Section):
     repeat_after: Annotated[float | None, DURATION] = None
     """Start again after so long; otherwise the last factor stays."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Slowdown:
+    def _violations(self) -> Iterable[Violation]:
         if not self.points:
-            raise_found([Violation((), "has no points", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")])
-        raise_found(series_violations([point.at for point in self.points], self.repeat_after))
-        return self
+            return [Violation((), "has no points", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")]
+        return series_violations([point.at for point in self.points], self.repeat_after)
 
 
 def _read_slowdown(value: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from testbed import units
 from testbed.scenario.reading.quantities import (
@@ -23,7 +23,7 @@ from testbed.scenario.reading.quantities import (
     text_of,
 )
 from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation
 from testbed.scenario.topology.trace_files import trace
 from testbed.scenario.topology.traces import LinkTrace
 
@@ -95,25 +95,16 @@ class Impairments(Section):
     down: tuple[Outage, ...] = ()
     """When the link is down, e.g. [{at: 10 s, until: 15 s}]."""
 
-    @model_validator(mode="after")
-    def _outages(self) -> Impairments:
-        raise_found(_outage_problems(self.down))
-        return self
-
-
-def _outage_problems(down: tuple[Outage, ...]) -> list[Violation]:
-    """Each ends after it began, and before the next."""
-    found = [
-        Violation(("down", index, "until"), f"{outage.until:g} s does not come after {outage.at:g} s")
-        for index, outage in enumerate(down)
-        if outage.until <= outage.at
-    ]
-    found += [
-        Violation(("down", index, "at"), f"{after.at:g} s comes before the end of the one before, {before.until:g} s")
-        for index, (before, after) in enumerate(pairwise(down), start=1)
-        if after.at <= before.until
-    ]
-    return found
+    def _violations(self) -> Iterator[Violation]:
+        """Each outage ends after it began, and before the next."""
+        for index, outage in enumerate(self.down):
+            if outage.until <= outage.at:
+                problem = f"{outage.until:g} s does not come after {outage.at:g} s"
+                yield Violation(("down", index, "until"), problem)
+        for index, (before, after) in enumerate(pairwise(self.down), start=1):
+            if after.at <= before.until:
+                problem = f"{after.at:g} s comes before the end of the one before, {before.until:g} s"
+                yield Violation(("down", index, "at"), problem)
 
 
 class LinkEnds(Section):
@@ -170,25 +161,21 @@ class Link(LinkBothWays):
     reverse: Annotated[Section | None, REVERSE] = None
     """What differs in the opposite direction."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        raise_found(_link_violations(self))
-        return self
-
-
-def _link_violations(link: Link) -> Iterator[Violation]:
-    one_way_ends = (link.source, link.target)
-    if link.between is not None and one_way_ends != (None, None):
-        yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
-    elif link.between is None and None in one_way_ends:
-        yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
-    elif link.between is None and link.reverse is not None:
-        yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
-    if link.loss == 0 and link.loss_trace is not None and link.loss_trace.model is not None:
-        yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
-    ends = link.between or one_way_ends
-    if ends[0] is not None and ends[0] == ends[1]:
-        yield Violation(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
+    def _violations(self) -> Iterator[Violation]:
+        yield from super()._violations()
+        one_way_ends = (self.source, self.target)
+        if self.between is not None and one_way_ends != (None, None):
+            yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
+        elif self.between is None and None in one_way_ends:
+            yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+        elif self.between is None and self.reverse is not None:
+            yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+        if self.loss == 0 and self.loss_trace is not None and self.loss_trace.model is not None:
+            hint = "its values are multiples of 'loss'"
+            yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", hint)
+        ends = self.between or one_way_ends
+        if ends[0] is not None and ends[0] == ends[1]:
+            yield Violation(("between",) if self.between else ("to",), f"both ends are '{ends[0]}'")
 
 
 def changed(link: Link, values: Section) -> Link:

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, create_model, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, create_model
 
 from testbed.scenario.reading.axes import Technique, axis
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE, TEXT, FieldType, refuse
 from testbed.scenario.reading.section import Made, Section
-from testbed.scenario.reading.violations import Violation, raise_found, series_violations
+from testbed.scenario.reading.violations import Violation, series_violations
 from topologies.traces import Trace
 from topologies.traces.model import parse_float
 from topologies.traces.synthetic import SYNTHETIC
@@ -97,10 +97,19 @@ class LinkTrace(Section):
     source: Annotated[str | None, TEXT] = None
     """Where the numbers come from."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        raise_found(_trace_violations(self, getattr(self, "points", ())))
-        return self
+    def _violations(self) -> Iterator[Violation]:
+        points: tuple[Point, ...] = getattr(self, "points", ())
+        if self.model is not None:
+            if points:
+                yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
+            if self.repeat_after is not None:
+                yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+            yield from self.model.violations("model")
+            return
+        if not points:
+            yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
+            return
+        yield from series_violations([point.at for point in points], self.repeat_after)
 
 
 def _sections(what: str, quantity: FieldType) -> tuple[type[Any], type[Point]]:
@@ -128,18 +137,3 @@ def written_out(read: Trace, source: str, repeat_after: float | None = None) -> 
     )
     period = repeat_after if repeat_after is not None else read.period_s
     return section(points=points, repeat_after=None if period == math.inf else period, source=source)
-
-
-def _trace_violations(trace: LinkTrace, points: tuple[Point, ...]) -> Iterator[Violation]:
-    """Yield what is wrong: times must rise from 0, and a repetition must come after the last of them."""
-    if trace.model is not None:
-        if points:
-            yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
-        if trace.repeat_after is not None:
-            yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
-        yield from trace.model.violations("model")
-        return
-    if not points:
-        yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
-        return
-    yield from series_violations([point.at for point in points], trace.repeat_after)
