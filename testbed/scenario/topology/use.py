@@ -1,104 +1,25 @@
-"""``topology: {use: hmc4, …}``: a built-in or a file, and what differs from it.
+"""What a scenario may write for ``topology``: written out, or by name. A name is written out when it is read.
 
-Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology, by name and by ends. A name is written
-out when it is read. So the rest of the program, and a run directory, know written-out topologies only.
+So the rest of the program, and a run directory, know written-out topologies only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationError, ValidationInfo
+from pydantic import AfterValidator, Discriminator, Tag, ValidationError, ValidationInfo
 
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.document import parse, plain
-from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.problems import problems_of
-from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
-from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.section import ReadAs
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.changes import apply_changes
+from testbed.scenario.topology.changes import FOR_GRAPHS, UsedTopology, apply_changes
 from testbed.scenario.topology.graphs import topology_of
-from testbed.scenario.topology.links import LINK_CHANGE, LinkEnds, SiteName
-from testbed.scenario.topology.sites import SITE_CHANGE, Lan, NamedSite
 from testbed.scenario.topology.topology import About, Topology
-from topologies.library import BUILT_IN, topology_path
-from topologies.readers import READERS, GraphReading, endings, read_graph
-from topologies.readers.options import RATE_UNITS
+from topologies.readers import GraphReading, read_graph
 from topologies.traces.model import TextFile
-
-_FACTOR = number(1e-6, 1e6)
-_YAML = (".yaml", ".yml")
-FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
-
-
-@dataclass(frozen=True)
-class Used:
-    """What ``use`` means: the file, and whether it is a graph without the keys of a scenario."""
-
-    name: str
-    path: Path
-    is_graph: bool
-
-
-def _read_use(value: Any, info: ValidationInfo) -> Used:
-    if isinstance(value, Used):
-        return value
-    name = text_of(value)
-    if name in BUILT_IN:
-        return Used(name, topology_path(name), False)
-    ending = Path(name).suffix.lower()
-    if not ending:
-        raise refuse(f"'{name}' is no built-in topology", suggestion(name, BUILT_IN) or f"one of {', '.join(BUILT_IN)}")
-    is_graph = info.data.get("reader") is not None or ending in endings()
-    if not is_graph and ending not in _YAML:
-        known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
-        raise refuse(f"'{ending}' is no ending of a topology file", known)
-    path = beside(name, info)
-    if not path.is_file():
-        raise refuse(f"{name}: no such file")
-    return Used(name, path, is_graph)
-
-
-class UsedTopology(Section):
-    """A built-in topology or a file, and what differs from it."""
-
-    reader: kind_of(READERS) = None  # type: ignore[valid-type]
-    """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
-    use: Annotated[Any, BeforeValidator(_read_use)]
-    """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
-    central: Annotated[str | None, NAME] = None
-    """The data centre of the global servers, instead of the file's own."""
-    workers: Annotated[int | None, integer(1, 1000)] = None
-    """Workers in every data centre."""
-    sites: tuple[SiteName, ...] | None = None
-    """The vertices that are data centres; others remain as routers where a path passes them."""
-    scale: Annotated[float, _FACTOR] = 1.0
-    """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
-    speed: Annotated[float, _FACTOR] = 1.0
-    """Divides the times of all traces: 180 makes three minutes a second."""
-    streams: Annotated[int | None, integer(1, 1000)] = None
-    """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
-    lan: Annotated[Lan | None, NULLABLE] = None
-    """A LAN that differs from the file's, in every data centre."""
-    data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
-    """What differs in single data centres."""
-    links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
-    """What differs on single links."""
-    rate: Annotated[float | None, RATE] = None
-    """Graph files: rate of links that have none."""
-    delay: Annotated[float | None, DELAY] = None
-    """Graph files: one-way delay of links whose ends have no coordinates."""
-    stretch: Annotated[float | None, number(1, 10)] = None
-    """Graph files: length of a fibre over the great circle (default 1.5)."""
-    rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
-    """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
-    external: Annotated[bool | None, BOOLEAN] = None
-    """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
 
 
 def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
