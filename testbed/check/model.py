@@ -38,8 +38,8 @@ def shapes(subject: Subject) -> Iterator[tuple[int, ...]]:
         )
 
 
-def _build(subject: Subject, shape: tuple[int, ...], seed: int = 1) -> nn.Sequential:
-    return build_model(subject.kind, dict(subject.values), shape, CLASSES, seed)
+def _build(subject: Subject, shape: tuple[int, ...]) -> nn.Sequential:
+    return build_model(subject.kind, dict(subject.values), shape, CLASSES, seed=1)
 
 
 def _batch(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

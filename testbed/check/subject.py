@@ -49,8 +49,8 @@ class Subject:
         return self.axis.options(self.kind, self.values)
 
 
-def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, folder: Path | None = None) -> Subject:
-    """Return the technique ``kind``; a file is relative to ``folder``. Imports its code.
+def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> Subject:
+    """Return the technique ``kind``; a file is relative to the working directory. Imports its code.
 
     Without ``axis``, search all axes. Raise ``AxisError`` when no axis, or more than one, has it.
     """
@@ -58,7 +58,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
     problems: list[AxisError] = []
     for candidate in [AXES[axis]] if axis else AXES.values():
         try:
-            whole = candidate.resolve(kind, folder or Path.cwd())
+            whole = candidate.resolve(kind, Path.cwd())
             if names_code(whole) and not axis and not candidate.derives(whole):
                 continue
             candidate[whole]
