@@ -29,7 +29,7 @@ def describe(
     """Return the manifest of a run that starts ``now``.
 
     capabilities  what the probe found and the back end chose
-    code          files of the techniques that are not shipped
+    code          files of techniques, topology readers and trace formats that are not shipped
     """
     return {
         "schema_version": SCHEMA_VERSION,
