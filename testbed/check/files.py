@@ -1,7 +1,7 @@
 """Checks of topology readers and trace formats (``docs/axes/topology.md``, ``docs/axes/trace.md``).
 
-They read a file of the format: the ``sample`` that the class holds, or the one of ``testbed check --file``; and copies
-of it with mistakes.
+They read a file of the format, the class' ``sample`` or the one of ``testbed check --file``, and copies of it with
+mistakes.
 """
 
 from __future__ import annotations
@@ -190,13 +190,8 @@ def a_scenario_can_use_it(subject: Subject) -> None:
 
 
 def _file(subject: Subject) -> TextFile:
-    if subject.file is not None:
-        return TextFile.read(subject.file)
-    require(
-        subject.entry.sample, "a file of the format to read", "none",
-        "set the class attribute 'sample' to the text of a small one, or give --file FILE",
-    )  # fmt: skip
-    return TextFile.of("sample", subject.entry.sample)
+    assert subject.file is not None
+    return subject.file
 
 
 def _with_line(file: TextFile, line: int, text: str) -> TextFile:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.axes import Axis, AxisError, names_code
+from testbed.errors import ScenarioError
 from testbed.plan import code
 from topologies.readers import READERS
 from topologies.traces import FORMATS
+from topologies.traces.model import TextFile
 
 AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: FORMATS}
 
@@ -19,13 +21,13 @@ AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: 
 class Subject:
     """A technique with the options to check it with; those not in ``values`` have their defaults.
 
-    ``file``: what a topology reader or trace format reads, instead of its own ``sample``.
+    ``file``: what a topology reader or trace format reads; for others ``None``.
     """
 
     axis: Axis[Any]
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    file: Path | None = None
+    file: TextFile | None = None
 
     @property
     def entry(self) -> type[Any]:
@@ -67,7 +69,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
         else:
             found.append(Subject(candidate, whole, values or {}))
     if len(found) == 1:
-        return found[0]
+        return with_file(found[0])
     if found:
         names = ", ".join(subject.axis.name for subject in found)
         raise AxisError(
@@ -78,3 +80,12 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> 
     raise AxisError(
         f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
     )
+
+
+def with_file(subject: Subject, path: Path | None = None) -> Subject:
+    """Return the subject with the file to read: ``path``, or the class' sample. Raise ``ScenarioError``."""
+    if subject.axis not in (READERS, FORMATS):
+        if path is not None:
+            raise ScenarioError(f"--file {path}: has no effect on the axis {subject.axis_name}; leave it out")
+        return subject
+    return replace(subject, file=TextFile.read(path) if path else TextFile.of("sample", subject.entry.sample))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _subject(arguments: argparse.Namespace) -> Checked:
     """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
-    from testbed.check.subject import AXES, find
+    from testbed.check.subject import AXES, find, with_file
 
     if arguments.axis == "figure":
         from testbed.check.figure import CheckedFigure
@@ -70,7 +70,10 @@ def _subject(arguments: argparse.Namespace) -> Checked:
         _ = subject.options
     except TypeError as error:
         raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
-    return replace(subject, file=arguments.file)
+    subject = with_file(subject, arguments.file)
+    if subject.file is not None and not subject.file.rows:
+        raise ScenarioError(f"{arguments.technique}: has no 'sample' to read; set it in the class, or give --file FILE")
+    return subject
 
 
 def _option(text: str) -> tuple[str, Any]:

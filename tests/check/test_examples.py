@@ -194,6 +194,18 @@ def test_a_broken_figure_fails_in_the_right_check(
     assert failed["check"] == check and happened in failed["happened"]
 
 
+def test_a_reader_reads_the_file_that_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs, codec = str(EXAMPLES / GOOD["topology"]), str(EXAMPLES / GOOD["codec"])
+    assert main(["check", pairs, "--file", str(EXAMPLES / "my.net")]) == 0
+    for arguments, told in (
+        ((pairs, "--file", str(tmp_path / "none.net")), "none.net: No such file"),
+        (("graphml",), "has no 'sample' to read; set it in the class, or give --file FILE"),
+        ((codec, "--file", pairs), "has no effect on the axis codec"),
+    ):
+        assert main(["check", *arguments]) == 2
+        assert told in capsys.readouterr().err
+
+
 MISTAKES: list[tuple[str, str, str]] = [
     ("none", "", "is on the axes codec, data"),
     ("fsaa", "", "'fsaa' is a technique of no axis"),

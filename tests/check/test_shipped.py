@@ -14,6 +14,7 @@ from testbed.check.catalogue import CONTRACTS, checks_of
 from testbed.check.subject import AXES, Subject
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, graphml
 from topologies.readers import READERS
+from topologies.traces.model import TextFile
 
 SPARSE = {"ratio": 0.05, "bound": 2}
 MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -89,7 +90,7 @@ FILES = {
 def test_readers_and_formats_keep_the_contract_on_a_file(axis: str, kind: str, tmp_path: Path) -> None:
     file = tmp_path / f"file{''.join(READERS[kind].endings) if axis == 'topology' else '.txt'}"
     file.write_text(FILES[axis, kind], encoding="utf-8")
-    assert failures(Subject(AXES[axis], kind, {}, file)) == []
+    assert failures(Subject(AXES[axis], kind, {}, TextFile.read(file))) == []
 
 
 def test_every_axis_has_checks() -> None:
