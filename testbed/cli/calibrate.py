@@ -9,8 +9,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
+from testbed.display import look
 
 HELP = "fit the simulator's constants of this machine to real runs"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
 
@@ -57,31 +57,14 @@ def _accuracy(text: str | None) -> float | None:
 
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
     from analysis.compare import STARRED, starred
-    from testbed.cli import look
+    from testbed.display import look
+    from testbed.display.tables import comparison_table
 
     console = look.console()
-    console.print(_table(rows))
+    console.print(comparison_table(rows))
     if any(map(starred, rows)):
         console.print(f"* {STARRED}", markup=False)
     for error in errors:
         console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
                       f"per round: {error['error']:+.1%}")  # fmt: skip
     console.print("written: " + ", ".join(str(path) for path in files), markup=False)
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
-    from analysis import numbers
-    from analysis.compare import starred
-    from testbed.cli import look
-
-    target = numbers.target(rows[0]["target"]) if rows[0]["target"] else "target"
-    shown = look.table("", "run", ">accuracy", ">round time", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
-    for row in rows:
-        doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
-        factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
-        shown.add_row(
-            f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["round_time_s"]),
-            look.seconds(row["time_to_target_s"]), factor, look.size(row["wan_bytes"]),
-            look.share(row["waiting_share"]),
-        )  # fmt: skip
-    return shown

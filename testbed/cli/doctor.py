@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
+from testbed.display import look
 from testbed.errors import CapabilityError
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def _needs_sandbox(study: Study, request: Request) -> bool:
 
 
 def _print(verdict: dict[str, Any], out: Path) -> None:
-    from testbed.cli import look
+    from testbed.display import look
 
     console = look.console()
     if verdict["means"]:

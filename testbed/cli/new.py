@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from testbed.scenario.write import starter
+    from testbed.scenario import starter
 
     path: Path = arguments.name if arguments.name.suffix else arguments.name.with_suffix(".yaml")
     try:

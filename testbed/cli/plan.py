@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome, add_scenario, read_plan
+from testbed.display import look
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
-from testbed.errors import CapabilityError, ScenarioError, TestbedError
+from testbed.display import look
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from testbed.cli.live import Display
-    from testbed.plan.model import Plan
-    from testbed.results.rundir import RunDirectory
-    from testbed.run.session import SessionResult
+    pass
 
 HELP = "run a scenario, and write a run directory"
 
@@ -47,22 +42,26 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
+    from testbed import launch
+    from testbed.display.progress import choose
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
     check_data(plan)
     _check_resume(arguments)
     try:
-        run = _prepare(arguments, scenario, plan)
+        text = arguments.scenario.read_bytes()
+        run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
     if arguments.resume is not None:
         from testbed.run.resume import take_over
 
         take_over(arguments.resume, run.path)
-    outcome = _train(arguments, plan, run)
+    display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
+    outcome = launch.train(plan, run, display)
     interrupts.deferred = True
-    _finish(run, plan, outcome, begin_s, interrupts)
+    launch.finish(run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1)
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
@@ -83,67 +82,9 @@ def _check_resume(arguments: argparse.Namespace) -> None:
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 
 
-def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
-    from testbed.results.rundir import new_path
-    from testbed.run.record import prepare
-    from testbed.scenario.write import resolved_yaml
-
-    return prepare(
-        arguments.out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
-        plan,
-        scenario=arguments.scenario.read_bytes(),
-        resolved=resolved_yaml(scenario),
-        capabilities=_capabilities(plan),
-        again=arguments.again,
-    )
-
-
-def _capabilities(plan: Plan) -> dict[str, Any]:
-    """Probe the machine if the back end depends on it. Raise ``CapabilityError`` before anything is created."""
-    if plan.back_end != "emulate":
-        return {}
-    from emulation.probe import probe
-
-    found = probe()
-    try:
-        return {"delay_method": found.delay_method(), **found.to_dict()}
-    except CapabilityError as error:
-        raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
-
-
-def _train(arguments: argparse.Namespace, plan: Plan, run: RunDirectory) -> SessionResult:
-    """Run the session with its progress shown. Errors and interrupts become an outcome: results are always written."""
-    from testbed.cli.live import Logged, choose
-    from testbed.run import session
-
-    display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
-    try:
-        with Logged(display, run.file("log"), time.monotonic) as shown:
-            return session.run(plan, run.path, lambda event: _take(event, shown, run))
-    except KeyboardInterrupt:
-        return session.SessionResult("interrupted", "interrupted; the results so far are kept", 130)
-    except TestbedError as error:
-        return session.SessionResult("failed", str(error), error.exit_code)
-
-
-def _take(event: Mapping[str, Any], display: Display, run: RunDirectory) -> None:
-    from testbed.run.record import add_capabilities
-
-    add_capabilities(run, event)
-    display.show(event)
-
-
-def _finish(run: RunDirectory, plan: Plan, outcome: SessionResult, begin_s: float, interrupts: Interrupts) -> None:
-    from testbed.cli.finish import finish
-
-    started = datetime.fromtimestamp(time.time() - (time.monotonic() - begin_s), UTC).isoformat(timespec="seconds")
-    duration_s = time.monotonic() - begin_s
-    finish(run, plan, outcome, started=started, duration_s=duration_s, hurry=lambda: interrupts.count > 1)
-
-
 def _print_summary(path: Path) -> None:
     from analysis.load import load_run
-    from testbed.cli.digest import summary_of
+    from testbed.display.summary import summary_of
 
     look.console().print(*summary_of(load_run(path)), sep="\n")
     made = [name for name in ("figure.png", "result.json", "fidelity.json") if (path / name).is_file()]

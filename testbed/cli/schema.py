@@ -10,8 +10,8 @@ import argparse
 import json
 from dataclasses import asdict
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
+from testbed.display import look
 
 HELP = "print the JSON Schema of a scenario, or the kinds of one axis"
 

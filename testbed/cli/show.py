@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
+from testbed.display import look
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.load import load_run
-    from testbed.cli.digest import summary_of
+    from testbed.display.summary import summary_of
 
     run = load_run(arguments.run)
     if arguments.figure:
@@ -37,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _draw(run: Run) -> None:
-    from testbed.cli.finish import draw
+    from testbed.launch import draw
     from testbed.results.rundir import RunDirectory
 
     if not len(run.tables["rounds"]):

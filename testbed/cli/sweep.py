@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
 from testbed.cli.sweep_progress import progress
+from testbed.display import look
+from testbed.display.tables import sweep_table
 from testbed.results.rundir import COMPLETED
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
         told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
         return 4 if failed else 0, told
     console = look.console()
-    console.print(_table(rows, job.sweep.varied()))
+    console.print(sweep_table(rows, job.sweep.varied()))
     for row in failed[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]
         console.print(
@@ -102,31 +103,3 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
         f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}", markup=False
     )
     return 4 if failed else 0
-
-
-def _table(rows: list[dict[str, Any]], varied: tuple[str, ...]) -> Any:
-    """Return one row per point: mean over seeds ± half width of the 95 % confidence interval."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[path] for path in varied), []).append(row)
-    shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", ">round time", ">time to target", ">WAN bytes")  # fmt: skip
-    for values, group in groups.items():
-        done = [row for row in group if row["status"] in COMPLETED]
-        share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
-        reached = sum(row["time_to_target_s"] is not None for row in done)
-        to_target = _mean(done, "time_to_target_s", look.seconds)
-        partly = f" ({reached}/{len(done)})" if 0 < reached < len(done) else ""
-        accuracy, round_time = _mean(done, "accuracy", look.number), _mean(done, "round_time_s", look.seconds)
-        shown.add_row(*values, share, accuracy, round_time, to_target + partly, _mean(done, "wan_bytes", look.size))
-    return shown
-
-
-def _mean(rows: list[dict[str, Any]], name: str, form: Any) -> str:
-    from analysis.metrics import mean_of
-
-    values = [float(row[name]) for row in rows if row[name] is not None]
-    if not values:
-        return str(look.NONE)
-    mean = mean_of(values)
-    return f"{form(mean.value)} ± {form(mean.half_width)}" if mean.count > 1 else str(form(mean.value))

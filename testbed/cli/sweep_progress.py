@@ -70,7 +70,7 @@ def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
     if quiet or not sys.stdout.isatty():
         yield SweepProgress(total) if quiet else _Lines(total)
         return
-    from testbed.cli.look import progress_bar
+    from testbed.display.look import progress_bar
 
     with progress_bar("about") as bar:
         yield _Bar(total, bar)

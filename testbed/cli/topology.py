@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
 from testbed.cli.pictures import save, write
+from testbed.display import look
 
 if TYPE_CHECKING:
     from testbed.plan.model import LinkPlan, NetworkPlan
@@ -33,7 +33,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.plan.links import build_links
     from testbed.plan.network import build_network
     from testbed.scenario.look_up import network
-    from testbed.scenario.write import topology_yaml
 
     found = network(arguments.network, arguments.overrides)
     plan = build_network(found.topology, build_links(found.topology), "simulate")
@@ -42,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.picture:
         _draw(found, plan, arguments.picture)
     if arguments.yaml:
-        write(arguments.yaml, topology_yaml(found.topology))
+        write(arguments.yaml, found.topology.to_yaml())
     if arguments.json:
         return _as_json(found, plan)
     for path in filter(None, (arguments.picture, arguments.yaml)):
@@ -123,9 +122,7 @@ def _traces(link: LinkPlan) -> str:
 
 
 def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:
-    from testbed.scenario.load import resolved
-
-    written = resolved(found.topology)
+    written = found.topology.resolved()
     links = [
         {"link": link.name, "rate_bps": link.rate_bps, "delay_s": link.delay_s, "queue_bytes": link.queue_bytes,
          "loss": link.loss}

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
 from testbed.cli.pictures import save, write
+from testbed.display import look
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
 from testbed.cli.options import Outcome
 from testbed.cli.sweep_progress import progress
+from testbed.display import look
 from testbed.results.rundir import COMPLETED
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from testbed.results.summary import sha256_of
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.sweep import Sweep
-from testbed.scenario.write import resolved_yaml
 
 ID_LETTERS = 16
 _ROOT = Path(__file__).parents[2]
@@ -62,7 +61,7 @@ def _point(
     scenario = read(overrides)
     plan = build_plan(scenario)
     code = versions.setdefault(plan.back_end, code_version(plan.back_end))
-    return SweepPoint(point_id(plan, code), settings, seed, plan, resolved_yaml(scenario))
+    return SweepPoint(point_id(plan, code), settings, seed, plan, scenario.to_yaml())
 
 
 def point_id(plan: Plan, code: str) -> str:

@@ -1,10 +1,16 @@
-"""What a user may write, and how it is read: ``load``, ``loads``, ``resolved_yaml``, ``json_schema``, ``starter``."""
+"""What a user may write, and how it is read: ``load``, ``loads``, ``json_schema``, and a ``starter`` to begin with."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from testbed.scenario.load import json_schema, load, loads
 from testbed.scenario.schema import Scenario
 from testbed.scenario.sections.run import BACK_ENDS
-from testbed.scenario.write import resolved_yaml, starter
 
-__all__ = ["BACK_ENDS", "Scenario", "json_schema", "load", "loads", "resolved_yaml", "starter"]
+__all__ = ["BACK_ENDS", "Scenario", "json_schema", "load", "loads", "starter"]
+
+
+def starter() -> str:
+    """Return a commented scenario to begin with."""
+    return Path(__file__).with_name("starter.yaml").read_text(encoding="utf-8")

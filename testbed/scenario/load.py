@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
@@ -143,15 +143,3 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario, for completion and hover texts in an editor."""
     schema: dict[str, Any] = Scenario.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def resolved(scenario: BaseModel) -> dict[str, Any]:
-    """Return the scenario with every default, quantities with their units, without null and empty values."""
-    dumped: dict[str, Any] = _without_empty(scenario.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return dumped
-
-
-def _without_empty(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_empty(entry) for key, entry in value.items() if entry not in ([], {})}
-    return [_without_empty(entry) for entry in value] if isinstance(value, list) else value

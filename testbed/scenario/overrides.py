@@ -7,9 +7,11 @@ it: ``links[*].rate`` is ``topology.links[*].rate``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping as Keys
 from collections.abc import Sequence as Many
+from decimal import Decimal
 
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, parse
@@ -30,6 +32,22 @@ def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]
         else:
             problems += set_value(root, path.strip(), value, source, sections)
     return problems
+
+
+def texts_of(values: Keys[str, object]) -> list[str]:
+    """Return Python values by path as override texts. Texts stay as they are: ``{"links[0].rate": "5 Mbit/s"}``."""
+    return [f"{path}={value if isinstance(value, str) else _flow(value)}" for path, value in values.items()]
+
+
+def _flow(value: object) -> str:
+    """Return a value as YAML in one line; floats are decimal, as scenarios have no exponents."""
+    if isinstance(value, float):
+        return format(Decimal(repr(value)), "f")
+    if isinstance(value, Keys):
+        return "{" + ", ".join(f"{key}: {_flow(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return json.dumps(value)
 
 
 def set_value(

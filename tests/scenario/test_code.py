@@ -12,7 +12,7 @@ from testbed import axes
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.policy.sync import SYNC
-from testbed.scenario import json_schema, load, loads, resolved_yaml
+from testbed.scenario import json_schema, load, loads
 from tests.scenario.test_bad import GOOD
 
 WARM = '''
@@ -48,7 +48,7 @@ def test_a_file_beside_the_scenario(scenario: Path) -> None:
     assert plan.technique.sync_tier1.kind == kind
     assert plan.technique.sync_tier1.options == {"k1": 4, "k2": 10, "weights": "party", "warm": 7}
     assert SYNC.options(kind, plan.technique.sync_tier1.options).warm == 7
-    assert loads(resolved_yaml(read)) == read
+    assert loads(read.to_yaml()) == read
 
 
 def test_a_dotted_path() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.scenario import json_schema, load, loads, resolved_yaml, starter
+from testbed.scenario import json_schema, load, loads, starter
 from testbed.scenario.topology.links import Queue
 from tests.scenario.test_bad import GOOD
 
@@ -31,12 +31,12 @@ def test_starter_loads_as_it_is() -> None:
 @pytest.mark.parametrize("text", [GOOD, starter()])
 def test_resolved_text_loads_to_the_same(text: str) -> None:
     scenario = loads(text)
-    assert loads(resolved_yaml(scenario)) == scenario
+    assert loads(scenario.to_yaml()) == scenario
 
 
 def test_resolved_text_carries_the_trace_of_a_file() -> None:
     scenario = load(QUICKSTART)
-    assert loads(resolved_yaml(scenario)) == scenario
+    assert loads(scenario.to_yaml()) == scenario
 
 
 def test_short_and_long_forms_are_the_same() -> None:

@@ -11,9 +11,8 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan, Series
-from testbed.scenario import load, loads, resolved_yaml
+from testbed.scenario import load, loads
 from testbed.scenario.look_up import network
-from testbed.scenario.write import topology_yaml
 from tests.scenario.test_bad import GOOD
 from tests.topologies.zoo import SNDLIB, TRIANGLE, edge, graphml, vertex
 
@@ -92,7 +91,7 @@ def test_a_rate_of_its_own_ends_the_trace_that_was_there() -> None:
 
 def test_what_is_resolved_needs_no_name() -> None:
     scenario = loads(used("use: netstorm9, speed: 180, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
-    text = resolved_yaml(scenario)
+    text = scenario.to_yaml()
     assert "use:" not in text and loads(text) == scenario
     assert build_plan(loads(text)) == build_plan(scenario)
 
@@ -161,7 +160,7 @@ def test_sndlib(tmp_path: Path) -> None:
 
 
 def test_our_own_file_and_its_mistakes(tmp_path: Path) -> None:
-    (tmp_path / "net.yaml").write_text(topology_yaml(network("simblock6").topology))
+    (tmp_path / "net.yaml").write_text(network("simblock6").topology.to_yaml())
     assert plan_of("use: net.yaml", tmp_path).network == plan_of("use: simblock6").network
     (tmp_path / "bad.yaml").write_text(
         "data_centers:\n- {name: a, central: true}\n- {name: b}\nlinks:\n- {between: [a, c], rate: 5, delay: 1 ms}\n"
@@ -172,7 +171,7 @@ def test_our_own_file_and_its_mistakes(tmp_path: Path) -> None:
 
 def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
-    (tmp_path / "net.yaml").write_text(topology_yaml(network("hmc4").topology))
+    (tmp_path / "net.yaml").write_text(network("hmc4").topology.to_yaml())
     assert "lies outside the scenario's folder" in refusal("use: ../net.yaml", tmp_path / "inside")
     assert refusal("use: gone.gml", tmp_path) == "s.yaml:6:17: topology.use: gone.gml: no such file"
 
@@ -180,7 +179,7 @@ def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hmc4", "netstorm9", "simblock6", "fat_tree", "waxman"])
 def test_written_out_it_is_the_same(name: str, tmp_path: Path) -> None:
     found = network(name)
-    (tmp_path / "net.yaml").write_text(topology_yaml(found.topology))
+    (tmp_path / "net.yaml").write_text(found.topology.to_yaml())
     assert network(str(tmp_path / "net.yaml")).topology == found.topology
 
 
@@ -244,12 +243,12 @@ def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None
     rows = "".join(f"{index / 10},{5 + index % 7}\n" for index in range(6000))
     (tmp_path / "t.csv").write_text("time_s,rate_mbit_s\n" + rows)
     scenario = loads(GOOD.replace("delay: 40 ms", "delay: 40 ms, rate_trace: {file: t.csv}"), folder=tmp_path)
-    text = resolved_yaml(scenario)
+    text = scenario.to_yaml()
     assert "step 0.1 values 5000000 6000000" in text and len(text) < 60_000
     assert loads(text) == scenario
     (tmp_path / "u.csv").write_text("time_s,rate_mbit_s\n" + "".join(f"{i * i},{5 + i}\n" for i in range(40)))
     uneven = loads(GOOD.replace("delay: 40 ms", "delay: 40 ms, rate_trace: {file: u.csv}"), folder=tmp_path)
-    assert "times 0 1 4 9" in resolved_yaml(uneven) and loads(resolved_yaml(uneven)) == uneven
+    assert "times 0 1 4 9" in uneven.to_yaml() and loads(uneven.to_yaml()) == uneven
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Annotated, Any, Self, get_args
@@ -27,6 +28,34 @@ class Section(BaseModel):
     def _rules(self) -> Self:
         raise_found(self._violations())
         return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all values with their defaults, quantities with their units, without null and empty values."""
+        dumped: dict[str, Any] = _without_empty(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+        return dumped
+
+    def to_yaml(self) -> str:
+        """Return the section as YAML, with defaults and the points of trace files; it loads to an equal one."""
+        return as_yaml(self.resolved())
+
+
+def as_yaml(value: Any) -> str:
+    """Return plain values as block-style YAML."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 120
+    stream = io.StringIO()
+    yaml.dump(value, stream)
+    return stream.getvalue()
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty(entry) for key, entry in value.items() if entry not in ([], {})}
+    return [_without_empty(entry) for entry in value] if isinstance(value, list) else value
 
 
 class Made(Section):

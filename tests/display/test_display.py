@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.load import load_run
-from testbed.cli import digest, live, look, state
+from testbed.display import look, progress, state, summary
 from tests.results.fake_run import make_plan, make_run
 
 
@@ -57,7 +57,7 @@ def test_estimate() -> None:
 
 def test_plain_lines_come_every_two_seconds_and_warnings_at_once() -> None:
     clock, out = Clock(), io.StringIO()
-    with live.PlainLines(make_plan(), out, clock) as shown:
+    with progress.PlainLines(make_plan(), out, clock) as shown:
         for tenth in range(60):
             clock.now_s = 100 + tenth / 10
             shown.show(status("tokyo/worker0", round=tenth // 10, loss=0.5))
@@ -71,7 +71,7 @@ def test_plain_lines_come_every_two_seconds_and_warnings_at_once() -> None:
 def test_every_evaluation_is_a_line_like_the_originals() -> None:
     """Row 69 of GeoMX' observable behaviours."""
     out = io.StringIO()
-    with live.PlainLines(make_plan(), out, Clock()) as shown:
+    with progress.PlainLines(make_plan(), out, Clock()) as shown:
         shown.show({"kind": "train", "t": 2.5, "workers": 4, "rounds": 8})
         score = {"kind": "evaluate", "t": 16.0, "round": 7, "epoch": 0, "accuracy": 0.1135, "snapshot_t": 14.845}
         shown.show(score)
@@ -84,7 +84,7 @@ def test_every_evaluation_is_a_line_like_the_originals() -> None:
 def test_json_lines_are_the_events_themselves() -> None:
     out = io.StringIO()
     event = {"kind": "evaluate", "accuracy": 0.9, "round": 3}
-    with live.JsonLines(out) as shown:
+    with progress.JsonLines(out) as shown:
         shown.show(event)
     assert json.loads(out.getvalue()) == event
 
@@ -96,7 +96,7 @@ def test_the_table_has_a_row_per_data_centre() -> None:
     known.take(status("tokyo/server0", wan_up_bytes=1_500_000, waiting_for="round 5 from virginia/global0"))
     known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12.5})
     out = io.StringIO()
-    Console(file=out, width=120).print(live.site_table(known, "quickstart on simulate"))
+    Console(file=out, width=120).print(progress.site_table(known, "quickstart on simulate"))
     lines = out.getvalue().splitlines()
     assert "virtual time 42 s" in lines[0]
     (tokyo,) = [line for line in lines if "tokyo" in line]
@@ -107,7 +107,7 @@ def test_the_table_has_a_row_per_data_centre() -> None:
 
 def test_the_log_keeps_what_happened_but_not_every_status(tmp_path: Any) -> None:
     clock = Clock()
-    with live.Logged(live.Display(), tmp_path / "log", clock) as shown:
+    with progress.Logged(progress.Display(), tmp_path / "log", clock) as shown:
         shown.show({"kind": "stage", "name": "network up", "links": 6})
         shown.show(status("tokyo/worker0"))
         clock.now_s += 1.5
@@ -118,7 +118,7 @@ def test_the_log_keeps_what_happened_but_not_every_status(tmp_path: Any) -> None
 
 
 def test_the_live_table_runs_on_a_terminal() -> None:
-    shown = live.LiveTable(make_plan())
+    shown = progress.LiveTable(make_plan())
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     shown._live.console = console
     with shown:
@@ -142,16 +142,16 @@ def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
     for number in range(1000):
         node = f"dc{number}/worker0"
         known.take({"kind": "round", "node": node, "round": 1 if number == 700 else 4, "loss": 0.5})
-    table = live.site_table(known, "star")
-    assert table.row_count == live.ROWS_SHOWN
+    table = progress.site_table(known, "star")
+    assert table.row_count == progress.ROWS_SHOWN
     assert "16 of 1000 with the fewest rounds" in str(table.title)
     assert next(iter(table.columns[0].cells)) == "dc700"
 
 
 def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest, "ROWS_SHOWN", 1)
+    monkeypatch.setattr(summary, "ROWS_SHOWN", 1)
     run = load_run(make_run(tmp_path / "run"))
-    text = digest.as_text(digest.summary_of(run))
+    text = summary.as_text(summary.summary_of(run))
     assert "and 2 more, together" in text and "and 9 more nodes" in text
     assert text.count("virginia") == 2 and "tokyo" not in text
     traffic = next(line for line in text.splitlines() if "together" in line)
@@ -163,4 +163,4 @@ def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: 
 def test_a_quick_simulation_is_told_in_plain_digits() -> None:
     known = state.initial(make_plan())
     known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
-    assert "12346 times real time" in live.one_line(known)
+    assert "12346 times real time" in progress.one_line(known)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli import look
+from testbed.display import look
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from testbed.cli import look, state
+from testbed.display import look, state
 from testbed.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -132,6 +132,10 @@ def choose(plan: Plan, *, as_json: bool, quiet: bool, clock: Clock) -> Display:
         return JsonLines(sys.stdout)
     if quiet:
         return Display()
+    from testbed.display import notebook
+
+    if notebook.is_notebook():
+        return notebook.NotebookTable(plan)
     return LiveTable(plan) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
 
 

@@ -1,0 +1,278 @@
+"""The testbed as a library: scenarios, runs, sweeps and comparisons as Python objects.
+
+    import testbed
+
+    scenario = testbed.load("scenarios/quickstart.yaml", set={"training.rounds": 20})
+    run = testbed.run(scenario, on="simulate")
+    run.result["accuracy"], run.tables["rounds"], run.figure()
+    sweep = testbed.sweep(scenario, grid={"codec": ["none", "fp16"]}, seeds=3, on="simulate")
+    sweep.frame()
+    testbed.compare([run, *sweep.runs])
+
+The command line is made of the same parts. Errors are the exceptions of ``testbed.errors``, with the same texts.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis import load as stored
+from testbed import errors, launch
+from testbed.display import progress as displays
+from testbed.display.notebook import html_of
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.results.rundir import AlreadyDone
+from testbed.run.session import SessionResult
+from testbed.scenario import Scenario
+from testbed.scenario import load as read
+from testbed.scenario import loads as read_text
+from testbed.scenario.overrides import texts_of
+from testbed.scenario.reading.section import as_yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from testbed.scenario.look_up import NetworkDescription
+    from topologies.traces import Trace
+
+__all__ = ["Comparison", "Run", "Scenario", "Sweep", "compare", "load", "open_run", "run", "sweep", "topology", "trace"]
+
+Settings = Mapping[str, Any]
+"""Values by path, as after ``--set``: ``{"training.rounds": 20, "links[*].rate": "5 Mbit/s", "codec": "fp16"}``."""
+
+
+def load(
+    source: str | Path | Settings,
+    set: Settings | None = None,  # noqa: A002 - as --set
+    *,
+    on: str | None = None,
+    allow_code: bool = False,
+) -> Scenario:
+    """Return a validated scenario. Raise ``ScenarioError`` with every problem found.
+
+    source      path of a scenario file, name of a shipped one (``"quickstart"``), or the content of one as a mapping
+    set         values that replace those of the file
+    on          back end instead of the scenario's own: ``emulate``, ``simulate`` or ``local``
+    allow_code  whether a file outside the working directory may name code, which is then imported
+    """
+    changes = texts_of(set or {})
+    if isinstance(source, Mapping):
+        return read_text(as_yaml(dict(source)), "scenario", changes, Path.cwd(), on)
+    return read(source, changes, on=on, allow_code=allow_code)
+
+
+class Run(stored.Run):
+    """A run: ``path``, ``plan``, ``manifest``, ``result``, ``fidelity``, ``status``; ``tables`` as pandas frames."""
+
+    def figure(self) -> Figure:
+        """Return the figure of the run: accuracy, time per round and links over time."""
+        from analysis.figures.run import draw
+
+        return draw(self)
+
+    def __str__(self) -> str:
+        from testbed.display.summary import as_text, summary_of
+
+        return as_text(summary_of(self))
+
+    def _repr_html_(self) -> str:
+        from testbed.display.summary import summary_of
+
+        return html_of(*summary_of(self), picture=self.path / "figure.png")
+
+
+def open_run(path: str | Path) -> Run:
+    """Return the run that a directory holds. Raise ``ScenarioError`` if it holds none."""
+    found = stored.load_run(Path(path))
+    return Run(**{field.name: getattr(found, field.name) for field in fields(stored.Run)})
+
+
+def run(
+    scenario: Scenario | str | Path | Settings, *, on: str | None = None, out: str | Path | None = None,
+    progress: bool = True, again: bool = False,
+) -> Run:  # fmt: skip
+    """Run a scenario to its end and return the run.
+
+    A simulation runs in this process; ``local`` and ``emulate`` start processes. Ctrl-C (in Jupyter: interrupt) ends
+    the run, writes the results so far, and raises ``KeyboardInterrupt``.
+
+    on        back end instead of the scenario's own
+    out       run directory, by default a new one below ``runs``; the finished run of an equal Plan is returned as it is
+    progress  whether to show a live display
+    again     repeat the finished run in ``out``
+
+    Raise ``ScenarioError`` if the scenario cannot run there, ``CapabilityError`` if the machine cannot, and
+    ``RunFailed`` if a node fails; results are kept in ``out``.
+    """
+    begin_s = time.monotonic()
+    if not isinstance(scenario, Scenario):
+        scenario = load(scenario, on=on)
+    plan = build_plan(scenario, on)
+    try:
+        directory = launch.prepare(scenario, plan, out=Path(out) if out else None, again=again)
+    except AlreadyDone as done:
+        return open_run(str(done))
+    display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
+    execute = launch.in_this_process if plan.back_end == "simulate" else launch.in_processes
+    outcome = launch.train(plan, directory, display, execute)
+    launch.finish(directory, plan, outcome, **launch.since(begin_s))
+    _raise_if_failed(outcome, directory.path)
+    return open_run(directory.path)
+
+
+def _raise_if_failed(outcome: SessionResult, path: Path) -> None:
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt(f"the results so far are in {path}")
+    if outcome.exit_code:
+        kinds = {
+            kind.exit_code: kind for kind in (errors.ScenarioError, errors.CapabilityError, errors.NetworkMismatch)
+        }
+        raise kinds.get(outcome.exit_code, errors.RunFailed)(f"{outcome.message} (run directory: {path})")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep: ``rows`` has a mapping for each, with its settings and results."""
+
+    directory: Path
+    rows: Sequence[Mapping[str, Any]]
+    varied: tuple[str, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The finished runs, in the order of the rows."""
+        done = (row for row in self.rows if row["status"] in ("done", "degraded"))
+        return [open_run(self.directory / "runs" / str(row["run"])) for row in done]
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per run: settings, seed, status, accuracy, times in s, traffic in bytes."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        from testbed.display.tables import sweep_table
+
+        return html_of(sweep_table(self.rows, self.varied))
+
+
+def sweep(
+    scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]], *, seeds: int | None = None,
+    on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
+) -> Sweep:  # fmt: skip
+    """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
+
+    grid   values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
+    on     back end instead of the scenario's own
+    out    directory of the sweep, by default ``sweeps/NAME``
+    jobs   runs at the same time; by default the number of cores for simulations, else 1
+
+    Raise ``ScenarioError`` for the first combination that is refused, before anything runs. A run that fails is a row
+    with that status.
+    """
+    from testbed.run import sweep as sweeps
+    from testbed.run.sweep_points import points_of
+    from testbed.scenario.sweep import from_options
+
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
+    directory = Path(out) if out else Path("sweeps") / scenario.name
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "scenario.yaml"
+    file.write_text(scenario.to_yaml(), encoding="utf-8")
+    options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
+    wanted = from_options(options, [], seeds)
+    points = points_of(file, wanted, on, allow_code=True)
+    job = sweeps.SweepJob(directory, file, wanted, points, jobs or sweeps.default_jobs(points))
+    if threading.active_count() > 1:  # a process with threads, as in Jupyter, must not be forked
+        _as_command(file, directory, options, seeds, on, job.jobs)
+        rows = sweeps.table(job)
+    else:
+        rows = sweeps.execute(job, lambda point, state: None)
+    return Sweep(directory, rows, wanted.varied())
+
+
+def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
+    return {path: [text.partition("=")[2] for value in values for text in texts_of({path: value})]
+            for path, values in grid.items()}  # fmt: skip
+
+
+def _as_command(
+    file: Path, directory: Path, options: Iterable[str], seeds: int | None, on: str | None, jobs: int
+) -> None:
+    words = [word for option in options for word in ("--set", option)]
+    words += ["--seeds", str(seeds)] if seeds else []
+    words += ["--on", on] if on else []
+    command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(file), "--out", str(directory), "--json",
+               "--allow-code", "--jobs", str(jobs), *words]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, errors.RunFailed.exit_code):
+        raise ScenarioError(done.stderr.strip().removeprefix("testbed: "))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side; ``target`` is an accuracy, by default that of the first run's scenario."""
+
+    runs: Sequence[stored.Run]
+    target: float | None = None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping per run: accuracy, times, WAN bytes, waiting share, speed-up against the first run."""
+        from analysis.compare import comparison
+
+        return comparison(list(self.runs), self.target)
+
+    def frame(self) -> pd.DataFrame:
+        """Return ``rows`` as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def figure(self) -> Figure:
+        """Return accuracy over time and over WAN bytes, and the time per round."""
+        from analysis.figures.compare import draw
+
+        return draw(list(self.runs), self.target)
+
+    def latex(self) -> str:
+        """Return the rows as a table for the LaTeX package booktabs."""
+        from analysis.compare import as_latex
+
+        return as_latex(self.rows)
+
+    def _repr_html_(self) -> str:
+        from testbed.display.tables import comparison_table
+
+        return html_of(comparison_table(self.rows))
+
+
+def compare(runs: Iterable[stored.Run | str | Path], target: float | None = None) -> Comparison:
+    """Compare runs, or run directories. The first is the base of the speed-up."""
+    return Comparison([each if isinstance(each, stored.Run) else open_run(each) for each in runs], target)
+
+
+def topology(name: str, set: Settings | None = None) -> NetworkDescription:  # noqa: A002
+    """Return a network by name or file, as ``topology: {use: NAME}`` would read it."""
+    from testbed.scenario.look_up import network
+
+    return network(name, texts_of(set or {}))
+
+
+def trace(name: str) -> Trace:
+    """Return a trace of the library, or of a file, whose format is detected. Files of several quantities give rates."""
+    from topologies.library import LIBRARY, library_path, trace_about
+    from topologies.traces import Reading, read_trace
+
+    if name in LIBRARY and not Path(name).exists():
+        return read_trace(library_path(name), Reading(what=trace_about(name)[0]))
+    return read_trace(Path(name), Reading(what="rate"))

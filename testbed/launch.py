@@ -1,0 +1,128 @@
+"""One run from a validated scenario to a finished run directory: the parts of ``testbed run`` and ``testbed.run``."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.display.progress import Display, Logged
+from testbed.errors import CapabilityError, TestbedError
+from testbed.plan.model import Plan
+from testbed.results import atomic
+from testbed.results.progress import Progress
+from testbed.results.rundir import RunDirectory, new_path
+from testbed.run import record, session
+from testbed.run.session import SessionResult
+
+if TYPE_CHECKING:
+    from testbed.scenario import Scenario
+
+Execute = Callable[[Plan, Path, Progress], SessionResult]
+
+
+def prepare(
+    scenario: Scenario, plan: Plan, *, out: Path | None = None, text: bytes | None = None, again: bool = False
+) -> RunDirectory:
+    """Claim a run directory and write what is known before the run.
+
+    ``out``: the directory, by default a new one below ``runs``. ``text``: the scenario as its author wrote it. Raise
+    ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out`` holds the finished run of this Plan,
+    and ``ScenarioError`` if it holds another one.
+    """
+    resolved = scenario.to_yaml()
+    return record.prepare(
+        out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
+        plan,
+        scenario=resolved.encode() if text is None else text,
+        resolved=resolved,
+        capabilities=_capabilities(plan),
+        again=again,
+    )
+
+
+def _capabilities(plan: Plan) -> dict[str, Any]:
+    if plan.back_end != "emulate":
+        return {}
+    from emulation.probe import probe
+
+    found = probe()
+    try:
+        return {"delay_method": found.delay_method(), **found.to_dict()}
+    except CapabilityError as error:
+        raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
+
+
+def in_processes(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+    """Execute the Plan in a host process, which may start others."""
+    return session.run(plan, directory, on_progress)
+
+
+def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+    """Execute a simulated Plan without a host process; its imports may be there already."""
+    import torch
+
+    from testbed.run import host
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in every process of a run: sums must not depend on the number of threads
+    try:
+        return host.attempt(plan, directory, on_progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def train(plan: Plan, run: RunDirectory, display: Display, execute: Execute = in_processes) -> SessionResult:
+    """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written."""
+    try:
+        with Logged(display, run.file("log"), time.monotonic) as shown:
+
+            def take(event: Mapping[str, Any]) -> None:
+                record.add_capabilities(run, event)
+                shown.show(event)
+
+            return execute(plan, run.path, take)
+    except KeyboardInterrupt:
+        return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+    except TestbedError as error:
+        return SessionResult("failed", str(error), error.exit_code)
+
+
+def finish(
+    run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
+    hurry: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:  # fmt: skip
+    """Write everything that follows from the events, each file whole, and the final status last.
+
+    ``started``: UTC in ISO 8601. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
+    the content of ``result.json``.
+    """
+    result = record.conclude(run, plan, outcome, started, duration_s)
+    from analysis.load import load_run
+    from testbed.display.summary import as_text, summary_of
+
+    atomic.write_text(run.file("summary.txt"), as_text(summary_of(load_run(run.path))))
+    if result["rounds"] and not hurry():
+        draw(run)
+    run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+    return result
+
+
+def since(begin_s: float) -> dict[str, Any]:
+    """Return ``started`` and ``duration_s`` of a command that began at ``begin_s`` by ``time.monotonic``."""
+    duration_s = time.monotonic() - begin_s
+    started = datetime.fromtimestamp(time.time() - duration_s, UTC).isoformat(timespec="seconds")
+    return {"started": started, "duration_s": duration_s}
+
+
+def draw(run: RunDirectory) -> Path:
+    """Draw ``figure.png`` of a run that has completed rounds, and return its path."""
+    from analysis.figures.run import draw as draw_figure
+    from analysis.load import load_run
+
+    with atomic.replacing(run.file("figure.png")) as temporary:
+        draw_figure(load_run(run.path)).savefig(temporary, format="png")
+    return run.file("figure.png")
