@@ -24,6 +24,7 @@ from testbed.cli import (
     plan,
     report,
     run,
+    scenarios,
     schema,
     shell,
     show,
@@ -38,7 +39,7 @@ from testbed.errors import TestbedError
 VERBS = (
     run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor,
     clean,
-    topology, trace, schema, matrix, new,
+    topology, trace, schema, matrix, new, scenarios,
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."

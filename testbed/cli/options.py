@@ -24,7 +24,7 @@ Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     """Add the scenario file, and the options that change it without editing it."""
-    parser.add_argument("scenario", type=Path, help="scenario file (YAML)")
+    parser.add_argument("scenario", type=Path, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
                         help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip

@@ -45,12 +45,13 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed import launch
     from testbed.display.progress import choose
     from testbed.results.rundir import AlreadyDone
+    from testbed.scenario.shipped import path_of
 
     scenario, plan = read_plan(arguments)
     check_data(plan)
     _check_resume(arguments)
     try:
-        text = arguments.scenario.read_bytes()
+        text = path_of(arguments.scenario).read_bytes()
         run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)

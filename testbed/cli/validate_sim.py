@@ -108,6 +108,7 @@ def _results(
     """Return the result of each grid point on one back end. Finished runs of the same code are not repeated."""
     from testbed.run import sweep
     from testbed.run.sweep_points import points_of
+    from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import Sweep, SweepAxis
 
     host = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
@@ -115,7 +116,7 @@ def _results(
               for place in places]  # fmt: skip
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
-    job = sweep.SweepJob(directory=directory, scenario=arguments.scenario, sweep=Sweep(), points=points,
+    job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=Sweep(), points=points,
                     jobs=sweep.default_jobs(points))  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
+from testbed.scenario import shipped
 from testbed.scenario.reading.document import Mapping, Node, Where, parse, plain
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
@@ -30,18 +31,19 @@ def load(
     sweeping: bool = False,
     allow_code: bool = False,
 ) -> Scenario:
-    """Read a scenario file. Raise ``ScenarioError`` with every problem.
+    """Read a scenario file, or a shipped scenario by name. Raise ``ScenarioError`` with every problem.
 
     overrides   ``path=value`` texts
     on          back end instead of the scenario's own; the rules are those of this back end
     sweeping    ignore a ``sweep`` section (``testbed.scenario.sweep`` reads it), which is otherwise refused
     allow_code  whether a file outside the working directory may name code, which validation then imports
     """
-    path = Path(path)
+    path = shipped.path_of(path)
     root = read_document(path)
     if isinstance(root, Mapping):
         _take_sweep(root, sweeping)
-    allow_code = allow_code or path.resolve().is_relative_to(Path.cwd())
+    own = path.resolve()
+    allow_code = allow_code or own.is_relative_to(Path.cwd()) or own.is_relative_to(shipped.FOLDER)
     return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": []}, on)
 
 

@@ -26,6 +26,7 @@ from testbed.errors import ScenarioError
 from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
+from testbed.scenario.shipped import path_of
 
 MAX_POINTS = 100_000
 _KEYS = ("seeds", "grid", "zip")
@@ -78,6 +79,7 @@ def joined(file: Sweep, options: Sweep) -> Sweep:
 
 def read_sweep(path: Path) -> tuple[Path, Sweep]:
     """Return the scenario to vary and the ``sweep`` section of a file; an empty sweep if it has none."""
+    path = path_of(path)
     root = read_document(path)
     if not isinstance(root, Mapping):
         return path, Sweep()

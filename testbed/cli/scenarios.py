@@ -1,0 +1,72 @@
+"""List the shipped scenarios, or copy one with the files beside it, to edit and run."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from testbed.cli.options import Outcome
+from testbed.errors import ScenarioError
+
+HELP = "list the shipped scenarios, or copy one"
+_BESIDE = ("*.py", "traces", "topologies")  # what scenarios name: scripts, traces and graph files
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="scenario to copy")
+    parser.add_argument("--copy", type=Path, metavar="DIR", help="where to; default: the working directory")
+
+
+def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.scenario.shipped import names, path_of
+
+    if arguments.name is None:
+        return _list(names(), arguments.json)
+    source, folder = path_of(arguments.name), arguments.copy or Path.cwd()
+    target = folder / source.name
+    if target.exists():
+        raise ScenarioError(f"{target}: exists already; give another directory with --copy")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [target, *_copy_beside(source, folder)]
+    shutil.copyfile(source, target)
+    if arguments.json:
+        return {"kind": "scenarios", "written": [str(path) for path in written]}
+    print(f"written: {', '.join(map(str, written))}; next: testbed run {target}")
+    return 0
+
+
+def _list(found: dict[str, Path], as_json: bool) -> Outcome:
+    from testbed.display import look
+
+    about = {name: _about(file) for name, file in found.items()}
+    if as_json:
+        return {"kind": "scenarios", "scenarios": about}
+    look.console().print(look.table("", "scenario", "about", rows=about.items()))
+    print("testbed run NAME runs one, testbed scenarios NAME copies it")
+    return 0
+
+
+def _about(file: Path) -> str:
+    """Return the first sentence of the comment at the top of a scenario."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    return " ".join(lines).partition(". ")[0].partition(": ")[0].rstrip(".")
+
+
+def _copy_beside(source: Path, folder: Path) -> list[Path]:
+    """Copy the files that the scenario names, from its own folder and below it. Return the copies."""
+    text = source.read_text(encoding="utf-8")
+    files = [file for pattern in _BESIDE for found in source.parent.glob(pattern)
+             for file in ([found] if found.is_file() else sorted(found.iterdir()))]  # fmt: skip
+    copies = []
+    for file in files:
+        if file.name in text and file.is_file():
+            copy = folder / file.relative_to(source.parent)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+            copies.append(copy)
+    return copies

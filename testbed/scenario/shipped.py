@@ -1,0 +1,30 @@
+"""The scenarios that come with the testbed, by name: ``quickstart``, ``sync/hfa``."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from testbed.errors import ScenarioError
+from testbed.scenario.reading.suggest import suggestion
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+
+
+@cache
+def names() -> dict[str, Path]:
+    """Return the file of every shipped scenario, by its path below ``scenarios`` without the ending."""
+    scenarios = (file for file in sorted(FOLDER.rglob("*.yaml")) if b"\nversion:" in b"\n" + file.read_bytes())
+    return {file.relative_to(FOLDER).with_suffix("").as_posix(): file for file in scenarios}
+
+
+def path_of(name: str | Path) -> Path:
+    """Return the file of a path or of a shipped scenario's name. Raise ``ScenarioError`` for a name that is neither."""
+    path = Path(name)
+    if path.suffix or path.exists():
+        return path
+    known = names()
+    if str(name) in known:
+        return known[str(name)]
+    hint = suggestion(str(name), list(known)) or "`testbed scenarios` lists the shipped ones"
+    raise ScenarioError(f"{name}: neither a file nor a shipped scenario ({hint})")
