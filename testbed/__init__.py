@@ -1,3 +1,28 @@
-"""A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario."""
+"""A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
+
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (see ``testbed.api``), and
+the errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.api import Comparison, Run, Scenario, Sweep, compare, load, open_run, run, sweep, topology, trace
+    from testbed.errors import CapabilityError, RunFailed, ScenarioError
 
 __version__ = "0.1.0"
+__all__ = [
+    "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "Sweep", "compare", "load", "open_run",
+    "run", "sweep", "topology", "trace",
+]  # fmt: skip
+_ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'testbed' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("testbed.errors" if name in _ERRORS else "testbed.api"), name)

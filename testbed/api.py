@@ -60,14 +60,24 @@ def load(
     """Return a validated scenario. Raise ``ScenarioError`` with every problem found.
 
     source      path of a scenario file, name of a shipped one (``"quickstart"``), or the content of one as a mapping
-    set         values that replace those of the file
+    set         values that replace those of the file; files of code (``./mine.py:Mine``) are relative to the working
+                directory
     on          back end instead of the scenario's own: ``emulate``, ``simulate`` or ``local``
     allow_code  whether a file outside the working directory may name code, which is then imported
     """
-    changes = texts_of(set or {})
+    changes = texts_of({path: _from_here(value) for path, value in (set or {}).items()})
     if isinstance(source, Mapping):
         return read_text(as_yaml(dict(source)), "scenario", changes, Path.cwd(), on)
     return read(source, changes, on=on, allow_code=allow_code)
+
+
+def _from_here(value: Any) -> Any:
+    """Return a value of ``set`` with absolute paths of code."""
+    if isinstance(value, str) and value.startswith("./") and ".py:" in value:
+        return str(Path.cwd() / value)
+    if isinstance(value, Mapping):
+        return {key: _from_here(entry) for key, entry in value.items()}
+    return value
 
 
 class Run(stored.Run):

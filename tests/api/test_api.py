@@ -1,0 +1,168 @@
+"""The library: the same validation, runs and errors as the command, as Python objects."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed import api
+from testbed.errors import RunFailed, ScenarioError
+from tests.cli.forked import command
+
+SMALL: dict[str, Any] = {
+    "version": 1,
+    "name": "small",
+    "seed": 1,
+    "run": {"on": "simulate"},
+    "topology": {
+        "data_centers": [{"name": "a", "central": True, "workers": 1}, {"name": "b", "workers": 1}],
+        "links": [{"between": ["a", "b"], "rate": "10 Mbit/s", "delay": "5 ms"}],
+    },
+    "training": {"model": {"kind": "mlp", "hidden": 8}, "data": "digits", "rounds": 4, "evaluate_every": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    return api.run(SMALL, out=tmp_path_factory.mktemp("api") / "run", progress=False)
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import sys, testbed, testbed.cli.main\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'pydantic', 'simpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert testbed.load.__module__ == 'testbed.api' and callable(testbed.run)\n"
+        "import testbed.execution.session\n"
+        "assert callable(testbed.run)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
+    scenario = api.load(SMALL)
+    assert scenario.training.rounds == 4
+    assert api.load({**SMALL, "codec": "fp16"}) == api.load(SMALL, set={"codec": "fp16"}) != scenario
+
+
+@pytest.mark.parametrize(
+    ("set_", "seen"),
+    [
+        ({"training.rounds": 9}, lambda scenario: scenario.training.rounds == 9),
+        ({"training.target_accuracy": 0.5}, lambda scenario: scenario.training.target_accuracy == 0.5),
+        ({"optimizer": {"kind": "sgd", "learning_rate": 1e-05}}, lambda s: s.optimizer.options.learning_rate == 1e-05),
+        ({"links[*].rate": "5 Mbit/s"}, lambda scenario: scenario.topology.links[0].rate == 5e6),
+        ({"checkpoint": {"every": 2}}, lambda scenario: scenario.checkpoint.every == 2),
+        ({"simulation.fold": False}, lambda scenario: scenario.simulation.fold is False),
+        ({"faults": [{"kind": "pause", "node": "b/worker0", "at": "1 s", "for": "1 s"}]}, lambda s: len(s.faults) == 1),
+    ],
+)
+def test_python_values_are_settings(set_: dict[str, Any], seen: Any) -> None:
+    assert seen(api.load(SMALL, set=set_))
+
+
+def test_errors_have_the_texts_of_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        api.load("quickstart", set={"training.rounds": -1, "codec": "fp61"})
+    assert "training.rounds" in str(raised.value) and "did you mean 'fp16'?" in str(raised.value)
+    with pytest.raises(ScenarioError, match="neither a file nor a shipped scenario"):
+        api.load("quickstrat")
+    with pytest.raises(ScenarioError, match="is not one of"):
+        api.run(SMALL, on="cloud", out=tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_has_result_tables_and_figure(finished: api.Run) -> None:
+    assert finished.result is not None and finished.result["rounds"] == 4
+    assert finished.tables["rounds"]["round"].max() == 3
+    assert finished.figure().axes
+    assert "small on simulate: done" in str(finished)
+    html = finished._repr_html_()
+    assert "small on simulate" in html and "data:image/png;base64," in html
+
+
+def test_the_command_ends_with_the_same_bits(finished: api.Run, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(api.load(SMALL).to_yaml())
+    assert command(["run", str(file), "--out", str(tmp_path / "out"), "--quiet"]).returncode == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert finished.result is not None
+    assert result["parameters_sha256"] == finished.result["parameters_sha256"] is not None
+    assert result["plan_sha256"] == finished.result["plan_sha256"]
+
+
+def test_a_finished_run_is_not_repeated(finished: api.Run) -> None:
+    stamp = (finished.path / "result.json").stat().st_mtime_ns
+    again = api.run(SMALL, out=finished.path, progress=False)
+    assert again.path == finished.path and (finished.path / "result.json").stat().st_mtime_ns == stamp
+    with pytest.raises(ScenarioError, match="another"):
+        api.run(SMALL | {"seed": 2}, out=finished.path, progress=False)
+
+
+def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    broken = {**SMALL, "timeouts": {"rendezvous": "1 ms"}}
+    with pytest.raises(RunFailed, match="waited 0.001 s for all nodes to register.*run directory"):
+        api.run(broken, out=tmp_path / "run", progress=False)
+    assert api.open_run(tmp_path / "run").status.state == "failed"
+    assert torch.get_num_threads() == threads
+
+
+def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Impatient(api.displays.Display):
+        def show(self, event: Any) -> None:
+            if event["kind"] == "train":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(api.displays, "choose", lambda *args, **options: Impatient())
+    with pytest.raises(KeyboardInterrupt, match="results so far"):
+        api.run(SMALL, out=tmp_path / "run")
+    assert api.open_run(tmp_path / "run").status.state == "interrupted"
+
+
+def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    api.run(SMALL, out=tmp_path / "run")
+    assert "round 4/4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_a_sweep_is_a_frame(threaded: bool, tmp_path: Path) -> None:
+    """Also where the process has threads, as a notebook's kernel: it must not be forked."""
+    stop = threading.Event()
+    if threaded:
+        threading.Thread(target=stop.wait, daemon=True).start()
+    try:
+        sweep = api.sweep(SMALL, grid={"codec": ["none", "fp16"]}, seeds=2, out=tmp_path / "sweep")
+    finally:
+        stop.set()
+    frame = sweep.frame()
+    assert frame["codec"].tolist() == ["none", "none", "fp16", "fp16"] and set(frame["status"]) == {"done"}
+    assert [run.result["seed"] for run in sweep.runs if run.result] == [1, 2, 1, 2]
+    assert "fp16" in sweep._repr_html_()
+
+
+def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="fp61"):
+        api.sweep(SMALL, grid={"codec": ["none", "fp61"]}, out=tmp_path / "sweep")
+    assert not (tmp_path / "sweep" / "runs").exists()
+
+
+def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:
+    other = api.run(api.load(SMALL, set={"codec": "fp16"}), out=tmp_path / "fp16", progress=False)
+    comparison = api.compare([finished, other.path])
+    frame = comparison.frame()
+    assert frame["wan_bytes"].tolist()[0] == 2 * frame["wan_bytes"].tolist()[1]
+    assert comparison.figure().axes and r"\toprule" in comparison.latex() and "fp16" in comparison._repr_html_().lower()
+
+
+def test_networks_and_traces_by_name() -> None:
+    assert len(api.topology("hmc4").topology.data_centers) == 4
+    assert len(api.topology("star", set={"data_centers": 3}).topology.data_centers) == 3
+    assert len(api.trace("lte-drive").values) > 100
