@@ -1,7 +1,7 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (see ``testbed.api``), and
-the errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``), and the
+errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "Sweep", "compare", "load", "open_run",
-    "run", "sweep", "topology", "trace",
+    "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "Sweep",
+    "compare", "load", "open_run", "run", "sweep", "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")
 

@@ -109,7 +109,7 @@ def test_a_finished_run_is_not_repeated(finished: api.Run) -> None:
 def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     broken = {**SMALL, "timeouts": {"rendezvous": "1 ms"}}
-    with pytest.raises(RunFailed, match="waited 0.001 s for all nodes to register.*run directory"):
+    with pytest.raises(RunFailed, match=r"waited 0.001 s for all nodes to register.*run directory"):
         api.run(broken, out=tmp_path / "run", progress=False)
     assert api.open_run(tmp_path / "run").status.state == "failed"
     assert torch.get_num_threads() == threads
