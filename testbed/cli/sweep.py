@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli import look
 from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
 from testbed.cli.sweep_progress import progress
-from testbed.results.rundir import COMPLETED
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob
