@@ -15,7 +15,7 @@ from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.tables import sweep_table
-from testbed.results.rundir import COMPLETED
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob

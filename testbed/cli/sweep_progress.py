@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from testbed.results.rundir import FINISHED
+from testbed.results import FINISHED
 
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob

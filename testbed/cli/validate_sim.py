@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
-from testbed.results.rundir import COMPLETED
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from analysis.validation import Agreement, ValidationPoint

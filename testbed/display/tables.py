@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.display import look
-from testbed.results.rundir import COMPLETED
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from rich.table import Table

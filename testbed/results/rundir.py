@@ -27,11 +27,9 @@ from typing import Any
 import msgspec
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.results import atomic, owner
+from testbed.results import COMPLETED, FINISHED, atomic, owner
 from testbed.results.owner import ProcessOwner
 
-COMPLETED = ("done", "degraded")
-FINISHED = (*COMPLETED, "failed", "interrupted")
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
             "checkpoints",
             "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.results import atomic
-from testbed.results.rundir import FINISHED, RunDirectory
+from testbed.results import FINISHED, atomic
+from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.run.sweep_points import SweepPoint, index_of
 from testbed.run.sweep_pool import OnState, Pool

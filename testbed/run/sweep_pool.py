@@ -21,8 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from testbed.errors import ScenarioError
+from testbed.results import COMPLETED
 from testbed.results.manifest import git_state
-from testbed.results.rundir import COMPLETED, AlreadyDone, RunDirectory, is_run
+from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.run import session
 from testbed.run.record import add_capabilities, conclude, prepare
 from testbed.run.session import SessionResult
