@@ -43,7 +43,7 @@ class Mailbox:
             self._handle_messages(None)
         else:
             self._busy = True
-            self._clock.at(self._clock.now, self._handle_messages)
+            self._clock.soon(self._handle_messages)
 
     def next(self) -> VirtualFuture[Message]:
         """Return the next message as a future."""

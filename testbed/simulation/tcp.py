@@ -220,7 +220,7 @@ class TcpConnection:
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
-        if pacing is None and not self._unlimited and self._idle_since_s < now:
+        if pacing is None and not self._unlimited and 0 < self.rtt_s <= now - self._idle_since_s:
             self._window.after_idle(now - self._idle_since_s, self.burst_room_bytes, self._delivered_bytes())
         elif pacing is not None and not self._burst_bytes:
             pacing.begin(now)
@@ -275,7 +275,7 @@ class TcpConnection:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             window = self._window
-            if not window.open and window.end_burst(now, self._delivered_bytes()):
+            if not window.open and window.grow(now, self._delivered_bytes()):
                 self._cap(self._limit)
             if self._pacing is not None and not self._unlimited:
                 self._pacing.ended(now, self._burst_bytes)

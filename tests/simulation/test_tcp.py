@@ -107,7 +107,9 @@ def twice(model: TcpModel, idle_s: float, size: float = 3e6, queue_bytes: float 
     wire = Wire([1e9, 10e6], 0.05, queue_bytes)
     connection = wire.connect(model, (0, 1))
     connection.send(size, 0, 1)
-    first = wire.times()[0]
+    while not wire.arrived:
+        wire.clock.step()
+    first = wire.clock.now
     start = first + idle_s
     wire.clock.at(start, lambda _: connection.send(size, 0, 2))
     return first, wire.times()[1] - start
