@@ -36,7 +36,7 @@ class SimulatedWorld:
         self._clock, self._waits, self._recorder, self._step_deadline_s = clock, waits, recorder, step_deadline_s
         self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
         self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
-        self.send, self.serve = self.outbox.send, self.inbox.mailbox.serve
+        self.send, self.serve = self.outbox.send, self.inbox.serve
         self.compute = SimulatedProcessor(node, clock, compute, recorder).compute
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
@@ -54,14 +54,14 @@ class SimulatedWorld:
     # ---- messages -----------------------------------------------------------------------------------------------
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
-        arrival = self.inbox.mailbox.next()
+        arrival = self.inbox.next()
         if deadline_s == math.inf:  # an idle receiver delays nothing, so its wait gets no name
             return await arrival
         try:
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:
             if not arrival.done():
-                self.inbox.mailbox.withdraw(arrival)
+                self.inbox.withdraw(arrival)
 
     # ---- waits and tasks ----------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Lan:
         pacer = Pacer(node.device, 1, node.name)
         self.server = SimulatedInbox(SimulatedNode(node.name, pacer), clock, recorder, ComputeModel().message_cost_s)
         self.arrivals: list[tuple[float, int]] = []
-        self.server.mailbox.serve(self._take)
+        self.server.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
         self.groups = self._connect(case, lan, predict)
         far = SitePath("lan", (), 3e-4, 3e-4)
