@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from emulation.built import BuiltNetwork
-from emulation.measurement import Measurement, describe
+from emulation.measurement import BuiltNetwork, Measurement, describe
 from emulation.rates import measure_rates
 from emulation.round_trips import measure_rtts
 from testbed.errors import NetworkMismatch
