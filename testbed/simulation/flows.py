@@ -251,7 +251,7 @@ class FlowNetwork:
         self.solves += 1
         dirty, classes = self._dirty, self._classes
         for number in dirty:
-            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
+            if number < 0 or (touched := classes[number]).tags or touched.shares or touched.idle:
                 next_s = self._solve(dirty)
                 break
         else:  # the only changes are ends of classes that had their links to themselves
@@ -289,9 +289,7 @@ class FlowNetwork:
         for number in dirty:
             touched = classes[number]
             touched.idle, touched.parked, touched.dirty = True, True, False
-            solver.F[touched.base + k.SOLVED_FLOWS] = (
-                0.0  # never equal to a number of flows: forces a solve when it continues
-            )
+            solver.F[touched.base + k.SOLVED_FLOWS] = 0.0  # no number of flows: forces a solve when it continues
         return solver.next_s()
 
     def _wake(self, _: Any) -> None:
