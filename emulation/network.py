@@ -162,11 +162,6 @@ class Emulation:
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
-    @property
-    def mininet(self) -> Any:
-        """The ``mininet.net.Mininet`` behind it, for its command line and tools."""
-        return self._mininet
-
     def namespace_path(self, node_name: str) -> str:
         """Path of the network namespace of a node, gateway (its site's name), router or switch (``<site>/lan``)."""
         return f"/proc/{self._pids[node_name]}/ns/net"
@@ -196,24 +191,9 @@ class Emulation:
 
     @property
     def helpers(self) -> Helpers:
-        """Its helper processes."""
+        """Its helper processes: monitor, replay, background traffic."""
         assert self._helpers is not None, "the network is not up"
         return self._helpers
-
-    def start_monitor(self, epoch_s: float) -> None:
-        """Sample links and machine into ``network-monitor.jsonl`` until ``finish``.
-
-        ``epoch_s``: the run's start on CLOCK_MONOTONIC, from which events count.
-        """
-        self.helpers.start_monitor(epoch_s)
-
-    def start_replay(self, epoch_s: float, training_start_s: float) -> None:
-        """Follow the plan's traces, jitter and background traffic, whose t = 0 is ``training_start_s``."""
-        self.helpers.begin(epoch_s, training_start_s)
-
-    def check_helpers(self) -> None:
-        """Raise ``RunFailed`` if a helper process has ended during the run."""
-        self.helpers.check()
 
     def follows_trace(self, link: str) -> bool:
         """Whether a trace, jitter or outage of the plan changes a link."""
@@ -223,7 +203,3 @@ class Emulation:
         """Counters of every WAN link by name, since it was made."""
         assert self.shaper is not None, "the network is not up"
         return self.shaper.counters()
-
-    def finish(self) -> None:
-        """End replay, background traffic and monitor, which write their last samples; the network stays."""
-        self.helpers.finish()

@@ -99,7 +99,6 @@ class FlowNetwork:
         self._sequence = 0
         self.active = 0  # flows in the network
         self.carrying: dict[FlowClass, None] = {}
-        self.solves = 0
         self._wake_callback, self._flush_callback = self._wake, self._flush
 
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
@@ -219,11 +218,6 @@ class FlowNetwork:
         capacity: float = self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY]
         return capacity
 
-    def rate(self, flow_class: FlowClass) -> float:
-        """Return the rate of one flow of the class as last solved, in bytes per second."""
-        rate: float = self._solver.F[flow_class.base + k.RATE]
-        return 0.0 if flow_class.parked else rate
-
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Return the bytes that all flows of the class together have carried until now."""
         if not flow_class.flows:
@@ -248,7 +242,6 @@ class FlowNetwork:
             self._dirty.append(flow_class.number)
 
     def _flush(self, _: Any) -> None:
-        self.solves += 1
         dirty, classes = self._dirty, self._classes
         for number in dirty:
             if number < 0 or (touched := classes[number]).tags or touched.shares or touched.idle:

@@ -9,10 +9,10 @@ from typing import Any
 
 from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.plan.routes import routes_of
+from testbed.results.events import EventLog
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import PathTable, WanLink, changes_from
-from testbed.simulation.recorder import VirtualEventSink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import validity_warnings
@@ -30,7 +30,7 @@ class LinkMonitor:
     Bytes are those of Ethernet frames, as an interface counts them.
     """
 
-    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink) -> None:
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: EventLog) -> None:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._sampling = False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}

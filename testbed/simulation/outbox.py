@@ -12,10 +12,10 @@ from testbed.messages import Message, wire_bytes
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.host import Thread
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
+from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import TcpConnection
 

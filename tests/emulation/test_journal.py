@@ -153,6 +153,7 @@ def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: py
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (
-        f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes" in ended.stdout + ended.stderr
+        f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes"
+        in ended.stdout + ended.stderr
     )
     assert journal.exists()

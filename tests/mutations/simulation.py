@@ -62,6 +62,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)
     ),
     "the WAN's background traffic is absent": Mutation(
-        "testbed.simulation.link_monitor:LinkMonitor.start_background", always(None), ("tests/simulation/test_background.py",)
+        "testbed.simulation.link_monitor:LinkMonitor.start_background",
+        always(None),
+        ("tests/simulation/test_background.py",),
     ),
 }

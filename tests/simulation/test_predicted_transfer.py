@@ -18,11 +18,10 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
-from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
-from testbed.simulation.predicted_transfer import PredictedTransfer, ServerPath
+from testbed.simulation.predicted_transfer import GroupConnections, PredictedTransfer, ServerPath
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel

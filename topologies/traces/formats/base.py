@@ -6,18 +6,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from topologies.traces.model import Reading, TextFile, Trace
+from topologies.traces.model import WHAT, Reading, TextFile, Trace
 
 
 class TraceFormat(ABC):
     """Reads one format of traces.
 
     about  one line for tables and messages
+    holds  the quantities that it can hold
     takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
     loops  whether the tools that it comes from repeat it from its end
     """
 
     about: ClassVar[str] = ""
+    holds: ClassVar[tuple[str, ...]] = WHAT
     takes: ClassVar[tuple[str, ...]] = ()
     loops: ClassVar[bool] = False
 
