@@ -38,11 +38,6 @@ class Child:
         )  # fmt: skip
         self.send(settings)
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
     def wait_ready(self) -> None:
         """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
         assert self._process.stdout is not None

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,13 +21,13 @@ from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
 from emulation.helpers import REPLAY, TRAFFIC, Helpers
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measure import measure
-from emulation.measurement import Measurement
+from emulation.measurement import Measurement, describe
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
+from emulation.rates import measure_rates
 from emulation.replay import timelines_of
-from emulation.round_trips import first_contact
+from emulation.round_trips import first_contact, measure_rtts
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
@@ -41,10 +42,11 @@ from emulation.shaping.install import (
 )
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
-from testbed.errors import CapabilityError
+from testbed.errors import CapabilityError, NetworkMismatch
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
+FAR_OUTSIDE = 10.0  # in tolerances
 
 
 def no_record(kind: str, **fields: Any) -> None:
@@ -182,8 +184,21 @@ class Emulation:
     # -- measuring and running ------------------------------------------------------------------------------------
 
     def measure(self, budget_s: float = 3.0) -> list[Measurement]:
-        """Measure every WAN link and path against the plan (see ``emulation.measure``)."""
-        return measure(self, self._record, budget_s)
+        """Measure round-trip times of all links and paths, and rates of as many links as fit into ``budget_s`` seconds.
+
+        A value outside its tolerance is measured again; if it stays outside, the run gets a warning, and its fidelity
+        is degraded. Each value is recorded as a ``measured`` event. Raise ``NetworkMismatch`` if a value is off by more
+        than ``FAR_OUTSIDE`` tolerances, a fifth of a rate.
+        """
+        results = [*measure_rtts(self), *measure_rates(self, budget_s)]
+        for each in results:
+            self._record("measured", ok=each.ok, **asdict(each))
+            if not each.ok:
+                self._record("warning", message=describe(each))
+        far = [describe(each) for each in results if each.off_by > FAR_OUTSIDE]
+        if far:
+            raise NetworkMismatch("the emulated network differs from the plan:\n  " + "\n  ".join(far))
+        return results
 
     def measuring(self) -> AbstractContextManager[None]:
         """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""
