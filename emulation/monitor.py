@@ -71,8 +71,8 @@ class Monitor:
         self._overflows = self._column(DelayField.OVERFLOWS)
         self._busy_time = BusyTime()
         for spec in shaper.specs.values():
-            table.set(spec.row, DelayField.LATE_MAX_NS, 0)
-            table.set(spec.row, DelayField.LATE_COUNT, 0)
+            table.row(spec.row)[DelayField.LATE_MAX_NS] = 0
+            table.row(spec.row)[DelayField.LATE_COUNT] = 0
 
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
@@ -107,8 +107,8 @@ class Monitor:
         """Write a last sample and the final warnings."""
         self.links()
         for spec in self._shaper.specs.values():
-            late = self._table.get(spec.row, DelayField.LATE_COUNT)
-            packets = max(1, self._table.get(spec.row, DelayField.PACKETS))
+            late = self._table.row(spec.row)[DelayField.LATE_COUNT]
+            packets = max(1, self._table.row(spec.row)[DelayField.PACKETS])
             if late > 0.01 * packets:
                 message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
@@ -125,14 +125,14 @@ class Monitor:
             self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
 
     def _check_line(self, spec: LinkSpec, now: float) -> None:
-        late_s = self._table.get(spec.row, DelayField.LATE_MAX_NS) / 1e9
+        late_s = self._table.row(spec.row)[DelayField.LATE_MAX_NS] / 1e9
         if late_s > LATE_WARNING_S:
             self._warn(spec.name, now, f"{spec.name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
-        if self._table.get(spec.row, DelayField.OVERFLOWS) > self._overflows[spec.name]:
+        if self._table.row(spec.row)[DelayField.OVERFLOWS] > self._overflows[spec.name]:
             self._warn(f"{spec.name} lost", now, f"{spec.name}: the delay line could not take all packets")
 
     def _column(self, column: DelayField) -> dict[str, int]:
-        return {spec.name: self._table.get(spec.row, column) for spec in self._shaper.specs.values()}
+        return {spec.name: self._table.row(spec.row)[column] for spec in self._shaper.specs.values()}
 
     def _warn(self, about: str, now: float, message: str) -> None:
         if about not in self._warned:

@@ -113,7 +113,7 @@ class Emulation:
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
-            table.set(row, DelayField.DELAY_NS, round(lan.delay_s * 1e9))
+            table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
         batch("ip", cable_lines(self.layout, self._pids))
         self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime)
         self._start_helpers(helpers, table)

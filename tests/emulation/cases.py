@@ -357,7 +357,7 @@ def broken_delay_line() -> list[str]:
         if net.method != "nfqueue":
             return ["netem"]
         for child in net.helpers._children:
-            os.kill(child._process.pid, signal.SIGKILL)
+            os.kill(child.process.pid, signal.SIGKILL)
         time.sleep(0.05)
         answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
         try:
