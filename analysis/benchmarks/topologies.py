@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Iterator
 
 from analysis.benchmarks.harness import Benchmark, Row
-from emulation.measure import measure
 from emulation.measurement import describe
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
@@ -44,7 +43,7 @@ def check(name: str) -> Row:
     plan = scaled_plan(name)
     with Emulation(plan, probe(), no_record) as net:
         pairs = ping_all(net)
-        results = measure(net, no_record, RATE_BUDGET_S)
+        results = net.measure(RATE_BUDGET_S)
     silent = sum(ECHOES - len(pair.rtts_s) for pair in pairs)
     rtts = [each for each in results if each.what == "rtt"]
     rates = [each for each in results if each.what == "rate"]

@@ -60,10 +60,10 @@ def traced_star(series: Series, links: int) -> Plan:
 def measure(options: argparse.Namespace) -> Iterator[Row]:
     """One row over all links."""
     with Emulation(traced_star(series_of(options.trace), options.links), probe(), no_record) as network:
-        network.start_monitor(time.monotonic())
+        network.helpers.start_monitor(time.monotonic())
         with network.measuring():
             links = flood_traced_links(network, options.seconds)
-        network.finish()
+        network.helpers.finish()
         late_s = _lateness_s(network.events / "network-replay.jsonl")
     if options.windows:
         _write_windows(options.windows, links)

@@ -100,7 +100,7 @@ def flood_traced_links(network: Emulation, seconds: float) -> list[FloodedLink]:
             sender.connect((each.ingress.ip, _PORT))
             allowed = Integral(each.plan.rate_trace)
             links.append(FloodedLink(each.plan.name, allowed, sender, target, interface, each.plan.delay_s))
-        network.start_replay(begin_s, begin_s)
+        network.helpers.begin(begin_s, begin_s)
         _run(links, begin_s, seconds)
     return links
 
