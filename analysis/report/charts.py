@@ -16,7 +16,7 @@ from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import Run
 from analysis.metrics import accuracy_curve, utilisation
-from analysis.peers import LIBRARIES, OURS
+from analysis.peers import PEER_MESSAGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def timeline(figure: Figure, run: Run) -> None:
 
 def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
-    tensors = transfers[transfers["message"].isin(("push", "value", *OURS, *LIBRARIES))]
+    tensors = transfers[transfers["message"].isin(("push", "value", *PEER_MESSAGES))]
     spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),

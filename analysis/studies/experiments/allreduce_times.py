@@ -19,7 +19,7 @@ from torch import Tensor
 from analysis.identity import series
 from analysis.studies import programs
 from analysis.studies.claims import Claim, exactly, unresolved
-from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, crossing
+from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, RIVALS, crossing
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
@@ -130,7 +130,7 @@ def claims(found: Results) -> Iterator[Claim]:
         yield exactly(f"{name}: measured time within 15 % of its cost", worst, 0, 0.15, " off at most")
     for ranks, group in rows.groupby("ranks"):
         table = group.pivot_table(index="size_bytes", columns="variant", values=["time_s", "formula_s"])
-        if {"ring", "recursive_doubling"} <= set(group["variant"]):
+        if set(RIVALS) <= set(group["variant"]):
             measured, cost = crossing(table["time_s"]), crossing(table["formula_s"])
             claim = f"{ranks} ranks: the ring overtakes recursive doubling where their costs cross, within 30 %"
             if measured is None or cost is None:

@@ -17,6 +17,7 @@ from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import Combination, cells, filled, overrides
+from testbed.scenario.paradigms import PARADIGMS
 
 SCENARIO = """
 version: 1
@@ -55,7 +56,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 def comparable(combination: Combination) -> bool:
     """Whether the bits cannot depend on times: all wait for all, and nothing is summed in the order of speeds."""
     sync, overlay = SYNC[combination["sync"]], OVERLAYS[combination["overlay"]]
-    waits = sync.waits and not sync.assigns_steps and combination["paradigm"] != "gossip"
+    waits = sync.waits and not sync.assigns_steps and PARADIGMS[combination["paradigm"]].global_sum
     sums_by_speed = overlay.adapts and CODECS[combination["codec"]].dense
     return waits and not sums_by_speed and not ORDERS[combination["order"]].best_effort
 
