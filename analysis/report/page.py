@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import identity
+from analysis.figures import panels
 from analysis.figures.compare import iteration_split
 from analysis.identity import Identity
 from analysis.load import Run
@@ -123,11 +124,11 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     height = charts.rows_in(len(nodes), 0.2, 0.95)
     yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
                pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
-    names = charts.busiest(run.tables["links"]) if len(run.tables["links"]) else []
+    names = panels.links_by_traffic(run)[: charts.LINKS_SHOWN]
     if names:
         height = charts.rows_in(len(names), 0.72, 0.75)
         yield card("Links over time", "Configured rate (the trace) and what training used of it.", pictures.svg(
-            partial(charts.links, run=run), pictures.NARROW_IN, height, f"{label}Links"))  # fmt: skip
+            partial(charts.links, run=run, names=names), pictures.NARROW_IN, height, f"{label}Links"))  # fmt: skip
     height = charts.rows_in(len(nodes), 0.27, 0.85)
     picture = pictures.svg(partial(charts.timeline, run=run), pictures.WIDE_IN, height, f"{label}Timeline")
     note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
