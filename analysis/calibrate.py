@@ -24,7 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from analysis.load import Run
 from analysis.processor_time import SHORTEST_S, Spent, beside, cores_of, spent
 from testbed.errors import ScenarioError
 from testbed.results import atomic
-
-if TYPE_CHECKING:
-    pass
 
 _CHUNK, _CHUNKS = 1 << 17, 256
 
@@ -73,34 +70,25 @@ def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
             f"on for {SHORTEST_S:g} s after their second round"
         )
     byte_s = stream_byte_s() if byte_s is None else byte_s
-    fit = _fit(nodes, byte_s)
-    if fit.message_s <= 0:
+    (idle_share, message_s, step_s, segment_s), residual = _fit(nodes, byte_s)
+    if message_s <= 0:
         raise ScenarioError("processor time does not grow with messages in these runs; calibrate with longer ones")
     watched = [found for run in runs if (found := beside(run)) and found.segments]
-    packet_s = 2 * fit.segment_s + min((run.cpu_s / run.segments for run in watched), default=0.0)
+    packet_s = 2 * segment_s + min((run.cpu_s / run.segments for run in watched), default=0.0)
     return Calibration(
-        cores_of(runs[0]), fit.message_s, byte_s, fit.step_s, _memory_s(runs), packet_s, fit.idle_share, fit.residual,
-        len(nodes), _links(runs),
+        cores_of(runs[0]), message_s, byte_s, step_s, _memory_s(runs), packet_s, idle_share, residual, len(nodes),
+        _links(runs),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    idle_share: float
-    message_s: float
-    step_s: float
-    segment_s: float
-    residual: float
-
-
-def _fit(nodes: Sequence[Spent], byte_s: float) -> _Fit:
+def _fit(nodes: Sequence[Spent], byte_s: float) -> tuple[list[float], float]:
+    """Share of a core in idleness, seconds per message, step and segment; and the residual."""
     from scipy.optimize import nnls
 
     causes = np.array([[node.window_s, node.messages, node.steps, node.segments] for node in nodes])
     left_s = np.array([node.cpu_s - byte_s * node.size_bytes - node.computed_s for node in nodes])
-    (share, message_s, step_s, segment_s), error = nnls(causes, left_s)
-    residual = error / np.sqrt(len(nodes)) / max(1e-12, float(np.mean(left_s)))
-    return _Fit(float(share), float(message_s), float(step_s), float(segment_s), float(residual))
+    constants, error = nnls(causes, left_s)
+    return constants.tolist(), float(error / np.sqrt(len(nodes)) / max(1e-12, float(np.mean(left_s))))
 
 
 def write(run: Path, calibration: Calibration) -> Path:
@@ -108,8 +96,7 @@ def write(run: Path, calibration: Calibration) -> Path:
     path = run / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["calibration"] = asdict(calibration) | {"setting": calibration.setting()}
-    with atomic.replacing(path) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
+    atomic.write_json(path, manifest)
     return path
 
 
@@ -155,7 +142,7 @@ def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for run in runs:
         measured = run.tables["measured"]
-        for row in measured[measured["link"].notna()].dropna(subset="measured").to_dict("records"):
+        for row in measured.dropna(subset=["link", "measured"]).to_dict("records"):
             link: dict[str, Any] = found.setdefault(str(row["link"]), {})
             if row["what"] == "rate":
                 link["rate_factor"] = round(float(row["measured"]) / float(row["planned"]), 4)

@@ -1,7 +1,6 @@
 """Any number of run directories as plain objects with lazily read, tidy pandas frames.
 
-The tables, their columns and units are those of ``testbed.results.columns``. ``frame(runs, name)`` puts one table of
-several runs together, with the columns ``run``, ``technique``, ``back_end`` and ``seed`` before the others.
+The tables, their columns and units are those of ``testbed.results.columns``.
 """
 
 from __future__ import annotations
@@ -89,23 +88,6 @@ def load_run(path: Path) -> Run:
 def load(paths: Iterable[Path]) -> list[Run]:
     """Open several run directories, in the order given."""
     return [load_run(path) for path in paths]
-
-
-def frame(runs: Iterable[Run], name: str) -> pd.DataFrame:
-    """One table of several runs, in one frame. ``since_start_s`` is ``t_s`` counted from the start of training."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from analysis.identity import technique_of
-
-    parts = []
-    for run in runs:
-        part = tables.read_arrow(run.path, name)
-        about = (run.name, technique_of(run.plan), run.plan["back_end"], run.plan["seed"])
-        for position, (column, value) in enumerate(zip(("run", "technique", "back_end", "seed"), about, strict=True)):
-            part = part.add_column(position, column, pa.repeat(pa.scalar(value), len(part)))
-        parts.append(part.append_column("since_start_s", pc.subtract(part["t_s"], run.start_s)))
-    return tables.frame(pa.concat_tables(parts))
 
 
 def _optional(path: Path, *keys: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare import latex_text
+from analysis.compare import latex_text, tabular
 from analysis.figures import panels
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
@@ -259,10 +259,8 @@ def _write_table(table: pd.DataFrame, stem: Path) -> None:
 def as_latex(table: pd.DataFrame) -> str:
     """Any table as a ``tabular``: text on the left, numbers on the right with four digits."""
     columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
-    rows = [map(latex_text, map(str, table.columns)), *(map(_latex_cell, row) for row in table.itertuples(index=False))]
-    head, *body = [" & ".join(row) + r" \\" for row in rows]
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule",
-                      r"\end{tabular}"]) + "\n"  # fmt: skip
+    rows = [[_latex_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return tabular(columns, [latex_text(str(name)) for name in table], rows)
 
 
 def _latex_cell(value: Any) -> str:
