@@ -10,7 +10,6 @@ import argparse
 import csv
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,11 +60,6 @@ def alternate(steps: Mapping[str, Callable[[int], object]], repeats: int) -> dic
             step(repeat)
             times_s[name].append(time.perf_counter() - begin_s)
     return times_s
-
-
-def medians(times_s: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of each step's times."""
-    return {name: statistics.median(values) for name, values in times_s.items()}
 
 
 def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
