@@ -2,7 +2,7 @@
 
 message_s  of a core, per message at each end, and
 step_s     of a core, per training step with all that belongs to it: processor time of every node while it trained
-           (``analysis.processor_time``), less what bytes and sums cost, is
+           (``spent``), less what bytes and sums cost, is
            idle_share · time + message_s · messages + step_s · steps + segment_s · segments on the WAN; least
            squares, none below zero
 byte_s     of a core, per byte at each end: measured here and now, a stream over a loopback socket, authenticated as
@@ -12,6 +12,9 @@ packet_s   of a core, per full segment across the WAN: segment_s at both ends an
            machine did beside its nodes (0 without such runs). At a low rate every packet wakes somebody, and there
            is time for it; so the least of several runs counts: give it one whose WAN is fast
 links      by WAN link: measured over planned rate, and round-trip time beyond the planned
+
+Looked at is the time from the end of the slowest worker's second round to the end of the fastest worker's last: at
+their first steps workers load libraries, which takes seconds that no round waits for.
 """
 
 from __future__ import annotations
@@ -24,16 +27,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.load import Run
-from analysis.processor_time import SHORTEST_S, Spent, beside, cores_of, spent
 from testbed.errors import ScenarioError
 from testbed.results import atomic
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _CHUNK, _CHUNKS = 1 << 17, 256
+SEGMENT_BYTES = 1448  # as ``testbed.simulation.host`` counts them
+SHORTEST_S = 2.0  # nodes tell their processor time twice a second
+_FIRST_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +81,7 @@ def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
     (idle_share, message_s, step_s, segment_s), residual = _fit(nodes, byte_s)
     if message_s <= 0:
         raise ScenarioError("processor time does not grow with messages in these runs; calibrate with longer ones")
-    watched = [found for run in runs if (found := beside(run)) and found.segments]
-    packet_s = 2 * segment_s + min((run.cpu_s / run.segments for run in watched), default=0.0)
+    packet_s = 2 * segment_s + min((found for run in runs if (found := beside_s(run)) is not None), default=0.0)
     return Calibration(
         cores_of(runs[0]), message_s, byte_s, step_s, _memory_s(runs), packet_s, idle_share, residual, len(nodes),
         _links(runs),
@@ -149,3 +156,93 @@ def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
             elif row["what"] == "rtt":
                 link["more_rtt_s"] = round(float(row["measured"]) - float(row["planned"]), 6)
     return found
+
+
+# ---- where the processor time of a run went --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """By one node. ``messages``, ``size_bytes``, ``segments`` (on the WAN): sent and received; ``computed_s``: really,
+    but for training steps."""
+
+    node: str
+    window_s: float
+    messages: int
+    size_bytes: float
+    segments: float
+    steps: int
+    computed_s: float
+    cpu_s: float
+
+
+def window_of(run: Run) -> tuple[float, float] | None:
+    """Begin and end, on the run's clock; ``None`` where the run is too short, or was simulated."""
+    ends = [np.sort(group.to_numpy()) for _, group in run.tables["rounds"].groupby("node")["t_s"]]
+    if run.plan["back_end"] == "simulate" or not ends or min(map(len, ends)) <= _FIRST_ROUNDS:
+        return None
+    begin_s, end_s = max(float(each[_FIRST_ROUNDS - 1]) for each in ends), min(float(each[-1]) for each in ends)
+    return (begin_s, end_s) if end_s - begin_s >= SHORTEST_S else None
+
+
+def spent(run: Run) -> list[Spent]:
+    """Every node that told its processor time all through the window; none without a window."""
+    window = window_of(run)
+    if window is None:
+        return []
+    transfers, computes = (_within(run.tables[name], window) for name in ("transfers", "computes"))
+    found = []
+    for node, samples in run.tables["processes"].groupby("node"):
+        cpu_s = _between(samples, window)
+        if cpu_s is not None:
+            mine = transfers[(transfers["source"] == node) | (transfers["target"] == node)]
+            work = computes[computes["node"] == node]
+            steps = work["work"] == "step"
+            found.append(Spent(
+                str(node), window[1] - window[0], len(mine), float(_size_bytes(mine).sum()), _segments(mine),
+                int(steps.sum()), float(work[~steps]["real_s"].sum()), cpu_s,
+            ))  # fmt: skip
+    return found
+
+
+def beside_s(run: Run) -> float | None:
+    """Processor time of the machine beside the nodes' own, per segment that crossed the emulated WAN.
+
+    ``None`` where it was not measured, or nothing crossed the WAN.
+    """
+    window, nodes = window_of(run), spent(run)
+    if window is None or not nodes or run.plan["back_end"] != "emulate":
+        return None
+    busy, segments = (_within(run.tables[name], window) for name in ("machine", "transfers"))
+    count = _segments(segments)
+    if not len(busy) or not count:
+        return None
+    total_s = float(busy["busy_share"].mean()) * cores_of(run) * (window[1] - window[0])
+    return max(0.0, total_s - sum(node.cpu_s for node in nodes)) / count
+
+
+def cores_of(run: Run) -> int:
+    """Those that the run could use."""
+    machine = run.manifest["machine"]
+    return int(machine.get("usable_cores") or machine["cores"])
+
+
+def _within(table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
+    return table[(table["t_s"] > window[0]) & (table["t_s"] <= window[1])]
+
+
+def _size_bytes(transfers: pd.DataFrame) -> pd.Series[int]:
+    return transfers["payload_bytes"] + transfers["header_bytes"]
+
+
+def _segments(transfers: pd.DataFrame) -> float:
+    return float(np.ceil(_size_bytes(transfers[transfers["tier"] == "wan"]) / SEGMENT_BYTES).sum())
+
+
+def _between(samples: pd.DataFrame, window: tuple[float, float]) -> float | None:
+    """Processor time in the window, between samples in proportion; ``None`` where they do not cover it."""
+    t, cpu_s = samples["t_s"].to_numpy(), samples["cpu_s"].to_numpy()
+    if t.min() > window[0] or t.max() < window[1]:
+        return None
+    begin_s, end_s = np.interp(window, t, cpu_s)
+    return float(end_s - begin_s)

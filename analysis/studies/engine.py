@@ -20,8 +20,7 @@ from analysis.figures import panels
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
 from analysis.studies.drawing import draw, values_of
-from analysis.studies.published import published
-from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, select
+from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
 from testbed.errors import RunFailed, ScenarioError
 from testbed.results import atomic
 from testbed.run import sweep as sweeps

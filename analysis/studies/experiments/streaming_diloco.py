@@ -29,8 +29,7 @@ import torch
 from analysis.identity import series
 from analysis.studies import programs
 from analysis.studies.claims import Claim, exactly
-from analysis.studies.published import published
-from analysis.studies.study import Panel, Request, Results, Study
+from analysis.studies.study import Panel, Request, Results, Study, published
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.inbox import Inbox
