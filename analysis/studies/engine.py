@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
         rows, curves, code = frames(study, found)
     results = results_of(name, study, rows, curves)
     rows = results.runs
-    table = rows if curves is None else rows.merge(curves, "left", on=_shared(rows, curves))
+    table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
     atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
     if study.table:
         _write_table(study.table(results), request.out / f"{name}-table")
@@ -111,17 +111,13 @@ def _measured(study: Study, request: Request) -> pd.DataFrame:
 # ---- runs -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class StudyJob:
     """The points of one sweep of one scenario on one back end, each with the label of its variant."""
 
-    def __init__(self, sweep: StudySweep, scenario: Path, labelled: list[tuple[str, SweepPoint]], request: Request,
-                 folder: str) -> None:  # fmt: skip
-        points = [point for _, point in labelled]
-        self.sweep, self.labelled = sweep, labelled
-        count = request.jobs or sweeps.default_jobs(points)
-        self.job = sweeps.SweepJob(
-            directory=request.out / folder, scenario=scenario, sweep=Sweep(), points=points, jobs=count
-        )
+    sweep: StudySweep
+    labelled: list[tuple[str, SweepPoint]]
+    job: sweeps.SweepJob
 
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
@@ -134,9 +130,14 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                 for on in (each for each in request.on or study.on if each in (sweep.on or (each,))):
                     asked = _asked(sweep, request, scenario)
                     labelled = list(_points(asked, scenario, on, request))
-                    if labelled:
-                        name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
-                        yield StudyJob(asked, scenario, labelled, request, f"{name}-{on}" if several else name)
+                    if not labelled:
+                        continue
+                    name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
+                    points = [point for _, point in labelled]
+                    yield StudyJob(asked, labelled, sweeps.SweepJob(
+                        directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario, sweep=Sweep(),
+                        points=points, jobs=request.jobs or sweeps.default_jobs(points),
+                    ))  # fmt: skip
 
 
 def _scenarios(given: str, folder: Path) -> list[Path]:
@@ -208,19 +209,16 @@ def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFr
 
 def _own(study: Study, each: StudyRun) -> dict[str, Any]:
     """The study's own columns; several from a function that gives a mapping, such as one per worker."""
-    values = {name: of(each) for name, of in study.columns.items()}
-    parts = {name: value for name, value in values.items() if isinstance(value, dict) and name.endswith(" of")}
-    spread = {f"{name} {key}": value for name, part in parts.items() for key, value in part.items()}
-    return {name: value for name, value in values.items() if name not in parts} | spread
+    values: dict[str, Any] = {}
+    for name, of in study.columns.items():
+        value = of(each)
+        values |= {f"{name} {key}": part for key, part in value.items()} if name.endswith(" of") else {name: value}
+    return values
 
 
 def _place(each: StudyRun) -> dict[str, Any]:
     return {"sweep": each.sweep, "variant": each.variant, "back_end": each.run.plan["back_end"], **each.settings,
             "seed": each.seed}  # fmt: skip
-
-
-def _shared(rows: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
-    return [name for name in curves.columns if name in rows.columns]
 
 
 def usual(each: StudyRun, target: float) -> dict[str, Any]:
