@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations
 
 from matplotlib.axes import Axes
 
 from analysis.identity import Identity
 from analysis.metrics import relative_error
-from analysis.studies.claims import Claim, between, decided, exactly
+from analysis.studies.claims import Claim, Claims, between, decided, exactly
 from analysis.studies.study import Results
 
 REAL, VIRTUAL = "emulate", "simulate"
@@ -30,7 +30,7 @@ def same_bits(found: Results, variant: str) -> Claim:
     return decided(claim, f"{same} of {len(emulated)} seeds", bool(len(emulated)) and same == len(emulated))
 
 
-def accuracies(found: Results, variants: Iterable[str]) -> Iterator[Claim]:
+def accuracies(found: Results, variants: Iterable[str]) -> Claims:
     """Whether final accuracies agree within two points."""
     for variant in variants:
         pairs = found.pairs("accuracy", VIRTUAL, REAL, by="back_end", variant=variant)

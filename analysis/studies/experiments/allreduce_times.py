@@ -9,7 +9,7 @@ drain (0: the default); ``segments``: parts in which our algorithms are pipeline
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from analysis.identity import series
 from analysis.studies import programs
-from analysis.studies.claims import Claim, exactly, unresolved
+from analysis.studies.claims import Claims, exactly, unresolved
 from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, RIVALS, crossing
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
@@ -123,7 +123,7 @@ def _predicted(ranks: int, size: int, name: str, asked: Parameters) -> float | N
     return max(finish_times_s(schedules, size, lambda a, b: link, link.beta_s))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     rows = found.runs.dropna(subset="formula_s")
     for name, group in rows.groupby("variant", sort=False):
         worst = float((group["time_s"] / group["formula_s"] - 1).abs().max())

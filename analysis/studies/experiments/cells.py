@@ -6,10 +6,9 @@ A cell is a pair of values of two axes; the other axes get values by chance, suc
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import cache
 
-from analysis.studies.claims import Claim
+from analysis.studies.claims import Claims
 from analysis.studies.study import Panel, Results, Study, StudySweep
 from analysis.studies.worlds import same_bits
 from testbed.codec.options import CODECS
@@ -61,7 +60,7 @@ def comparable(combination: Combination) -> bool:
     return waits and not sums_by_speed and not ORDERS[combination["order"]].best_effort
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield from (same_bits(found, name) for name in found.runs["variant"].unique() if comparable(drawn()[name]))
 
 

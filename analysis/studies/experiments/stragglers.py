@@ -6,12 +6,10 @@ real mathematics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import look_of
-from analysis.studies.claims import Claim, in_order
+from analysis.studies.claims import Claims, in_order
 from analysis.studies.columns import accuracy, ratio_spread
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -61,7 +59,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(against_fsa=base / runs["time_to_target_s"])
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     order = ("ESync", "ASGD", "DC-ASGD", "SSGD")
     values = {name: found.mean("throughput", sweep="one worker", variant=name) for name in order}
     yield in_order("one worker 10 times slower: throughput ESync > ASGD >= DC-ASGD > SSGD", values, 0.01)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ import torch
 
 from analysis.identity import series
 from analysis.studies import programs
-from analysis.studies.claims import Claim, exactly
+from analysis.studies.claims import Claims, exactly
 from analysis.studies.study import Panel, Request, Results, Study, published
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
@@ -234,7 +234,7 @@ def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.D
     return pd.DataFrame(rows)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     """The size of a difference is counted in the paper's rates; +: ours is more."""
     for size in (size for size in SIZES if size in set(found.runs["size"])):
         needed = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.identity import Identity
-from analysis.studies.claims import Claim, exactly, unresolved
+from analysis.studies.claims import Claim, Claims, exactly, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
 from testbed.policy.collective import ALL_REDUCE
@@ -101,7 +101,7 @@ def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> fl
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     with_form = found.runs[found.runs["formula_s"].notna()]
     for (sweep, variant), rows in with_form.groupby(["sweep", "variant"], sort=False):
         ratios, name = rows["time_s"] / rows["formula_s"], f"{sweep}, {LOOKS[str(variant)].label}"

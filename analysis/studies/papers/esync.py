@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import look_of
 from analysis.measures import wan_rate
-from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, between, ordered
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, Claims, between, ordered
 from analysis.studies.columns import accuracy, compute_ratio, ratio_spread, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, select
 
@@ -30,7 +28,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     return (StudySweep("esync", VARIANTS, {SPLIT: ("iid", "by_class")}, 3 if quick else 5),)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     def of(name: str, *variants: str) -> dict[str, list[float]]:
         return {variant: found.of(name, variant=variant, split="iid") for variant in variants}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 from analysis.identity import series
-from analysis.studies.claims import Claim, between, exactly, ordered, unresolved
+from analysis.studies.claims import Claims, between, exactly, ordered, unresolved
 from analysis.studies.columns import accuracy, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -28,7 +27,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     )
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     iid = {"sweep": "time", "split": "iid"}
     times = {label: found.of("time_to_target_s", variant=label, **iid) for label in LABELS}
     yield ordered("IID: time to 90 % falls as K1 shrinks at fixed K1 K2", times)

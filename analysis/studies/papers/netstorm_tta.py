@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, exactly, in_order
+from analysis.studies.claims import Claims, exactly, in_order
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -46,7 +44,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(slower=runs["round_time_s"] / against(runs, "round_time_s", ["sweep"], variant=SEVERAL))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     """Accuracy by round is the same for all (first claim), so lengths of rounds compare as times to accuracy do."""
     groups = found.curves.groupby(["sweep", "seed", "at_round"])["at_accuracy"]
     spread = float((groups.max() - groups.min()).max())  # sums only round differently

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from analysis.identity import BACK_ENDS, Identity, look_of
 from analysis.metrics import mean_of
 from analysis.studies import worlds
-from analysis.studies.claims import Claim, between
+from analysis.studies.claims import Claims, between
 from analysis.studies.columns import accuracy, samples
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -59,7 +58,7 @@ def table(found: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield from (worlds.same_bits(found, variant) for variant in SAME_BITS)
     for variant in VARIANTS:
         claim = f"{variant}: the simulated round is within 10 % of the emulated one"
