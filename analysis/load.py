@@ -5,7 +5,7 @@ The tables, their columns and units are those of ``testbed.results.columns``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,24 +21,19 @@ PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "techni
 MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "capabilities")
 
 
-class Tables(Mapping[str, "pd.DataFrame"]):
+class Tables(dict[str, "pd.DataFrame"]):
     """The tables of one run, each read when it is first asked for."""
 
     def __init__(self, run: Path) -> None:
-        self._run, self._read = run, dict[str, "pd.DataFrame"]()
+        super().__init__()
+        self._run = run
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._read:
-            stored = (self._run / "tables" / f"{name}.parquet").is_file()
-            # without Parquet all tables come from one pass over the events
-            self._read |= tables.read(self._run, (name,) if stored else tuple(TABLES))
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(TABLES)
-
-    def __len__(self) -> int:
-        return len(TABLES)
+    def __missing__(self, name: str) -> pd.DataFrame:
+        stored = (self._run / "tables" / f"{name}.parquet").is_file()
+        # without Parquet all tables come from one pass over the events
+        found = tables.read(self._run, (name,) if stored else tuple(TABLES))
+        self.update(found)
+        return found[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis.breakdown import PARTS, per_node, per_round
 from analysis.identity import technique_of
 from analysis.load import Run
-from analysis.metrics import time_to_accuracy, utilisation, waiting_share, wan_bytes_until, wan_of_training
+from analysis.metrics import time_to_accuracy, utilisation, wan_bytes_until, wan_of_training
 from testbed.results.intervals import union
 
 if TYPE_CHECKING:
@@ -89,10 +91,9 @@ def compute_share(run: Run) -> Value:
 def waiting(run: Run) -> Value:
     if not len(run.tables["rounds"]):
         return None
-    nodes = per_node(run.tables)
-    shares = waiting_share(nodes[nodes["role"] == "worker"])
-    copies = shares.index.map(stands_for(run)).to_numpy()
-    return float((shares.to_numpy() * copies).sum() / copies.sum())
+    workers = per_node(run.tables).query("role == 'worker'")
+    shares = workers["waiting_s"] / workers[[f"{part}_s" for part in PARTS]].sum(axis=1)
+    return float(np.average(shares, weights=workers["node"].map(stands_for(run))))
 
 
 def staleness(run: Run) -> Value:

@@ -89,12 +89,6 @@ def utilisation(links: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(utilisation=sums["achieved_bps"] / sums["configured_bps"]).reset_index()
 
 
-def waiting_share(breakdown: pd.DataFrame) -> pd.Series:
-    """Share of each node's time that it waited, from ``analysis.breakdown.per_node``."""
-    parts = breakdown.set_index("node")[["compute_s", "lan_s", "wan_s", "waiting_s"]]
-    return parts["waiting_s"] / parts.sum(axis=1)
-
-
 def simulation_errors(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each scenario given both simulated and emulated: round times in seconds, and the relative error."""
     times: dict[str, dict[str, list[float]]] = {}

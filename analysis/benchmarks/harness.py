@@ -7,7 +7,6 @@ it has been measured: as a line of a table, or as a JSON object with ``--json``;
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import sys
@@ -72,7 +71,9 @@ def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
     for row in benchmark.measure(options):
         report.add(row)
     if options.csv:
-        report.write_csv(options.csv)
+        import pandas as pd
+
+        pd.DataFrame(report.rows).to_csv(options.csv, index=False)
     return int(any(row.get("ok") is False for row in report.rows))
 
 
@@ -113,12 +114,6 @@ class _Report:
             self._widths = {name: max(len(name), len(_text(value)), 9) for name, value in row.items()}
             _say("  ".join(name.ljust(width) for name, width in self._widths.items()))
         _say("  ".join(_text(value).ljust(self._widths[name]) for name, value in row.items()))
-
-    def write_csv(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, list(dict.fromkeys(name for row in self.rows for name in row)))
-            table.writeheader()
-            table.writerows(self.rows)
 
 
 def _text(value: object) -> str:

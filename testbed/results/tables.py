@@ -92,10 +92,7 @@ def frame(table: pa.Table) -> pd.DataFrame:
 
 
 def _with_node(table: pa.Table, path: Path) -> pa.Table:
-    names = pa.DictionaryArray.from_arrays(
-        pa.repeat(pa.scalar(0, pa.int32()), len(table)), [path.stem.replace(".", "/")]
-    )
-    return table.append_column("node", names.cast(pa.string()))
+    return table.append_column("node", pa.repeat(path.stem.replace(".", "/"), len(table)))
 
 
 def _select(events: pa.Table, table: Table) -> pa.Table:

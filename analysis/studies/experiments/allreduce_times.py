@@ -89,25 +89,19 @@ def _timed(asked: Parameters) -> programs.Program:
 def measure(request: Request, parameters: Parameters) -> pd.DataFrame:
     """One row per number of ranks, size and algorithm; ``formula_s`` is missing on loopback and for libraries."""
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    parts = []
     for on in request.on:
         for ranks in map(int, parameters["ranks"][:1] if request.quick else parameters["ranks"]):
             events = programs.run(_star(ranks, parameters, on), _timed(parameters))
             ends = pd.DataFrame([event for node in events.values() for event in node if event["kind"] == "timed"])
-            ends = ends[ends["repeat"] > 0].assign(time_s=ends["t"] - ends["t0"])
-            last = ends.groupby(["size", "algorithm", "repeat"])["time_s"].max()
-            for (size, name), time_s in last.groupby(["size", "algorithm"]).min().items():
-                rows.append(
-                    {
-                        "back_end": on,
-                        "ranks": ranks,
-                        "size_bytes": size,
-                        "variant": name,
-                        "time_s": time_s,
-                        "formula_s": _predicted(ranks, size, name, parameters) if on == "emulate" else None,
-                    }
-                )
-    return pd.DataFrame(rows)
+            ends = ends[ends["repeat"] > 0].assign(time_s=ends["t"] - ends["t0"], back_end=on, ranks=ranks)
+            place = ["back_end", "ranks", "size", "algorithm"]
+            last = ends.groupby([*place, "repeat"])["time_s"].max()
+            part = last.groupby(place).min().reset_index()
+            part["formula_s"] = [_predicted(ranks, *row, parameters) if on == "emulate" else None
+                                 for row in zip(part["size"], part["algorithm"], strict=True)]  # fmt: skip
+            parts.append(part)
+    return pd.concat(parts, ignore_index=True).rename(columns={"size": "size_bytes", "algorithm": "variant"})
 
 
 def _link(asked: Parameters) -> LinkCost:

@@ -41,7 +41,6 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Future, Work, World
 
 RATES_GBPS = tuple(10 ** (-1 + 4 * place / 49) for place in range(50))  # the paper's
-TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
 STEPS = 2
 BITS_OF_ELEMENT = 16
 FRAGMENT_LAYERS = 3
