@@ -45,7 +45,7 @@ def draw(run: Run) -> Figure:
 
 
 def _header(figure: SubFigure, run: Run) -> None:
-    plan = run.plan
+    plan, result = run.plan, run.result
     where = identity.BACK_ENDS[plan["back_end"]].label
     technique = identity.technique(identity.technique_of(plan)).label
     sites = len(plan["network"]["sites"])
@@ -53,13 +53,8 @@ def _header(figure: SubFigure, run: Run) -> None:
     figure.text(0.012, 0.84, plan["name"], fontsize=15, fontweight="bold", va="top")
     about = f"{technique}, {where}: {sites} data centres, {workers} workers, seed {plan['seed']}"
     figure.text(0.012, 0.36, about, fontsize=9, color=panels.MUTED, va="top")
-    if run.result is not None:
-        _verdict(figure, run)
-
-
-def _verdict(figure: SubFigure, run: Run) -> None:
-    result = run.result
-    assert result is not None
+    if result is None:
+        return
     fidelity = result["fidelity"]["status"]
     count = len(result["fidelity"]["warnings"])
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")

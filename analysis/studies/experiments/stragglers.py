@@ -65,19 +65,16 @@ def claims(found: Results) -> Claims:
     yield in_order("one worker 10 times slower: throughput ESync > ASGD >= DC-ASGD > SSGD", values, 0.01)
 
 
-def _bars(title: str, y: str, unit: str) -> Panel:
-    return Panel(title, y, "sweep", kind="bar", y_label=unit)
-
-
 STUDY = Study(
     title="One straggler", source="Li et al., ESync, IEEE TSC 2022", scenario=SCENARIO, sweeps=sweeps, derive=derive,
     claims=claims, curves=accuracy, columns={"spread": ratio_spread},
     looks={name: look_of(kind, name) for name, kind in zip(ALGORITHMS, _KINDS, strict=True)},
     panels=(
-        *(Panel(f"10 times slower: {name}", kind="curve", where={"sweep": name}, log="x", x_label="training time (s)")
+        *(Panel(f"10 times slower: {name}", kind="curve", where={"sweep": name}, log="x")
           for name in SLOW),
-        _bars("Throughput until the target", "throughput", "samples/s"), _bars("Time to 90 %", "time_to_target_s", "s"),
-        _bars("Largest difference of computing shares", "spread", "share of time"),
+        Panel("Throughput until the target", "throughput", "sweep", kind="bar", y_label="samples/s"),
+        Panel("Time to 90 %", "time_to_target_s", "sweep", kind="bar", y_label="s"),
+        Panel("Largest difference of computing shares", "spread", "sweep", kind="bar", y_label="share of time"),
     ),
     rows=2, size_in=(11, 6),
 )  # fmt: skip

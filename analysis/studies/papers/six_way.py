@@ -74,7 +74,7 @@ STUDY = Study(
     curves=accuracy, target=TARGET, table=table, columns={"samples": samples},
     looks={**LOOKS, "emulate": Identity("emulated", "#20242C"), "simulate": Identity("simulated", "#8A8F98")},
     panels=(
-        Panel("Accuracy (lines: simulated, marks: emulated)", kind="curve", x_label="training time (s)", width=1.25),
+        Panel("Accuracy (lines: simulated, marks: emulated)", kind="curve", width=1.25),
         Panel("Time for 1000 samples", "s_per_1000_samples", "variant", kind="bar", series="back_end", y_label="s"),
         Panel("Simulated against emulated", y_label="error of the round's length (%)", width=0.8,
               draw=partial(worlds.draw_errors, looks=LOOKS)),
