@@ -71,8 +71,10 @@ class Calibration:
 
 def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
     """Fit all constants. ``ScenarioError`` where the runs do not hold what it takes."""
-    nodes = [node for run in runs for node in spent(run)]
-    if len(nodes) < 3 or not any(node.steps for node in nodes):
+    import pandas as pd
+
+    nodes = pd.concat([spent(run) for run in runs], ignore_index=True)
+    if len(nodes) < 3 or not nodes["steps"].any():
         raise ScenarioError(
             "calibrate needs real runs (on: local or emulate) of at least three nodes, with training steps, that went "
             f"on for {SHORTEST_S:g} s after their second round"
@@ -88,12 +90,12 @@ def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
     )  # fmt: skip
 
 
-def _fit(nodes: Sequence[Spent], byte_s: float) -> tuple[list[float], float]:
+def _fit(nodes: pd.DataFrame, byte_s: float) -> tuple[list[float], float]:
     """Share of a core in idleness, seconds per message, step and segment; and the residual."""
     from scipy.optimize import nnls
 
-    causes = np.array([[node.window_s, node.messages, node.steps, node.segments] for node in nodes])
-    left_s = np.array([node.cpu_s - byte_s * node.size_bytes - node.computed_s for node in nodes])
+    causes = nodes[["window_s", "messages", "steps", "segments"]].to_numpy(dtype=float)
+    left_s = (nodes["cpu_s"] - byte_s * nodes["bytes"] - nodes["computed_s"]).to_numpy(dtype=float)
     constants, error = nnls(causes, left_s)
     return constants.tolist(), float(error / np.sqrt(len(nodes)) / max(1e-12, float(np.mean(left_s))))
 
@@ -161,21 +163,6 @@ def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 # ---- where the processor time of a run went --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """By one node. ``messages``, ``size_bytes``, ``segments`` (on the WAN): sent and received; ``computed_s``: really,
-    but for training steps."""
-
-    node: str
-    window_s: float
-    messages: int
-    size_bytes: float
-    segments: float
-    steps: int
-    computed_s: float
-    cpu_s: float
-
-
 def window_of(run: Run) -> tuple[float, float] | None:
     """Begin and end, on the run's clock; ``None`` where the run is too short, or was simulated."""
     ends = [np.sort(group.to_numpy()) for _, group in run.tables["rounds"].groupby("node")["t_s"]]
@@ -185,24 +172,28 @@ def window_of(run: Run) -> tuple[float, float] | None:
     return (begin_s, end_s) if end_s - begin_s >= SHORTEST_S else None
 
 
-def spent(run: Run) -> list[Spent]:
-    """Every node that told its processor time all through the window; none without a window."""
-    window = window_of(run)
+def spent(run: Run) -> pd.DataFrame:
+    """One row per node that told its processor time all through the window, none without a window.
+
+    Messages, bytes and segments (on the WAN) are those sent and received; ``computed_s``: really, but for training
+    steps.
+    """
+    import pandas as pd
+
+    columns = ["window_s", "messages", "bytes", "segments", "steps", "computed_s", "cpu_s"]
+    rows, window = [], window_of(run)
     if window is None:
-        return []
+        return pd.DataFrame(columns=columns)
     transfers, computes = (_within(run.tables[name], window) for name in ("transfers", "computes"))
-    found = []
     for node, samples in run.tables["processes"].groupby("node"):
         cpu_s = _between(samples, window)
         if cpu_s is not None:
             mine = transfers[(transfers["source"] == node) | (transfers["target"] == node)]
             work = computes[computes["node"] == node]
             steps = work["work"] == "step"
-            found.append(Spent(
-                str(node), window[1] - window[0], len(mine), float(_size_bytes(mine).sum()), _segments(mine),
-                int(steps.sum()), float(work[~steps]["real_s"].sum()), cpu_s,
-            ))  # fmt: skip
-    return found
+            rows.append((window[1] - window[0], len(mine), float(_size_bytes(mine).sum()), _segments(mine),
+                         int(steps.sum()), float(work[~steps]["real_s"].sum()), cpu_s))  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
 
 
 def beside_s(run: Run) -> float | None:
@@ -211,14 +202,14 @@ def beside_s(run: Run) -> float | None:
     ``None`` where it was not measured, or nothing crossed the WAN.
     """
     window, nodes = window_of(run), spent(run)
-    if window is None or not nodes or run.plan["back_end"] != "emulate":
+    if window is None or nodes.empty or run.plan["back_end"] != "emulate":
         return None
     busy, segments = (_within(run.tables[name], window) for name in ("machine", "transfers"))
     count = _segments(segments)
     if not len(busy) or not count:
         return None
     total_s = float(busy["busy_share"].mean()) * cores_of(run) * (window[1] - window[0])
-    return max(0.0, total_s - sum(node.cpu_s for node in nodes)) / count
+    return max(0.0, total_s - float(nodes["cpu_s"].sum())) / count
 
 
 def cores_of(run: Run) -> int:
