@@ -98,19 +98,19 @@ def _of_run(run: Run, threads: _Threads, shift_us: float, first_id: int) -> list
     return [*threads.names, *sorted(slices, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
 
 
-def _track(lane: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str],
+def _track(kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str],
            about: Sequence[str]) -> Iterator[Event]:  # fmt: skip
     """A slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
     for row in _laid_out(table):
         node, begin_us, end_us = row["node"], row["t0_s"] * 1e6, row["t_s"] * 1e6
-        place = {"pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, lane, row["track"])}
+        place = {"pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, kind, row["track"])}
         shown = {key: row[key] for key in about if row[key] is not None}
-        yield {"ph": "X", **place, "name": name(row), "cat": lane, "ts": begin_us,
+        yield {"ph": "X", **place, "name": name(row), "cat": kind, "ts": begin_us,
                "dur": max(0.0, round(end_us - begin_us, 3)), "args": shown}  # fmt: skip
         if "id" in row and end_us - begin_us >= _SHORTEST_US:
             # the arrow ends just inside the slice that it binds to
             end = {"ph": "f", "bp": "e", "ts": end_us - _SHORTEST_US / 2}
-            arrow = {"ph": "s", "ts": begin_us} if lane == "send" else end
+            arrow = {"ph": "s", "ts": begin_us} if kind == "send" else end
             yield {**place, "name": "transfer", "cat": "transfer", "id": row["id"], **arrow}
 
 
