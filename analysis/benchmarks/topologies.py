@@ -6,9 +6,6 @@ Each is built from a scenario as a run would build it, with all rates scaled dow
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-
 from analysis.benchmarks.harness import Benchmark, Row
 from emulation.measurement import describe
 from emulation.network import Emulation, no_record
@@ -69,14 +66,8 @@ def ping_all(net: Emulation) -> list[Pair]:
     return pairs
 
 
-def check_all(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per topology."""
-    for name in options.names or BUILT_IN:
-        yield check(name)
-
-
 BENCHMARK = Benchmark(
-    measure=check_all,
+    measure=lambda options: map(check, options.names or BUILT_IN),  # one row per topology
     emulated=True,
     arguments={"names": {"nargs": "*", "metavar": "NAME", "help": "built-in topologies; default: all"}},
 )

@@ -166,7 +166,7 @@ def jittered() -> list[float]:
 
 
 def lossy(loss: float, packets: int) -> dict[str, float]:
-    from analysis.benchmarks.datagrams import count_datagrams
+    from analysis.benchmarks.links import count_datagrams
 
     with emulation(plan({("dc0", "dc1"): {"rate_bps": 200e6, "loss": loss, "queue_bytes": 1_000_000}})) as net:
         before = net.counters()["dc0>dc1"].lost_packets
