@@ -28,9 +28,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from analysis.peers import PeerIndex, index_peers, segments
+from analysis.peers import Hop, PeerIndex, Segment, hops, index_peers, segments
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
 
@@ -38,20 +38,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = ("compute", "lan", "wan", "waiting")
-TABLES_NEEDED = ("rounds", "transfers", "computes", "nodes")
 
 Frames = Mapping[str, "pd.DataFrame"]
-
-
-class Hop(NamedTuple):
-    """One transfer of the critical path."""
-
-    begin: float
-    end: float
-    source: str
-    target: str
-    key: int
-    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +58,11 @@ def per_round(frames: Frames) -> pd.DataFrame:
     import pandas as pd
 
     index = _index(frames)
-    rows = []
-    rounds = frames["rounds"].sort_values(["node", "round"])
-    spans = zip(*(rounds[name].tolist() for name in ("node", "round", "t0_s", "t_s")), strict=True)
-    for node, round_, begin, end in spans:
-        rows.append((node, data_center_of(node), round_, begin, end, *_split(index, node, round_, begin, end)))
-    names = ["node", "data_center", "round", "t0_s", "t_s", *(f"{part}_s" for part in PARTS)]
-    return pd.DataFrame(rows, columns=names)
+    names = ["node", "round", "t0_s", "t_s"]
+    rounds = frames["rounds"].sort_values(["node", "round"], ignore_index=True)[names]
+    parts = [_split(index, *row) for row in zip(*(rounds[name].tolist() for name in names), strict=True)]
+    rounds.insert(1, "data_center", rounds["node"].map(data_center_of))
+    return rounds.join(pd.DataFrame(parts, columns=[f"{part}_s" for part in PARTS], dtype=float))
 
 
 def per_node(frames: Frames) -> pd.DataFrame:
@@ -98,9 +84,8 @@ def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     """Rows of ``per_node`` by data centre as in the Plan, and in each global servers, servers, workers."""
     sites = [site["name"] for site in plan["network"]["sites"]]
     roles = ["global_server", "server", "worker"]
-    places = split.assign(_site=split["data_center"].map(sites.index), _role=split["role"].map(roles.index))
-    ordered = places.sort_values(["_site", "_role", "node"], ignore_index=True)
-    return ordered.drop(columns=["_site", "_role"])
+    ranks = {"data_center": sites.index, "role": roles.index, "node": str}
+    return split.sort_values(list(ranks), key=lambda column: column.map(ranks[column.name]), ignore_index=True)
 
 
 def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], list[Hop]]:
@@ -145,8 +130,8 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
     return seconds["compute"], seconds["lan"], seconds["wan"], waiting
 
 
-def _segments(up: list[Hop], down: list[Hop]) -> Iterator[tuple[str, str, float, float]]:
-    """(part, node, begin, end) along the path; between two hops the data lie at the node that they reached."""
+def _segments(up: list[Hop], down: list[Hop]) -> Iterator[Segment]:
+    """The path; between two hops the data lie at the node that they reached."""
     path = [*up, *down]
     for hop, following in zip_longest(path, path[1:]):
         yield hop.tier, "", hop.begin, hop.end
@@ -155,14 +140,11 @@ def _segments(up: list[Hop], down: list[Hop]) -> Iterator[tuple[str, str, float,
 
 
 def _during(computing: Intervals | None, begin: float, end: float) -> list[tuple[float, float]]:
-    if computing is None or not len(computing.edges):
+    if computing is None:
         return []
     edges = computing.edges
-    first = bisect_left(edges[:, 1], begin)
-    pieces = []
-    for a, b in edges[first : bisect_left(edges[:, 0], end)]:
-        pieces.append((max(float(a), begin), min(float(b), end)))
-    return [(a, b) for a, b in pieces if b > a]
+    inside = edges[bisect_left(edges[:, 1], begin) : bisect_left(edges[:, 0], end)].clip(begin, end)
+    return [(a, b) for a, b in inside.tolist() if b > a]
 
 
 def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> float:
@@ -171,13 +153,11 @@ def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> flo
 
 def _index(frames: Frames) -> _Index:
     transfers = frames["transfers"]
-    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)].sort_values("t_s")
+    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)]
     pushes: dict[tuple[str, int, int], Hop] = {}
     values = defaultdict(list)
-    columns = ["t0_s", "t_s", "source", "target", "key", "tier"]
-    hops = [Hop(*row) for row in zip(*(tensors[name].tolist() for name in columns), strict=True)]
-    for hop, kind, round_ in zip(hops, tensors["message"], tensors["round"].tolist(), strict=True):
-        if kind == "push":
+    for round_, hop in hops(tensors):
+        if hop.message == "push":
             pushes[hop.source, round_, hop.key] = hop
         else:
             values[hop.target, round_].append(hop)
@@ -200,10 +180,10 @@ def _servers(frames: Frames) -> Iterator[pd.DataFrame]:
     roles = dict(zip(nodes["node"].tolist(), nodes["role"].tolist(), strict=True))
     for server in (name for name, role in roles.items() if role in ("server", "global_server")):
         mine = transfers[(transfers["source"] == server) | (transfers["target"] == server)]
-        tiers = {tier: union(group[["t0_s", "t_s"]].to_numpy()) for tier, group in mine.groupby("tier")}
+        wan, lan = (union(mine.loc[mine["tier"] == tier, ["t0_s", "t_s"]].to_numpy()) for tier in ("wan", "lan"))
         compute = computing.get(server, union([])).intersection(training)
-        wan = tiers.get("wan", union([])).intersection(training).minus(compute)
-        lan = tiers.get("lan", union([])).intersection(training).minus(compute).minus(wan)
+        wan = wan.intersection(training).minus(compute)
+        lan = lan.intersection(training).minus(compute).minus(wan)
         busy = [each.total() for each in (compute, lan, wan)]
         means = [seconds / count for seconds in (*busy, training.total() - sum(busy))]
         row = {**dict(zip([f"{part}_s" for part in PARTS], means, strict=True)), "rounds": count, "role": roles[server]}

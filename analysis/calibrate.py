@@ -2,7 +2,7 @@
 
 message_s  of a core, per message at each end, and
 step_s     of a core, per training step with all that belongs to it: processor time of every node while it trained
-           (``analysis.processor_time``), less what bytes and sums cost, is
+           (``spent``), less what bytes and sums cost, is
            idle_share · time + message_s · messages + step_s · steps + segment_s · segments on the WAN; least
            squares, none below zero
 byte_s     of a core, per byte at each end: measured here and now, a stream over a loopback socket, authenticated as
@@ -12,6 +12,9 @@ packet_s   of a core, per full segment across the WAN: segment_s at both ends an
            machine did beside its nodes (0 without such runs). At a low rate every packet wakes somebody, and there
            is time for it; so the least of several runs counts: give it one whose WAN is fast
 links      by WAN link: measured over planned rate, and round-trip time beyond the planned
+
+Looked at is the time from the end of the slowest worker's second round to the end of the fastest worker's last: at
+their first steps workers load libraries, which takes seconds that no round waits for.
 """
 
 from __future__ import annotations
@@ -29,14 +32,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.load import Run
-from analysis.processor_time import SHORTEST_S, Spent, beside, cores_of, spent
 from testbed.errors import ScenarioError
 from testbed.results import atomic
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 _CHUNK, _CHUNKS = 1 << 17, 256
+SEGMENT_BYTES = 1448  # as ``testbed.simulation.host`` counts them
+SHORTEST_S = 2.0  # nodes tell their processor time twice a second
+_FIRST_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,41 +71,33 @@ class Calibration:
 
 def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
     """Fit all constants. ``ScenarioError`` where the runs do not hold what it takes."""
-    nodes = [node for run in runs for node in spent(run)]
-    if len(nodes) < 3 or not any(node.steps for node in nodes):
+    import pandas as pd
+
+    nodes = pd.concat([spent(run) for run in runs], ignore_index=True)
+    if len(nodes) < 3 or not nodes["steps"].any():
         raise ScenarioError(
             "calibrate needs real runs (on: local or emulate) of at least three nodes, with training steps, that went "
             f"on for {SHORTEST_S:g} s after their second round"
         )
     byte_s = stream_byte_s() if byte_s is None else byte_s
-    fit = _fit(nodes, byte_s)
-    if fit.message_s <= 0:
+    (idle_share, message_s, step_s, segment_s), residual = _fit(nodes, byte_s)
+    if message_s <= 0:
         raise ScenarioError("processor time does not grow with messages in these runs; calibrate with longer ones")
-    watched = [found for run in runs if (found := beside(run)) and found.segments]
-    packet_s = 2 * fit.segment_s + min((run.cpu_s / run.segments for run in watched), default=0.0)
+    packet_s = 2 * segment_s + min((found for run in runs if (found := beside_s(run)) is not None), default=0.0)
     return Calibration(
-        cores_of(runs[0]), fit.message_s, byte_s, fit.step_s, _memory_s(runs), packet_s, fit.idle_share, fit.residual,
-        len(nodes), _links(runs),
+        cores_of(runs[0]), message_s, byte_s, step_s, _memory_s(runs), packet_s, idle_share, residual, len(nodes),
+        _links(runs),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    idle_share: float
-    message_s: float
-    step_s: float
-    segment_s: float
-    residual: float
-
-
-def _fit(nodes: Sequence[Spent], byte_s: float) -> _Fit:
+def _fit(nodes: pd.DataFrame, byte_s: float) -> tuple[list[float], float]:
+    """Share of a core in idleness, seconds per message, step and segment; and the residual."""
     from scipy.optimize import nnls
 
-    causes = np.array([[node.window_s, node.messages, node.steps, node.segments] for node in nodes])
-    left_s = np.array([node.cpu_s - byte_s * node.size_bytes - node.computed_s for node in nodes])
-    (share, message_s, step_s, segment_s), error = nnls(causes, left_s)
-    residual = error / np.sqrt(len(nodes)) / max(1e-12, float(np.mean(left_s)))
-    return _Fit(float(share), float(message_s), float(step_s), float(segment_s), float(residual))
+    causes = nodes[["window_s", "messages", "steps", "segments"]].to_numpy(dtype=float)
+    left_s = (nodes["cpu_s"] - byte_s * nodes["bytes"] - nodes["computed_s"]).to_numpy(dtype=float)
+    constants, error = nnls(causes, left_s)
+    return constants.tolist(), float(error / np.sqrt(len(nodes)) / max(1e-12, float(np.mean(left_s))))
 
 
 def write(run: Path, calibration: Calibration) -> Path:
@@ -108,8 +105,7 @@ def write(run: Path, calibration: Calibration) -> Path:
     path = run / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["calibration"] = asdict(calibration) | {"setting": calibration.setting()}
-    with atomic.replacing(path) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
+    atomic.write_json(path, manifest)
     return path
 
 
@@ -155,10 +151,89 @@ def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for run in runs:
         measured = run.tables["measured"]
-        for row in measured[measured["link"].notna()].dropna(subset="measured").to_dict("records"):
+        for row in measured.dropna(subset=["link", "measured"]).to_dict("records"):
             link: dict[str, Any] = found.setdefault(str(row["link"]), {})
             if row["what"] == "rate":
                 link["rate_factor"] = round(float(row["measured"]) / float(row["planned"]), 4)
             elif row["what"] == "rtt":
                 link["more_rtt_s"] = round(float(row["measured"]) - float(row["planned"]), 6)
     return found
+
+
+# ---- where the processor time of a run went --------------------------------------------------------------------------
+
+
+def window_of(run: Run) -> tuple[float, float] | None:
+    """Begin and end, on the run's clock; ``None`` where the run is too short, or was simulated."""
+    ends = [np.sort(group.to_numpy()) for _, group in run.tables["rounds"].groupby("node")["t_s"]]
+    if run.plan["back_end"] == "simulate" or not ends or min(map(len, ends)) <= _FIRST_ROUNDS:
+        return None
+    begin_s, end_s = max(float(each[_FIRST_ROUNDS - 1]) for each in ends), min(float(each[-1]) for each in ends)
+    return (begin_s, end_s) if end_s - begin_s >= SHORTEST_S else None
+
+
+def spent(run: Run) -> pd.DataFrame:
+    """One row per node that told its processor time all through the window, none without a window.
+
+    Messages, bytes and segments (on the WAN) are those sent and received; ``computed_s``: really, but for training
+    steps.
+    """
+    import pandas as pd
+
+    columns = ["window_s", "messages", "bytes", "segments", "steps", "computed_s", "cpu_s"]
+    rows, window = [], window_of(run)
+    if window is None:
+        return pd.DataFrame(columns=columns)
+    transfers, computes = (_within(run.tables[name], window) for name in ("transfers", "computes"))
+    for node, samples in run.tables["processes"].groupby("node"):
+        cpu_s = _between(samples, window)
+        if cpu_s is not None:
+            mine = transfers[(transfers["source"] == node) | (transfers["target"] == node)]
+            work = computes[computes["node"] == node]
+            steps = work["work"] == "step"
+            rows.append((window[1] - window[0], len(mine), float(_size_bytes(mine).sum()), _segments(mine),
+                         int(steps.sum()), float(work[~steps]["real_s"].sum()), cpu_s))  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def beside_s(run: Run) -> float | None:
+    """Processor time of the machine beside the nodes' own, per segment that crossed the emulated WAN.
+
+    ``None`` where it was not measured, or nothing crossed the WAN.
+    """
+    window, nodes = window_of(run), spent(run)
+    if window is None or nodes.empty or run.plan["back_end"] != "emulate":
+        return None
+    busy, segments = (_within(run.tables[name], window) for name in ("machine", "transfers"))
+    count = _segments(segments)
+    if not len(busy) or not count:
+        return None
+    total_s = float(busy["busy_share"].mean()) * cores_of(run) * (window[1] - window[0])
+    return max(0.0, total_s - float(nodes["cpu_s"].sum())) / count
+
+
+def cores_of(run: Run) -> int:
+    """Those that the run could use."""
+    machine = run.manifest["machine"]
+    return int(machine.get("usable_cores") or machine["cores"])
+
+
+def _within(table: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
+    return table[(table["t_s"] > window[0]) & (table["t_s"] <= window[1])]
+
+
+def _size_bytes(transfers: pd.DataFrame) -> pd.Series[int]:
+    return transfers["payload_bytes"] + transfers["header_bytes"]
+
+
+def _segments(transfers: pd.DataFrame) -> float:
+    return float(np.ceil(_size_bytes(transfers[transfers["tier"] == "wan"]) / SEGMENT_BYTES).sum())
+
+
+def _between(samples: pd.DataFrame, window: tuple[float, float]) -> float | None:
+    """Processor time in the window, between samples in proportion; ``None`` where they do not cover it."""
+    t, cpu_s = samples["t_s"].to_numpy(), samples["cpu_s"].to_numpy()
+    if t.min() > window[0] or t.max() < window[1]:
+        return None
+    begin_s, end_s = np.interp(window, t, cpu_s)
+    return float(end_s - begin_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ from testbed.results import atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-UNITS = {"round_time_s": "s", "time_to_target_s": "s", "wan_bytes": "B", "accuracy": "1", "waiting_share": "1"}
-
 
 def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, Any]]:
     """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
@@ -26,7 +24,12 @@ def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, A
     Where either run never reached the target (or there is none), it is the speed-up in round time, and
     ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
     """
-    _refuse_unfinished(runs)
+    problems = [
+        f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
+    ]
+    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["rounds"]]
+    if problems:
+        raise ScenarioError(problems)
     target = target if target is not None else runs[0].plan["training"]["target_accuracy"]
     looks = identity.of_runs([run.plan for run in runs])
     rows = [_row(run, look.label, target) for run, look in zip(runs, looks, strict=True)]
@@ -54,18 +57,23 @@ def latex_text(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def as_latex(rows: list[dict[str, Any]]) -> str:
-    """The rows as a ``tabular`` for the package booktabs; what is not known is a dash."""
-    head = " & ".join(["", *(heading for heading, *_ in _COLUMNS)])
-    body = [" & ".join([latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)]) for row in rows]
-    note = [f"% * speed-up {STARRED}"] if any(map(starred, rows)) else []
-    lines = [r"\begin{tabular}{l" + "r" * len(_COLUMNS) + "}", r"\toprule", head + r" \\", r"\midrule",
-             *(line + r" \\" for line in body), r"\bottomrule", *note, r"\end{tabular}"]  # fmt: skip
+def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """A ``tabular`` for the package booktabs."""
+    top, *body = [" & ".join(cells) + r" \\" for cells in (head, *rows)]
+    notes = [f"% {note}"] if note else []
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", top, r"\midrule", *body, r"\bottomrule", *notes,
+             r"\end{tabular}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: dict[str, Any], heading: str, name: str, factor: float, form: str) -> str:
-    del heading
+def as_latex(rows: list[dict[str, Any]]) -> str:
+    """The rows as a ``tabular``; what is not known is a dash."""
+    cells = [[latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)] for row in rows]
+    note = f"* speed-up {STARRED}" if any(map(starred, rows)) else ""
+    return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, note)
+
+
+def _cell(row: dict[str, Any], _: str, name: str, factor: float, form: str) -> str:
     if row[name] is None:
         return "--"
     return format(row[name] * factor, form) + (r"$^*$" if name == "speed_up" and starred(row) else "")
@@ -76,14 +84,13 @@ def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path, columns: in
 
     ``columns``: how many columns of a paper the figure fills, 1 or 2.
     """
+    import pandas as pd
+
     folder.mkdir(parents=True, exist_ok=True)
     latex = folder / "comparison.tex"
     atomic.write_text(latex, as_latex(rows))
     table = folder / "comparison.csv"
-    with atomic.replacing(table) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    atomic.write_text(table, pd.DataFrame(rows).to_csv(index=False))
     figure = draw(runs, rows[0]["target"], columns)
     return [table, latex, *(_save(figure, folder / f"comparison.{form}") for form in ("png", "pdf"))]
 
@@ -94,28 +101,15 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _refuse_unfinished(runs: list[Run]) -> None:
-    problems = [
-        f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
-    ]
-    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["rounds"]]
-    if problems:
-        raise ScenarioError(problems)
-
-
 def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
     result = run.result
     assert result is not None
+    known = ("back_end", "seed", "status", "rounds", "accuracy", "round_time_s")
     return {
         "run": run.name,
         "label": label,
         "technique": identity.technique_of(run.plan),
-        "back_end": result["back_end"],
-        "seed": result["seed"],
-        "status": result["status"],
-        "rounds": result["rounds"],
-        "accuracy": result["accuracy"],
-        "round_time_s": result["round_time_s"],
+        **{name: result[name] for name in known},
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -68,10 +68,12 @@ class Efficiency:
     def predict(self, batch: float, staleness: float = 0.0, local_steps: float = 1.0) -> Predicted:
         """Rounds to the target of the runs that were fitted."""
         constants = (self.rounds, self.critical_batch, self.staleness_penalty, self.drift_penalty)
-        rounds = float(_rounds(constants, np.array([[batch, staleness, local_steps]]))[0])
-        factor = math.exp(self.residual)
-        asked = Observed(batch, staleness, local_steps, rounds)
-        return Predicted(rounds, rounds / factor, rounds * factor, tuple(self._outside(asked)))
+        asked = (batch, staleness, local_steps)
+        rounds, factor = float(_rounds(constants, np.array([asked]))[0]), math.exp(self.residual)
+        seen = zip(*(each.setting for each in self.seen), strict=True)
+        names = zip(("batch", "staleness", "local steps"), asked, seen, strict=True)
+        outside = tuple(name for name, value, known in names if not min(known) <= value <= max(known))
+        return Predicted(rounds, rounds / factor, rounds * factor, outside)
 
     def __str__(self) -> str:
         return (
@@ -79,16 +81,6 @@ class Efficiency:
             f"{self.critical_batch:.0f}, {self.staleness_penalty:.3f} more per update of staleness, "
             f"{self.drift_penalty:.3f} more per local step; residual {math.exp(self.residual) - 1:.0%}"
         )
-
-    def _outside(self, asked: Observed) -> list[str]:
-        names = ("batch", "staleness", "local_steps")
-        mine = asdict(asked)
-        seen = [asdict(each) for each in self.seen]
-        return [
-            name.replace("_", " ")
-            for name in names
-            if not min(each[name] for each in seen) <= mine[name] <= max(each[name] for each in seen)
-        ]
 
 
 def fit(runs: Sequence[Observed]) -> Efficiency:

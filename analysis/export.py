@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,14 @@ def perfetto(runs: list[Run], out: Path) -> list[Path]:
 
 def tables_as_csv(runs: list[Run], out: Path) -> list[Path]:
     """``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning."""
-    paths = [_columns(out)]
+    import pandas as pd
+
+    about = [(name, each.name, each.type, each.unit, each.meaning)
+             for name, table in TABLES.items() for each in table.columns]  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "columns.csv"]
+    described = pd.DataFrame(about, columns=["table", "column", "type", "unit", "meaning"])
+    atomic.write_text(paths[0], described.to_csv(index=False))
     for run in runs:
         folder = out / run.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,17 +39,6 @@ def tables_as_csv(runs: list[Run], out: Path) -> list[Path]:
                 run.tables[name].to_csv(temporary, index=False)
             paths.append(folder / f"{name}.csv")
     return paths
-
-
-def _columns(out: Path) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "columns.csv"
-    with atomic.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("table", "column", "type", "unit", "meaning"))
-        for name, table in TABLES.items():
-            writer.writerows((name, each.name, each.type, each.unit, each.meaning) for each in table.columns)
-    return path
 
 
 FORMATS: dict[str, Callable[[list[Run], Path], list[Path]]] = {

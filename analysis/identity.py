@@ -9,6 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
+from testbed.axes import Axis
+from testbed.codec.options import CODECS
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -69,19 +77,20 @@ PARTS: dict[str, Identity] = {
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#666666", "#A6761D", "#000000")
 _MARKERS = "osD^vPX<>h"
 
-# axis of the Plan's technique, and the values on it that are no technique of their own
-_AXES = (
-    ("paradigm", ("hips", "ps")), ("sync_tier2", ("fsa", "bsp")), ("sync_tier1", ("fsa", "bsp")),
-    ("order", ("fifo",)), ("overlay_tier2", ("star",)), ("overlay_tier1", ("star",)),
-    ("codec_tier2", ("none",)), ("codec_tier1", ("none",)), ("shard", ("hashed",)),
-)  # fmt: skip
+_AXES: dict[str, Axis[Any]] = {  # field of the Plan's technique
+    "sync_tier2": SYNC, "sync_tier1": SYNC, "order": ORDERS, "overlay_tier2": OVERLAYS, "overlay_tier1": OVERLAYS,
+    "codec_tier2": CODECS, "codec_tier1": CODECS, "shard": SHARDS,
+}  # fmt: skip
 
 
 def technique_of(plan: Mapping[str, Any]) -> str:
-    """Short name of a Plan's technique, such as ``hfa+fp16``: every value that is not the plain one, in axis order."""
-    technique = plan["technique"]
-    named = [technique[axis]["kind"] for axis, plain in _AXES if technique[axis]["kind"] not in plain]
-    return "+".join(dict.fromkeys(named)) or str(technique["sync_tier2"]["kind"])
+    """Short name of a Plan's technique, such as ``hfa+fp16``: a paradigm without servers, and every other value that is
+    not its axis' default, in the order of the axes."""
+    kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
+    named = [kinds[field] for field, axis in _AXES.items() if kinds[field] != axis.default]
+    if not PARADIGMS[kinds["paradigm"]].tiers:
+        named.insert(0, kinds["paradigm"])
+    return "+".join(dict.fromkeys(named)) or kinds["sync_tier2"]
 
 
 def technique(name: str) -> Identity:

@@ -1,12 +1,11 @@
 """Any number of run directories as plain objects with lazily read, tidy pandas frames.
 
-The tables, their columns and units are those of ``testbed.results.columns``. ``frame(runs, name)`` puts one table of
-several runs together, with the columns ``run``, ``technique``, ``back_end`` and ``seed`` before the others.
+The tables, their columns and units are those of ``testbed.results.columns``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,24 +21,19 @@ PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "techni
 MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "capabilities")
 
 
-class Tables(Mapping[str, "pd.DataFrame"]):
+class Tables(dict[str, "pd.DataFrame"]):
     """The tables of one run, each read when it is first asked for."""
 
     def __init__(self, run: Path) -> None:
-        self._run, self._read = run, dict[str, "pd.DataFrame"]()
+        super().__init__()
+        self._run = run
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._read:
-            stored = (self._run / "tables" / f"{name}.parquet").is_file()
-            # without Parquet all tables come from one pass over the events
-            self._read |= tables.read(self._run, (name,) if stored else tuple(TABLES))
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(TABLES)
-
-    def __len__(self) -> int:
-        return len(TABLES)
+    def __missing__(self, name: str) -> pd.DataFrame:
+        stored = (self._run / "tables" / f"{name}.parquet").is_file()
+        # without Parquet all tables come from one pass over the events
+        found = tables.read(self._run, (name,) if stored else tuple(TABLES))
+        self.update(found)
+        return found[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +83,6 @@ def load_run(path: Path) -> Run:
 def load(paths: Iterable[Path]) -> list[Run]:
     """Open several run directories, in the order given."""
     return [load_run(path) for path in paths]
-
-
-def frame(runs: Iterable[Run], name: str) -> pd.DataFrame:
-    """One table of several runs, in one frame. ``since_start_s`` is ``t_s`` counted from the start of training."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from analysis.identity import technique_of
-
-    parts = []
-    for run in runs:
-        part = tables.read_arrow(run.path, name)
-        about = (run.name, technique_of(run.plan), run.plan["back_end"], run.plan["seed"])
-        for position, (column, value) in enumerate(zip(("run", "technique", "back_end", "seed"), about, strict=True)):
-            part = part.add_column(position, column, pa.repeat(pa.scalar(value), len(part)))
-        parts.append(part.append_column("since_start_s", pc.subtract(part["t_s"], run.start_s)))
-    return tables.frame(pa.concat_tables(parts))
 
 
 def _optional(path: Path, *keys: str) -> dict[str, Any] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,26 +89,18 @@ def utilisation(links: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(utilisation=sums["achieved_bps"] / sums["configured_bps"]).reset_index()
 
 
-def waiting_share(breakdown: pd.DataFrame) -> pd.Series:
-    """Share of each node's time that it waited, from ``analysis.breakdown.per_node``."""
-    parts = breakdown.set_index("node")[["compute_s", "lan_s", "wan_s", "waiting_s"]]
-    return parts["waiting_s"] / parts.sum(axis=1)
-
-
 def simulation_errors(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each scenario given both simulated and emulated: round times in seconds, and the relative error."""
-    found: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         if run.result and run.result["round_time_s"]:
-            times = found.setdefault(run.scenario_key, {})
-            times.setdefault(run.plan["back_end"], []).append(run.result["round_time_s"])
+            of_scenario = times.setdefault(run.scenario_key, {})
+            of_scenario.setdefault(run.plan["back_end"], []).append(run.result["round_time_s"])
     names = {run.scenario_key: run.plan["name"] for run in runs}
-    return [
-        _compared(names[key], times) for key, times in found.items() if {"simulate", "emulate"} <= times.keys()
-    ]  # fmt: skip
-
-
-def _compared(name: str, times: Mapping[str, list[float]]) -> dict[str, Any]:
-    simulated, emulated = float(np.mean(times["simulate"])), float(np.mean(times["emulate"]))
-    error = relative_error(simulated, emulated)
-    return {"name": name, "simulated_s": simulated, "emulated_s": emulated, "error": error}
+    rows = []
+    for key, found in times.items():
+        if {"simulate", "emulate"} <= found.keys():
+            simulated, emulated = fmean(found["simulate"]), fmean(found["emulate"])
+            rows.append({"name": names[key], "simulated_s": simulated, "emulated_s": emulated,
+                         "error": relative_error(simulated, emulated)})  # fmt: skip
+    return rows

@@ -12,28 +12,32 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from testbed.policy.gossip import ALGORITHMS
+from testbed.scenario.paradigms import PARADIGMS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OURS = ("collective", "gossip")
-LIBRARIES = ("gloo", "nccl", "mpi")
+_SHIPPED = PARADIGMS.shipped.values()
+PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
+_OF_LIBRARIES = tuple(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages)
+MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)
 ANSWER = 1  # key of what answers an offer (AD-PSGD)
 
-Segment = tuple[str, str, float, float]  # part, node, begin, end
+Segment = tuple[str, str, float, float]
+"""Part of the time, the node at which data lie (empty on the way), begin and end in s."""
 
 
-class PeerHop(NamedTuple):
-    """One transfer between two workers."""
+class Hop(NamedTuple):
+    """One transfer between two nodes."""
 
     begin: float
     end: float
     source: str
+    target: str
     key: int
     tier: str
     message: str
@@ -43,28 +47,34 @@ class PeerHop(NamedTuple):
 class PeerIndex:
     """Transfers by target and round, in order of arrival, and when each node's steps ended."""
 
-    arrivals: dict[tuple[str, int], list[PeerHop]]
+    arrivals: dict[tuple[str, int], list[Hop]]
     steps: dict[str, list[float]]
 
     def __bool__(self) -> bool:
         return bool(self.arrivals)
 
 
+def hops(transfers: pd.DataFrame) -> Iterator[tuple[int, Hop]]:
+    """(round, transfer), in order of arrival."""
+    ordered = transfers.sort_values("t_s")
+    columns = ["round", "t0_s", "t_s", "source", "target", "key", "tier", "message"]
+    for round_, *hop in zip(*(ordered[name].tolist() for name in columns), strict=True):
+        yield round_, Hop(*hop)
+
+
 def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
     """From the tables of a run; empty when no worker sent anything to another."""
-    moved = transfers[transfers["message"].isin(OURS + LIBRARIES) & (transfers["round"] >= 0)]
-    moved = _as_one_hop(moved[moved["payload_bytes"] > 0]).sort_values("t_s")
+    moved = transfers[transfers["message"].isin(PEER_MESSAGES) & (transfers["round"] >= 0)]
     arrivals = defaultdict(list)
-    columns = ["target", "round", "t0_s", "t_s", "source", "key", "tier", "message"]
-    for target, round_, *hop in zip(*(moved[name].tolist() for name in columns), strict=True):
-        arrivals[target, round_].append(PeerHop(*hop))
+    for round_, hop in hops(_as_one_hop(moved[moved["payload_bytes"] > 0])):
+        arrivals[hop.target, round_].append(hop)
     steps = computes[computes["work"].isin(("step", "script"))].sort_values("t_s")
     return PeerIndex(dict(arrivals), {str(node): group["t_s"].tolist() for node, group in steps.groupby("node")})
 
 
 def _as_one_hop(moved: pd.DataFrame) -> pd.DataFrame:
     """A library's sum begins when the last worker calls it, and is as far as its farthest message."""
-    theirs = moved["message"].isin(LIBRARIES)
+    theirs = moved["message"].isin(_OF_LIBRARIES)
     if not theirs.any():
         return moved
     sums = moved[theirs].groupby(["round", "key"])
@@ -78,7 +88,10 @@ def segments(index: PeerIndex, worker: str, round_: int, begin: float, end: floa
 
 
 def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float) -> Iterator[Segment]:
-    hop = _last_answer(index, node, round_, cursor)
+    arrived = index.arrivals.get((node, round_), [])
+    # a round ends with the answer to an offer; others' offers that come meanwhile hold it up by nothing
+    answers = [hop for hop in arrived if hop.key == ANSWER and hop.message in MODELS]
+    hop = _last(answers, cursor) or _last(arrived, cursor)
     while hop is not None and hop.end > begin and not _stepped(index, node, hop.end, cursor):
         yield "waiting", node, hop.end, cursor
         yield hop.tier, "", hop.begin, hop.end
@@ -88,16 +101,10 @@ def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float)
         hop = _last(index.arrivals.get((node, round_), []), cursor)
 
 
-def _last(hops: list[PeerHop], cursor: float) -> PeerHop | None:
+def _last(arrived: list[Hop], cursor: float) -> Hop | None:
     """The last that had arrived by then."""
-    place = bisect_right(hops, cursor, key=lambda hop: hop.end)
-    return hops[place - 1] if place else None
-
-
-def _last_answer(index: PeerIndex, node: str, round_: int, cursor: float) -> PeerHop | None:
-    """What a worker ends its round with; others' offers that come meanwhile hold it up by nothing."""
-    hops = index.arrivals.get((node, round_), [])
-    return _last([hop for hop in hops if hop.key == ANSWER and hop.message == "gossip"], cursor) or _last(hops, cursor)
+    place = bisect_right(arrived, cursor, key=lambda hop: hop.end)
+    return arrived[place - 1] if place else None
 
 
 def _stepped(index: PeerIndex, node: str, after: float, until: float) -> bool:
@@ -105,32 +112,3 @@ def _stepped(index: PeerIndex, node: str, after: float, until: float) -> bool:
     ends = index.steps.get(node, [])
     place = bisect_right(ends, until)
     return bool(place) and ends[place - 1] > after
-
-
-def waits(frames: Mapping[str, pd.DataFrame], plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
-    """(where, waiter, awaited, seconds) of every round: who was last with what a worker needed, and how long it lasted.
-
-    All-reduce: whose step ended last. Synchronous gossip: whose model came last, of the neighbours'. AD-PSGD waits for
-    no other worker's step.
-    """
-    paradigm = plan["technique"]["paradigm"]
-    computes = frames["computes"]
-    ends = computes[computes["work"] == "step"].groupby(["round", "node"])["t_s"].max()
-    if paradigm["kind"] == "gossip":
-        if not ALGORITHMS[paradigm["options"]["algorithm"]].pairwise:
-            yield from _for_neighbours(frames["transfers"], ends)
-        return
-    for _, of_round in ends.groupby(level="round"):
-        rows = of_round.reset_index()
-        nodes = dict(zip(rows["node"].tolist(), rows["t_s"].tolist(), strict=True))
-        last = max(nodes, key=nodes.__getitem__)
-        yield from (("all-reduce", node, last, nodes[last] - end_s) for node, end_s in nodes.items() if node != last)
-
-
-def _for_neighbours(transfers: pd.DataFrame, ends: pd.Series) -> Iterator[tuple[str, str, str, float]]:
-    models = transfers[(transfers["message"] == "gossip") & (transfers["payload_bytes"] > 0)]
-    last = models.loc[models.groupby(["round", "target"])["t_s"].idxmax()]
-    for round_, target, source, came_s in zip(*(last[n].tolist() for n in ("round", "target", "source", "t_s")),
-                                              strict=True):  # fmt: skip
-        if (round_, target) in ends.index:
-            yield "gossip", target, source, max(0.0, came_s - ends[round_, target])

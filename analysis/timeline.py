@@ -12,7 +12,7 @@ Format: "Trace Event Format", Google, 2016 (phases X, C, M, s, f).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 LANES = ("rounds", "compute", "send", "receive", "wait")
 _SLICES = {"push": "push", "value": "pull"}  # a value that comes down is what a pull waited for
+_ABOUT_TRANSFER = ("round", "payload_bytes", "header_bytes", "tier")
 _SHORTEST_US = 1.0  # of a transfer that gets an arrow
 
 
@@ -42,8 +43,7 @@ class _Threads:
     def pid(self, process: str) -> int:
         if process not in self.pids:
             number = self.pids[process] = self.first_pid + len(self.pids)
-            self.names += [_name("process_name", number, 0, f"{self.prefix}{process}"),
-                           _order("process_sort_index", number, 0, number)]  # fmt: skip
+            self._describe("process", number, 0, f"{self.prefix}{process}", number)
         return self.pids[process]
 
     def tid(self, node: str, track: str, number: int) -> int:
@@ -54,8 +54,13 @@ class _Threads:
             short = node.partition("/")[2]
             label = f"{short} {track}" + (f" {number + 1}" if number else "")
             order = _place(short) * 1000 + LANES.index(track) * 100 + min(number, 99)
-            self.names += [_name("thread_name", pid, tid, label), _order("thread_sort_index", pid, tid, order)]
+            self._describe("thread", pid, tid, label, order)
         return self.tids[key]
+
+    def _describe(self, what: str, pid: int, tid: int, name: str, order: int) -> None:
+        place = {"ph": "M", "pid": pid, "tid": tid}
+        self.names += [{**place, "name": f"{what}_name", "args": {"name": name}},
+                       {**place, "name": f"{what}_sort_index", "args": {"sort_index": order}}]  # fmt: skip
 
 
 def trace(runs: Iterable[Run]) -> dict[str, Any]:
@@ -72,46 +77,41 @@ def trace(runs: Iterable[Run]) -> dict[str, Any]:
 
 
 def _of_run(run: Run, threads: _Threads, shift_us: float, first_id: int) -> list[Event]:
-    tables = run.tables
+    transfers, computes = run.tables["transfers"], run.tables["computes"]
+    moved = transfers.assign(id=range(first_id, first_id + len(transfers)))
+    computed = computes.assign(
+        **{f"{name}_ms": (computes[f"{name}_s"] * 1000).round(3) for name in ("modelled", "real")}
+    )
     slices = [
-        *_rounds(tables["rounds"], threads),
-        *_computes(tables["computes"], threads),
-        *_transfers(tables["transfers"], threads, first_id),
-        *_waits(tables["waits"], threads),
-        *_counters(tables["links"], threads),
-    ]
+        *_track("rounds", run.tables["rounds"], threads, lambda row: f"round {row['round']}", ("loss", "samples")),
+        *_track("compute", computed[computes["duration_s"] > 0], threads,
+                lambda row: str(row["part"] or row["work"]), ("round", "modelled_ms", "real_ms")),
+        *_track("send", moved.assign(node=moved["source"]), threads,
+                lambda row: f"{_carried(row)} to {row['target']}", _ABOUT_TRANSFER),
+        *_track("receive", moved.assign(node=moved["target"]), threads,
+                lambda row: f"{_carried(row)} from {row['source']}", _ABOUT_TRANSFER),
+        *_track("wait", run.tables["waits"], threads, lambda row: f"wait for {row['waiting_for']}", ()),
+        *_counters(run.tables["links"], threads),
+    ]  # fmt: skip
     for event in slices:
         event["ts"] = round(event["ts"] + shift_us, 3)
     return [*threads.names, *sorted(slices, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
 
 
-def _rounds(rounds: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
-    for row in _laid_out(rounds):
-        yield _slice(threads, row, "rounds", f"round {row['round']}", {"loss": row["loss"], "samples": row["samples"]})
-
-
-def _computes(computes: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
-    for row in _laid_out(computes[computes["duration_s"] > 0]):
-        about = {"round": row["round"], "modelled_ms": _ms(row["modelled_s"]), "real_ms": _ms(row["real_s"])}
-        yield _slice(threads, row, "compute", str(row["part"] or row["work"]), about)
-
-
-def _transfers(transfers: pd.DataFrame, threads: _Threads, first_id: int) -> Iterator[Event]:
-    moved = transfers.assign(id=range(first_id, first_id + len(transfers)))
-    sent, arrived = moved.assign(node=moved["source"]), moved.assign(node=moved["target"])
-    for row in _laid_out(sent):
-        yield _slice(threads, row, "send", _transfer_name(row, "to", row["target"]), _about_transfer(row))
-        if row["duration_s"] * 1e6 >= _SHORTEST_US:
-            yield _arrow(threads, row, "send", "s", row["t0_s"] * 1e6)
-    for row in _laid_out(arrived):
-        yield _slice(threads, row, "receive", _transfer_name(row, "from", row["source"]), _about_transfer(row))
-        if row["duration_s"] * 1e6 >= _SHORTEST_US:  # the arrow ends just inside the slice that it binds to
-            yield {**_arrow(threads, row, "receive", "f", row["t_s"] * 1e6 - _SHORTEST_US / 2), "bp": "e"}
-
-
-def _waits(waits: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
-    for row in _laid_out(waits):
-        yield _slice(threads, row, "wait", f"wait for {row['waiting_for']}", {})
+def _track(kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str],
+           about: Sequence[str]) -> Iterator[Event]:  # fmt: skip
+    """A slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
+    for row in _laid_out(table):
+        node, begin_us, end_us = row["node"], row["t0_s"] * 1e6, row["t_s"] * 1e6
+        place = {"pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, kind, row["track"])}
+        shown = {key: row[key] for key in about if row[key] is not None}
+        yield {"ph": "X", **place, "name": name(row), "cat": kind, "ts": begin_us,
+               "dur": max(0.0, round(end_us - begin_us, 3)), "args": shown}  # fmt: skip
+        if "id" in row and end_us - begin_us >= _SHORTEST_US:
+            # the arrow ends just inside the slice that it binds to
+            end = {"ph": "f", "bp": "e", "ts": end_us - _SHORTEST_US / 2}
+            arrow = {"ph": "s", "ts": begin_us} if kind == "send" else end
+            yield {**place, "name": "transfer", "cat": "transfer", "id": row["id"], **arrow}
 
 
 def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
@@ -146,30 +146,9 @@ def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {**row, "track": track}
 
 
-def _slice(threads: _Threads, row: dict[str, Any], track: str, name: str, about: dict[str, Any]) -> Event:
-    node = row["node"]
-    shown = {key: value for key, value in about.items() if value is not None}
-    begin_us, end_us = row["t0_s"] * 1e6, row["t_s"] * 1e6
-    return {"ph": "X", "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, track, row["track"]),
-            "name": name, "cat": track, "ts": begin_us, "dur": max(0.0, round(end_us - begin_us, 3)),
-            "args": shown}  # fmt: skip
-
-
-def _arrow(threads: _Threads, row: dict[str, Any], track: str, phase: str, ts: float) -> Event:
-    node = row["node"]
-    return {"ph": phase, "pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, track, row["track"]),
-            "name": "transfer", "cat": "transfer", "id": row["id"], "ts": ts}  # fmt: skip
-
-
-def _transfer_name(row: dict[str, Any], preposition: str, other: str) -> str:
-    kind = _SLICES.get(row["message"], row["message"])
-    key = f" key {row['key']}" if row["key"] is not None and row["key"] >= 0 else ""
-    return f"{kind}{key} {preposition} {other}"
-
-
-def _about_transfer(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("round", "payload_bytes", "header_bytes", "tier")
-    return {name: row[name] for name in names}
+def _carried(row: Event) -> str:
+    kind = str(_SLICES.get(row["message"], row["message"]))
+    return f"{kind} key {row['key']}" if row["key"] is not None and row["key"] >= 0 else kind
 
 
 def _place(node: str) -> int:
@@ -177,15 +156,3 @@ def _place(node: str) -> int:
     role = node.rstrip("0123456789")
     number = int(node.removeprefix(role) or 0)
     return {"global": 0, "server": 2000, "worker": 4000, "scheduler": 90_000}.get(role, 80_000) + number
-
-
-def _name(what: str, pid: int, tid: int, name: str) -> Event:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"name": name}}
-
-
-def _order(what: str, pid: int, tid: int, index: int) -> Event:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"sort_index": index}}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)

@@ -5,13 +5,13 @@ A point is one technique at one rate and one delay of all links. What is compare
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -94,12 +94,10 @@ def ranking(points: Sequence[ValidationPoint]) -> float | None:
     """Kendall's tau-b between the techniques' emulated and simulated times; ``None`` with less than two techniques."""
     from scipy.stats import kendalltau
 
-    places: dict[tuple[float, float], list[ValidationPoint]] = {}
-    for point in points:
-        places.setdefault((point.rate_bps, point.delay_s), []).append(point)
+    frame = pd.DataFrame(points)
     taus = [
-        kendalltau([each.emulated_s for each in group], [each.simulated_s for each in group]).statistic
-        for group in places.values()
+        kendalltau(group["emulated_s"], group["simulated_s"]).statistic
+        for _, group in frame.groupby(["rate_bps", "delay_s"])
         if len(group) > 1
     ]
     known = [float(tau) for tau in taus if not math.isnan(tau)]
@@ -116,11 +114,8 @@ def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -
 
 def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
     """One row a point."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        rows = [asdict(point) | {"error": point.error, "valid": point.valid, "why": point.why} for point in points]
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = [asdict(point) | {"error": point.error, "valid": point.valid, "why": point.why} for point in points]
+    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 def error_map(points: Sequence[ValidationPoint], path: Path) -> None:

@@ -3,7 +3,9 @@
 A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
 to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
 and data centres for each other at the global one. With asynchronous algorithms every entry is 0.
-Without servers, workers wait for each other; ``server`` then says in what.
+
+Without servers, workers wait for each other; ``server`` then says in what. All-reduce: for the one whose step ended
+last. Synchronous gossip: for the neighbour whose model came last. AD-PSGD waits for no other worker's step.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis import peers
+from analysis.peers import MODELS
 from testbed.axes import AxisError
 from testbed.ids import data_center_of
+from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,29 +31,16 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
 
     ``rounds``: in how many rounds ``awaited`` was the last one for ``waiter``.
     """
-    import pandas as pd
-
-    if not any(node["parents"] for node in plan["nodes"]):
-        return _between_peers(frames, plan)
-    arrivals = _arrivals(frames["transfers"], plan)
-    rows = []
-    for server, of_server in arrivals.groupby("target"):
-        last = of_server.loc[of_server.groupby("round")["t_s"].idxmax()].set_index("round")
-        waits = of_server.assign(
-            awaited=of_server["round"].map(last["source"]),
-            waited_s=of_server["round"].map(last["t_s"]) - of_server["t_s"],
-        )
-        others = waits[waits["source"] != waits["awaited"]]
-        for (waiter, awaited), group in others.groupby(["source", "awaited"]):
-            rows.append((server, waiter, awaited, float(group["waited_s"].sum()), len(group)))
-    return pd.DataFrame(rows, columns=["server", "waiter", "awaited", "waited_s", "rounds"])
-
-
-def _between_peers(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = pd.DataFrame(peers.waits(frames, plan), columns=["server", "waiter", "awaited", "waited_s"])
-    grouped = rows.groupby(["server", "waiter", "awaited"])["waited_s"]
+    paradigm = plan["technique"]["paradigm"]
+    if any(node["parents"] for node in plan["nodes"]):
+        waits = _for_the_last(_arrivals(frames["transfers"], plan))
+    elif PARADIGMS[paradigm["kind"]].global_sum:
+        waits = _for_the_last(_step_ends(frames).assign(server="all-reduce"))
+    else:
+        waits = _for_neighbours(frames)
+        if ALGORITHMS[paradigm["options"]["algorithm"]].pairwise:
+            waits = waits[:0]
+    grouped = waits.groupby(["server", "waiter", "awaited"])["waited_s"]
     return grouped.agg(waited_s="sum", rounds="size").reset_index()
 
 
@@ -61,6 +52,14 @@ def matrix(waits: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
     return table.reindex(index=sites, columns=sites, fill_value=0.0).fillna(0.0)
 
 
+def _for_the_last(ready: pd.DataFrame) -> pd.DataFrame:
+    """In each round and at each server, all wait for the last one. ``ready``: ``server, round, waiter, t_s``."""
+    place = ["server", "round"]
+    last = ready.loc[ready.groupby(place)["t_s"].idxmax()].rename(columns={"waiter": "awaited", "t_s": "last_s"})
+    waits = ready.merge(last, on=place)
+    return waits[waits["waiter"] != waits["awaited"]].assign(waited_s=lambda rows: rows["last_s"] - rows["t_s"])
+
+
 def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     """When the last push of each round of each child was at its server; a server with one child makes no node wait."""
     technique = plan["technique"]
@@ -68,8 +67,8 @@ def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]
     waiting = [node["name"] for node in with_many if node["role"] in tiers and _waits(tiers[node["role"]])]
     pushes = transfers[(transfers["message"] == "push") & (transfers["round"] >= 0)]
-    pushes = pushes[pushes["target"].isin(waiting)]
-    return pushes.groupby(["target", "round", "source"])["t_s"].max().reset_index()
+    named = pushes[pushes["target"].isin(waiting)].rename(columns={"target": "server", "source": "waiter"})
+    return named.groupby(["server", "round", "waiter"])["t_s"].max().reset_index()
 
 
 def _waits(kind: str) -> bool:
@@ -78,3 +77,19 @@ def _waits(kind: str) -> bool:
         return SYNC[kind].waits
     except AxisError:
         return False
+
+
+def _step_ends(frames: Frames) -> pd.DataFrame:
+    """``round, waiter, t_s``: when the worker's step ended."""
+    steps = frames["computes"].query("work == 'step'").rename(columns={"node": "waiter"})
+    return steps.groupby(["round", "waiter"])["t_s"].max().reset_index()
+
+
+def _for_neighbours(frames: Frames) -> pd.DataFrame:
+    """From the end of a worker's own step until the last neighbour's model came."""
+    transfers = frames["transfers"]
+    models = transfers[transfers["message"].isin(MODELS) & (transfers["payload_bytes"] > 0)]
+    last = models.loc[models.groupby(["round", "target"])["t_s"].idxmax(), ["round", "target", "source", "t_s"]]
+    named = last.rename(columns={"target": "waiter", "source": "awaited", "t_s": "came_s"})
+    waits = named.merge(_step_ends(frames), on=["round", "waiter"])
+    return waits.assign(server="gossip", waited_s=(waits["came_s"] - waits["t_s"]).clip(lower=0.0))

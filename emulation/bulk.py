@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from emulation.built import BuiltNetwork
+from emulation.measurement import BuiltNetwork
 from emulation.namespaces import inside
 
 _CHUNK_BYTES = 1 << 18

@@ -32,48 +32,39 @@ class Child:
 
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-E", "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
         )  # fmt: skip
         self.send(settings)
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
     def wait_ready(self) -> None:
         """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], READY_DEADLINE_S)
-        if not readable or self._process.stdout.readline().strip() != b"ready":
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], READY_DEADLINE_S)
+        if not readable or self.process.stdout.readline().strip() != b"ready":
             self.stop()
-            raise RunFailed(f"{self.module} did not start (exit {self._process.returncode}); its message is above")
+            raise RunFailed(f"{self.module} did not start (exit {self.process.returncode}); its message is above")
 
     def send(self, settings: dict[str, Any]) -> None:
         """Send one line of JSON; the first is the child's settings. Raise ``RunFailed`` if the child has ended."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
-            self._process.stdin.flush()
+            self.process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self.process.stdin.flush()
         except BrokenPipeError:
-            raise RunFailed(f"{self.module} has ended with {self._process.wait(1.0)}; its message is above") from None
-
-    def exit_code(self) -> int | None:
-        """Its exit status; None while it runs."""
-        return self._process.poll()
+            raise RunFailed(f"{self.module} has ended with {self.process.wait(1.0)}; its message is above") from None
 
     def stop(self) -> None:
         """End it by SIGTERM, and by SIGKILL if it has not ended ``STOP_DEADLINE_S`` later."""
-        if self._process.poll() is None:
-            self._process.terminate()
+        if self.process.poll() is None:
+            self.process.terminate()
             try:
-                self._process.wait(STOP_DEADLINE_S)
+                self.process.wait(STOP_DEADLINE_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+                self.process.kill()
+                self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Mapping
 
-from emulation.layout import Cable, Layout, Route, SwitchPort
+from emulation.layout import Layout, Route, SwitchPort
 from emulation.shaping.install import queue_number
 
 _FIRST_TABLE = 100
@@ -13,17 +14,16 @@ _FIRST_INDEX = 100
 
 
 def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
-    """Create every veth pair with both ends in their namespaces, so that none appears in the caller's."""
-    return [_cable_line(cable, number, pids) for number, cable in enumerate(layout.cables)]
+    """Create every veth pair with both ends in their namespaces, so that none appears in the caller's.
 
-
-def _cable_line(cable: Cable, number: int, pids: Mapping[str, int]) -> str:
-    """The ends get different interface indices: with equal ones, Linux takes up to a second to detect the carrier."""
-    a, b = (
-        f"name {end.interface} index {_FIRST_INDEX + 2 * number + side} netns {pids[end.vertex]}"
-        for side, end in enumerate((cable.a, cable.b))
-    )
-    return f"link add {a} type veth peer {b}"
+    All ends get different interface indices: with equal ones, Linux takes up to a second to detect the carrier.
+    """
+    index = itertools.count(_FIRST_INDEX)
+    ends = [
+        [f"name {end.interface} index {next(index)} netns {pids[end.vertex]}" for end in (cable.a, cable.b)]
+        for cable in layout.cables
+    ]
+    return [f"link add {a} type veth peer {b}" for a, b in ends]
 
 
 def address_lines(layout: Layout, vertex: str, route_options: str) -> list[str]:

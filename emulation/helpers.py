@@ -60,7 +60,7 @@ class Helpers:
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""
         for child in self._children:
-            code = child.exit_code()
+            code = child.process.poll()
             if code is not None and not (child.module == REPLAY and code == 0):  # a trace may be at its end
                 raise RunFailed(f"{child.module} ended with {code} during the run; the links no longer follow the plan")
 

@@ -12,21 +12,34 @@ process that it lists is ended, and no run fails because of it.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from emulation.journal_file import BadJournal, read
+import msgspec
+
 from emulation.process_id import ProcessId
 from testbed.runtime_directory import private_directory, runtime_directory
 
+LIMIT_BYTES = 64 * 1024  # a run notes a few lines
 _FIRST_LINE_S = 60.0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 Warn = Callable[[str], None]
+
+
+class BadJournal(Exception):
+    """A journal that is not certainly written by a run of the same user; the message is the reason."""
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """A line after the first."""
+
+    process: ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +74,19 @@ class Journal:
         self._path = _directory(base) / name
         # new, so that it is this process' own; kept open, so that no later line goes to another file of that name
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        self._append(asdict(owner))
+        self._append(owner)
 
     def process(self, pid: int) -> None:
         """Note a process that must not outlive the run."""
-        self._append({"process": asdict(ProcessId.of(pid))})
+        self._append(_Entry(ProcessId.of(pid)))
 
     def close(self) -> None:
         """Remove the journal."""
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 
-    def _append(self, entry: dict[str, object]) -> None:
-        os.write(self._file, (json.dumps(entry) + "\n").encode())
+    def _append(self, entry: ProcessId | _Entry) -> None:
+        os.write(self._file, msgspec.json.encode(entry) + b"\n")
         os.fsync(self._file)
 
 
@@ -112,10 +125,15 @@ def _directory(base: Path | None) -> Path:
 
 
 def _left_by(journal: Path) -> list[Leftover]:
-    contents = read(journal)
-    if contents.owner.alive() if contents.owner else _just_made(journal):
+    lines = _content(journal).split(b"\n")[:-1]  # the last may be torn
+    try:
+        owner = msgspec.json.decode(lines[0], type=ProcessId) if lines else None
+        listed = [msgspec.json.decode(line, type=_Entry).process for line in lines[1:]]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadJournal(f"a line is not one that a run writes: {error}") from None
+    if owner.alive() if owner else _just_made(journal):
         return []
-    alive = [process for process in reversed(contents.processes) if process.alive()]
+    alive = [process for process in reversed(listed) if process.alive()]
     for process in alive:
         if not process.ours():
             raise BadJournal(f"it lists process {process.pid}, which is another user's")
@@ -125,3 +143,35 @@ def _left_by(journal: Path) -> list[Leftover]:
 def _just_made(journal: Path) -> bool:
     """Return whether its owner may be about to write its first line."""
     return time.time() - journal.lstat().st_mtime < _FIRST_LINE_S
+
+
+def _content(journal: Path) -> bytes:
+    try:
+        # NONBLOCK: a pipe in its place must not stop us before it is seen to be one
+        descriptor = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadJournal(f"it cannot be opened: {error.strerror}") from error
+    try:
+        _check(os.fstat(descriptor))
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        raise BadJournal(f"it cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    if len(content) > LIMIT_BYTES:
+        raise BadJournal(f"it has more than {LIMIT_BYTES} bytes")
+    return content
+
+
+def _check(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise BadJournal("it is not a regular file")
+    if found.st_uid != os.geteuid():
+        raise BadJournal(f"it belongs to user {found.st_uid} and not to user {os.geteuid()}")
+    if found.st_mode & _OTHERS_WRITE:
+        raise BadJournal(f"others can write to it (mode {stat.S_IMODE(found.st_mode):04o})")
+    if found.st_nlink > 1:  # none: somebody else has cleaned while we opened it
+        raise BadJournal(f"it has {found.st_nlink} names")

@@ -1,11 +1,28 @@
-"""One measured value of an emulated link or path, compared with the plan."""
+"""One measured value of an emulated link or path, compared with the plan; and what measuring uses of the network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
+
+from emulation.layout import Layout
+from testbed.plan.model import Plan
 
 REPEATS = 2  # of what is outside its tolerance
+
+
+class BuiltNetwork(Protocol):
+    """The part of ``emulation.network.Emulation`` that measurements use."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def layout(self) -> Layout: ...
+    def namespace_path(self, node_name: str) -> str: ...
+    def address(self, node_name: str) -> str: ...
+    def measuring(self) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from emulation.children import prepare_child
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
@@ -28,27 +29,6 @@ STEAL_WARNING = 0.1
 # Rate of all links together per core, above which links that are used at once get less than their rates. Measured by
 # ``python -m analysis.benchmarks ceiling``.
 CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
-
-
-@dataclass(frozen=True, slots=True)
-class CpuTimes:
-    """Seconds (in ticks) of all cores since boot."""
-
-    total: int
-    idle: int
-    steal: int
-
-    @classmethod
-    def now(cls) -> CpuTimes:
-        """Read /proc/stat."""
-        values = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return cls(sum(values), values[3] + values[4], values[7])
-
-    def shares_since(self, before: CpuTimes) -> tuple[float, float]:
-        """Shares of the time since ``before`` in which cores were busy, and were taken by other tenants (steal)."""
-        total = max(1, self.total - before.total)
-        steal = (self.steal - before.steal) / total
-        return max(0.0, 1 - (self.idle - before.idle) / total - steal), steal
 
 
 class BusyTime:
@@ -86,12 +66,13 @@ class Monitor:
         self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
         self._base = shaper.counters()
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
-        self._cpu, self._busy, self._warned = CpuTimes.now(), 0, set[str]()
+        self._busy, self._warned = 0, set[str]()
+        psutil.cpu_times_percent()  # later calls return the shares since the one before
         self._overflows = self._column(DelayField.OVERFLOWS)
         self._busy_time = BusyTime()
         for spec in shaper.specs.values():
-            table.set(spec.row, DelayField.LATE_MAX_NS, 0)
-            table.set(spec.row, DelayField.LATE_COUNT, 0)
+            table.row(spec.row)[DelayField.LATE_MAX_NS] = 0
+            table.row(spec.row)[DelayField.LATE_COUNT] = 0
 
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
@@ -112,9 +93,9 @@ class Monitor:
 
     def machine(self) -> None:
         """One ``machine`` event."""
-        cpu, now = CpuTimes.now(), time.monotonic() - self._epoch_s
-        busy, steal = cpu.shares_since(self._cpu)
-        self._cpu = cpu
+        cpu, now = psutil.cpu_times_percent(), time.monotonic() - self._epoch_s
+        steal = cpu.steal / 100  # of other tenants
+        busy = max(0.0, 1 - (cpu.idle + cpu.iowait) / 100 - steal)
         self._log.write("machine", now, busy_share=round(busy, 4), steal_share=round(steal, 4))
         self._busy = self._busy + 1 if busy > BUSY_WARNING else 0
         if self._busy >= BUSY_SAMPLES:
@@ -126,8 +107,8 @@ class Monitor:
         """Write a last sample and the final warnings."""
         self.links()
         for spec in self._shaper.specs.values():
-            late = self._table.get(spec.row, DelayField.LATE_COUNT)
-            packets = max(1, self._table.get(spec.row, DelayField.PACKETS))
+            late = self._table.row(spec.row)[DelayField.LATE_COUNT]
+            packets = max(1, self._table.row(spec.row)[DelayField.PACKETS])
             if late > 0.01 * packets:
                 message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
@@ -144,14 +125,14 @@ class Monitor:
             self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
 
     def _check_line(self, spec: LinkSpec, now: float) -> None:
-        late_s = self._table.get(spec.row, DelayField.LATE_MAX_NS) / 1e9
+        late_s = self._table.row(spec.row)[DelayField.LATE_MAX_NS] / 1e9
         if late_s > LATE_WARNING_S:
             self._warn(spec.name, now, f"{spec.name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
-        if self._table.get(spec.row, DelayField.OVERFLOWS) > self._overflows[spec.name]:
+        if self._table.row(spec.row)[DelayField.OVERFLOWS] > self._overflows[spec.name]:
             self._warn(f"{spec.name} lost", now, f"{spec.name}: the delay line could not take all packets")
 
     def _column(self, column: DelayField) -> dict[str, int]:
-        return {spec.name: self._table.get(spec.row, column) for spec in self._shaper.specs.values()}
+        return {spec.name: self._table.row(spec.row)[column] for spec in self._shaper.specs.values()}
 
     def _warn(self, about: str, now: float, message: str) -> None:
         if about not in self._warned:

@@ -44,10 +44,10 @@ def inside(path: str) -> Iterator[None]:
                 raise OSError(ctypes.get_errno(), "cannot return to the former network namespace")
 
 
-def socket_in(path: str, kind: socket.SocketKind) -> socket.socket:
+def socket_in(path: str, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
     """A non-blocking IPv4 socket of the network namespace at ``path``; it stays there wherever it is used."""
     with inside(path):
-        made = socket.socket(socket.AF_INET, kind)
+        made = socket.socket(socket.AF_INET, kind, protocol)
     made.setblocking(False)
     return made
 

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,13 +21,13 @@ from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
 from emulation.helpers import REPLAY, TRAFFIC, Helpers
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measure import measure
-from emulation.measurement import Measurement
+from emulation.measurement import Measurement, describe
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
+from emulation.rates import measure_rates
 from emulation.replay import timelines_of
-from emulation.round_trips import first_contact
+from emulation.round_trips import first_contact, measure_rtts
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
@@ -41,10 +42,11 @@ from emulation.shaping.install import (
 )
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
-from testbed.errors import CapabilityError
+from testbed.errors import CapabilityError, NetworkMismatch
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
+FAR_OUTSIDE = 10.0  # in tolerances
 
 
 def no_record(kind: str, **fields: Any) -> None:
@@ -111,7 +113,7 @@ class Emulation:
         self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
-            table.set(row, DelayField.DELAY_NS, round(lan.delay_s * 1e9))
+            table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
         batch("ip", cable_lines(self.layout, self._pids))
         self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime)
         self._start_helpers(helpers, table)
@@ -162,11 +164,6 @@ class Emulation:
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
-    @property
-    def mininet(self) -> Any:
-        """The ``mininet.net.Mininet`` behind it, for its command line and tools."""
-        return self._mininet
-
     def namespace_path(self, node_name: str) -> str:
         """Path of the network namespace of a node, gateway (its site's name), router or switch (``<site>/lan``)."""
         return f"/proc/{self._pids[node_name]}/ns/net"
@@ -187,8 +184,21 @@ class Emulation:
     # -- measuring and running ------------------------------------------------------------------------------------
 
     def measure(self, budget_s: float = 3.0) -> list[Measurement]:
-        """Measure every WAN link and path against the plan (see ``emulation.measure``)."""
-        return measure(self, self._record, budget_s)
+        """Measure round-trip times of all links and paths, and rates of as many links as fit into ``budget_s`` seconds.
+
+        A value outside its tolerance is measured again; if it stays outside, the run gets a warning, and its fidelity
+        is degraded. Each value is recorded as a ``measured`` event. Raise ``NetworkMismatch`` if a value is off by more
+        than ``FAR_OUTSIDE`` tolerances, a fifth of a rate.
+        """
+        results = [*measure_rtts(self), *measure_rates(self, budget_s)]
+        for each in results:
+            self._record("measured", ok=each.ok, **asdict(each))
+            if not each.ok:
+                self._record("warning", message=describe(each))
+        far = [describe(each) for each in results if each.off_by > FAR_OUTSIDE]
+        if far:
+            raise NetworkMismatch("the emulated network differs from the plan:\n  " + "\n  ".join(far))
+        return results
 
     def measuring(self) -> AbstractContextManager[None]:
         """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""
@@ -196,24 +206,9 @@ class Emulation:
 
     @property
     def helpers(self) -> Helpers:
-        """Its helper processes."""
+        """Its helper processes: monitor, replay, background traffic."""
         assert self._helpers is not None, "the network is not up"
         return self._helpers
-
-    def start_monitor(self, epoch_s: float) -> None:
-        """Sample links and machine into ``network-monitor.jsonl`` until ``finish``.
-
-        ``epoch_s``: the run's start on CLOCK_MONOTONIC, from which events count.
-        """
-        self.helpers.start_monitor(epoch_s)
-
-    def start_replay(self, epoch_s: float, training_start_s: float) -> None:
-        """Follow the plan's traces, jitter and background traffic, whose t = 0 is ``training_start_s``."""
-        self.helpers.begin(epoch_s, training_start_s)
-
-    def check_helpers(self) -> None:
-        """Raise ``RunFailed`` if a helper process has ended during the run."""
-        self.helpers.check()
 
     def follows_trace(self, link: str) -> bool:
         """Whether a trace, jitter or outage of the plan changes a link."""
@@ -223,7 +218,3 @@ class Emulation:
         """Counters of every WAN link by name, since it was made."""
         assert self.shaper is not None, "the network is not up"
         return self.shaper.counters()
-
-    def finish(self) -> None:
-        """End replay, background traffic and monitor, which write their last samples; the network stays."""
-        self.helpers.finish()

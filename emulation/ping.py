@@ -6,11 +6,11 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from emulation.namespaces import inside
+from emulation.namespaces import socket_in
 
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 _IDENTITY = 0x7473
@@ -34,7 +34,9 @@ def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) ->
     """
     # Evenly spread over the interval: echoes sent at the same moment would queue for each other here.
     gap_s, total = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S), count * len(pairs)
-    with _sockets(pairs) as sockets:
+    with ExitStack() as opened:
+        icmp = socket.SOCK_RAW, socket.IPPROTO_ICMP
+        sockets = [opened.enter_context(socket_in(pair.namespace, *icmp)) for pair in pairs]
         begin = time.monotonic()
         by_descriptor = {link.fileno(): number for number, link in enumerate(sockets)}
         poll = select.poll()
@@ -48,20 +50,6 @@ def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) ->
             ahead = begin + sent * gap_s - time.monotonic() if sent < total else 0.05
             for descriptor, _ in poll.poll(max(0.0, ahead) * 1e3):
                 answered += _collect(sockets[by_descriptor[descriptor]], pairs[by_descriptor[descriptor]])
-
-
-@contextmanager
-def _sockets(pairs: Sequence[Pair]) -> Iterator[list[socket.socket]]:
-    opened: list[socket.socket] = []
-    try:
-        for pair in pairs:
-            with inside(pair.namespace):
-                opened.append(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
-            opened[-1].setblocking(False)
-        yield opened
-    finally:
-        for each in opened:
-            each.close()
 
 
 def _send(link: socket.socket, target: str, number: int) -> None:

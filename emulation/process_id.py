@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from testbed.results.owner import boot_id, start_ticks
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A process of this machine: its number, its start in clock ticks since boot, and the boot."""
 
-    pid: int
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
     start_ticks: int
     boot: str
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 
-from emulation.built import BuiltNetwork
 from emulation.flood import Flood, flood
-from emulation.measurement import Measurement, repeated
+from emulation.measurement import BuiltNetwork, Measurement, repeated
 from testbed.plan.model import LinkPlan
 
 RATE_TOLERANCE = 0.02

@@ -20,7 +20,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -89,17 +89,12 @@ def timelines_of(plan: Plan) -> list[dict[str, Any]]:
         for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
             series: Series | None = getattr(link, f"{what}_trace")
             if series is not None:
-                found.append(_timeline(link.name, what, series))
+                period_s = series.period_s if math.isfinite(series.period_s) else None  # JSON has no infinity
+                found.append(asdict(Timeline(link.name, what, series.times_s, series.values, period_s)))
         if link.jitter_s > 0:
-            half_width_s = link.jitter_s * math.sqrt(3)
-            jitter = {"link": link.name, "what": "jitter", "times_s": [0.0], "values": [half_width_s]}
-            found.append(jitter | {"seed": f"{plan.seed}/{link.name}/jitter"})
+            half_width_s, seed = link.jitter_s * math.sqrt(3), f"{plan.seed}/{link.name}/jitter"
+            found.append(asdict(Timeline(link.name, "jitter", (0.0,), (half_width_s,), seed=seed)))
     return found
-
-
-def _timeline(link: str, what: str, series: Series) -> dict[str, Any]:
-    period = series.period_s if math.isfinite(series.period_s) else None
-    return {"link": link, "what": what, "times_s": series.times_s, "values": series.values, "period_s": period}
 
 
 class Replay:

@@ -10,9 +10,8 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from emulation.built import BuiltNetwork
 from emulation.layout import SwitchPort
-from emulation.measurement import Measurement, repeated
+from emulation.measurement import BuiltNetwork, Measurement, repeated
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed
 from testbed.plan.model import LinkPlan

@@ -55,10 +55,6 @@ class Sandbox:
         finally:
             os.close(read_end)
 
-    def poll(self) -> int | None:
-        """Exit status of the command, None while it runs."""
-        return self.process.poll()
-
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the command's end; return its exit status. Raise ``subprocess.TimeoutExpired`` if it is late."""
         return self.process.wait(timeout_s)

@@ -15,11 +15,9 @@ from typing import Any
 import networkx as nx
 
 from topologies.graph import Graph, join, new_graph
-from topologies.random_networks import Geometric, UnevenStar, Waxman
+from topologies.random_networks import RATE, SITES, WORKERS, Geometric, UnevenStar, Waxman
 
-_SITES = {"help": "data centres, the central one included", "min": 2, "max": 10_000}
-_WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
-_RATE = {"help": "rate of every WAN link, each direction", "unit": "bit/s"}
+_SITES = {**SITES, "max": 10_000}
 _DELAY = {"help": "one-way delay of every WAN link", "unit": "s"}
 
 
@@ -28,8 +26,8 @@ class StarTopology:
     """Every data centre has one link to the central one, ``dc0``."""
 
     data_centers: int = field(default=3, metadata=_SITES)
-    workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata=_RATE)
+    workers: int = field(default=2, metadata=WORKERS)
+    rate: float = field(default=20e6, metadata=RATE)
     delay: float = field(default=0.04, metadata=_DELAY)
 
     def build(self) -> Graph[str]:
@@ -70,7 +68,7 @@ class Dumbbell:
     """Data centres on two sides share one link between two routers: the classic bottleneck."""
 
     data_centers: int = field(default=4, metadata={**_SITES, "max": 1000})
-    workers: int = field(default=2, metadata=_WORKERS)
+    workers: int = field(default=2, metadata=WORKERS)
     rate: float = field(default=20e6, metadata={"help": "rate of the shared link, each direction", "unit": "bit/s"})
     delay: float = field(default=0.04, metadata={"help": "one-way delay of the shared link", "unit": "s"})
     access_rate: float = field(default=100e6, metadata={"help": "rate of the links to the routers", "unit": "bit/s"})
@@ -100,7 +98,7 @@ class FatTree:
     """
 
     ports: int = field(default=4, metadata={"help": "ports of a switch; even", "min": 2, "max": 16})
-    workers: int = field(default=2, metadata={**_WORKERS, "help": "workers in each rack"})
+    workers: int = field(default=2, metadata={**WORKERS, "help": "workers in each rack"})
     rate: float = field(default=1e9, metadata={"help": "rate of every link between switches", "unit": "bit/s"})
     delay: float = field(default=0.00001, metadata={"help": "one-way delay of every link", "unit": "s"})
 

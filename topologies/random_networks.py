@@ -16,28 +16,34 @@ import networkx as nx
 
 from topologies.graph import Graph, fibre_delay_s, join, new_graph
 
-_SITES = {"help": "data centres, the central one included", "min": 2, "max": 300}
-_WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
-_RATE = {"help": "rate of every WAN link, each direction", "unit": "bit/s"}
+SITES = {"help": "data centres, the central one included", "min": 2, "max": 300}
+WORKERS = {"help": "workers in each data centre", "min": 1, "max": 1000}
+RATE = {"help": "rate of every WAN link, each direction", "unit": "bit/s"}
 _SIDE = {"help": "side of the square that the data centres lie in, in km", "min": 1, "max": 20_000}
 _STRETCH = {"help": "length of a fibre over the straight distance", "min": 1, "max": 10}
 _SEED = {"help": "seed of coordinates and links, beside the scenario's", "min": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Geometric:
+class _Scattered:
+    """Data centres at random places."""
+
+    data_centers: int = field(default=10, metadata=SITES)
+    workers: int = field(default=2, metadata=WORKERS)
+    rate: float = field(default=20e6, metadata=RATE)
+    side_km: float = field(default=4000.0, metadata=_SIDE)
+    stretch: float = field(default=1.5, metadata=_STRETCH)
+    seed: int = field(default=1, metadata=_SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric(_Scattered):
     """Random geometric graph: a link between all pairs nearer than ``radius`` (Gilbert 1961).
 
     Separate parts are joined over the shortest gaps. The central data centre is the one nearest to all others.
     """
 
-    data_centers: int = field(default=10, metadata=_SITES)
-    workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata=_RATE)
-    side_km: float = field(default=4000.0, metadata=_SIDE)
     radius: float = field(default=0.35, metadata={"help": "longest link, as a share of the side", "above": 0, "max": 2})
-    stretch: float = field(default=1.5, metadata=_STRETCH)
-    seed: int = field(default=1, metadata=_SEED)
 
     def build(self) -> Graph[str]:
         """Return the annotated graph."""
@@ -46,21 +52,15 @@ class Geometric:
 
 
 @dataclass(frozen=True, slots=True)
-class Waxman:
+class Waxman(_Scattered):
     """Links are likelier between near data centres: P = beta · exp(-d / (alpha · L)), L the largest distance.
 
     Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988. Separate parts are joined over the shortest
     gaps. The central data centre is the one nearest to all others.
     """
 
-    data_centers: int = field(default=10, metadata=_SITES)
-    workers: int = field(default=2, metadata=_WORKERS)
-    rate: float = field(default=20e6, metadata=_RATE)
-    side_km: float = field(default=4000.0, metadata=_SIDE)
     alpha: float = field(default=0.3, metadata={"help": "larger: distance matters less", "above": 0, "max": 100})
     beta: float = field(default=0.8, metadata={"help": "larger: more links", "above": 0, "max": 1})
-    stretch: float = field(default=1.5, metadata=_STRETCH)
-    seed: int = field(default=1, metadata=_SEED)
 
     def build(self) -> Graph[str]:
         """Return the annotated graph."""
@@ -77,8 +77,8 @@ class UnevenStar:
     """Every data centre has one link to the central one, ``dc0``; no two are alike: rates are drawn log-uniformly
     between ``slowest`` and ``fastest``, delays uniformly between ``nearest`` and ``farthest``."""
 
-    data_centers: int = field(default=100, metadata={**_SITES, "max": 10_000})
-    workers: int = field(default=2, metadata=_WORKERS)
+    data_centers: int = field(default=100, metadata={**SITES, "max": 10_000})
+    workers: int = field(default=2, metadata=WORKERS)
     slowest: float = field(default=100e6, metadata={"help": "lowest rate of a link, each direction", "unit": "bit/s"})
     fastest: float = field(default=1e9, metadata={"help": "highest rate of a link, each direction", "unit": "bit/s"})
     nearest: float = field(default=0.005, metadata={"help": "shortest one-way delay", "unit": "s"})
@@ -108,7 +108,7 @@ class UnevenStar:
         return graph
 
 
-def _scattered(options: Geometric | Waxman, random: Random, linked: Callable[[float, float], bool]) -> Graph[str]:
+def _scattered(options: _Scattered, random: Random, linked: Callable[[float, float], bool]) -> Graph[str]:
     """Place data centres at random, and add the links that ``linked(distance, longest distance)`` selects."""
     names = [f"dc{number}" for number in range(options.data_centers)]
     places = {name: (random.uniform(0, options.side_km), random.uniform(0, options.side_km)) for name in names}

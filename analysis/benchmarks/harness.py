@@ -7,10 +7,8 @@ it has been measured: as a line of a table, or as a JSON object with ``--json``;
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,11 +61,6 @@ def alternate(steps: Mapping[str, Callable[[int], object]], repeats: int) -> dic
     return times_s
 
 
-def medians(times_s: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of each step's times."""
-    return {name: statistics.median(values) for name, values in times_s.items()}
-
-
 def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
     """Run the benchmark that ``module`` declares; returns 1 if a row is not ``ok``, else 0."""
     benchmark: Benchmark = module.BENCHMARK
@@ -78,7 +71,9 @@ def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
     for row in benchmark.measure(options):
         report.add(row)
     if options.csv:
-        report.write_csv(options.csv)
+        import pandas as pd
+
+        pd.DataFrame(report.rows).to_csv(options.csv, index=False)
     return int(any(row.get("ok") is False for row in report.rows))
 
 
@@ -119,12 +114,6 @@ class _Report:
             self._widths = {name: max(len(name), len(_text(value)), 9) for name, value in row.items()}
             _say("  ".join(name.ljust(width) for name, width in self._widths.items()))
         _say("  ".join(_text(value).ljust(self._widths[name]) for name, value in row.items()))
-
-    def write_csv(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, list(dict.fromkeys(name for row in self.rows for name in row)))
-            table.writeheader()
-            table.writerows(self.rows)
 
 
 def _text(value: object) -> str:

@@ -11,12 +11,14 @@ loss     share of UDP packets lost, within 10 % of the planned share; sent = rec
 from __future__ import annotations
 
 import argparse
+import socket
+import time
 from collections.abc import Iterator
 
-from analysis.benchmarks.datagrams import count_datagrams
 from analysis.benchmarks.harness import Benchmark, Row, listed
 from analysis.benchmarks.sample_plans import pairs_of_sites
 from emulation.bulk import GOODPUT_SHARE, BulkTransfer, transfer
+from emulation.namespaces import enlarge_receive_buffer, socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
@@ -27,6 +29,10 @@ RTTS_MS = (2.0, 20.0, 100.0, 300.0)
 LOSSES = (0.01, 0.05)
 RATE_ERROR, LOSS_ERROR = 0.02, 0.10
 LAST_TOTAL_BPS = 400e6  # of all links together; the benchmark ``ceiling`` finds what a machine's cores carry
+
+_PORT, _PAYLOAD_BYTES = 19_799, 64
+_PER_BURST, _BURST_GAP_S = 10, 0.001
+_SILENCE_S = 1.0  # after which nothing more is expected to arrive
 
 
 def row(what: str, setting: str, planned: float, measured: float, error: float, tolerance: float, note: str) -> Row:
@@ -92,6 +98,44 @@ def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
     if received + lost + dropped != packets:
         account = "NOT ACCOUNTED FOR: " + account
     return row("loss", f"{loss:.2%} of {packets}", loss, share, share / loss - 1, LOSS_ERROR, account)
+
+
+def count_datagrams(network: Emulation, source: str, target: str, packets: int) -> int:
+    """Send ``packets`` datagrams from a node to a node, about ten per millisecond.
+
+    Returns how many have arrived when one second has passed in silence.
+    """
+    receiver = socket_in(network.namespace_path(target), socket.SOCK_DGRAM)
+    sender = socket_in(network.namespace_path(source), socket.SOCK_DGRAM)
+    with sender, receiver:
+        enlarge_receive_buffer(receiver, 1 << 26)
+        receiver.bind((network.address(target), _PORT))
+        sender.connect((network.address(target), _PORT))
+        sender.setblocking(True)
+        sent = received = 0
+        begin_s = last_s = time.monotonic()
+        while sent < packets or time.monotonic() < last_s + _SILENCE_S:
+            due = int((time.monotonic() - begin_s) / _BURST_GAP_S + 1) * _PER_BURST
+            due = min(packets, due, sent + 10 * _PER_BURST)  # after a pause no burst that would fill the queue
+            while sent < due:
+                sender.send(bytes(_PAYLOAD_BYTES))
+                sent += 1
+            arrived = _drain(receiver)
+            received += arrived
+            if arrived or sent < packets:
+                last_s = time.monotonic()
+            time.sleep(_BURST_GAP_S / 2)
+        return received
+
+
+def _drain(receiver: socket.socket) -> int:
+    count = 0
+    while True:
+        try:
+            receiver.recv(_PAYLOAD_BYTES)
+        except BlockingIOError:
+            return count
+        count += 1
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:

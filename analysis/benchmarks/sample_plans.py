@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from itertools import pairwise
 from typing import Any
+
+import networkx as nx
 
 from testbed.plan.model import (
     Choice,
@@ -63,15 +65,14 @@ def plan(
         version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network,
         transport=transport or TransportPlan(),
         training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, rounds=1, evaluate_every=1),
-        technique=TechniquePlan(
-            paradigm=NONE, sync_tier1=NONE, sync_tier2=NONE, optimizer=NONE, codec_tier1=NONE, codec_tier2=NONE,
-            order=NONE, overlay_tier1=NONE, overlay_tier2=NONE, shard=NONE,
-        ),
-        timeouts=Timeouts(
-            heartbeat_s=1, suspect_s=1, dead_after_s=1, step_deadline_s=1, run_deadline_s=1, tcp_user_timeout_s=1,
-            rendezvous_s=1,
-        ),
+        technique=TechniquePlan(**dict.fromkeys(_names(TechniquePlan), NONE)),
+        timeouts=Timeouts(**dict.fromkeys(_names(Timeouts), 1.0)),
     )  # fmt: skip
+
+
+def _names(kind: type[Any]) -> list[str]:
+    """Fields that have to be given."""
+    return [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
 
 
 def _path(a: str, b: str, routers: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,13 +94,7 @@ def pairs_of_sites(count: int, transport: TransportPlan | None = None, **link: A
 
 def ring(sites: int, workers: int) -> Plan:
     """``sites`` data centres in a ring; paths go the shorter way round."""
-    names = [f"dc{number}" for number in range(sites)]
-    pairs: dict[tuple[str, str], dict[str, Any]] = {(a, b): {} for a, b in pairwise([*names, names[0]])}
-    routes = {}
-    for a in range(sites):
-        for b in range(sites):
-            step = 1 if (b - a) % sites <= sites // 2 else -1
-            hops = [names[(a + step * hop) % sites] for hop in range((step * (b - a)) % sites + 1)]
-            if a != b:
-                routes[f"{names[a]}>{names[b]}"] = tuple(f"{x}>{y}" for x, y in pairwise(hops))
-    return plan(pairs, sites=sites, workers=workers, routes=routes)
+    graph = nx.relabel_nodes(nx.cycle_graph(sites), {number: f"dc{number}" for number in range(sites)})
+    routes = {f"{a}>{b}": tuple(f"{x}>{y}" for x, y in pairwise(path))
+              for a, paths in nx.all_pairs_shortest_path(graph) for b, path in paths.items() if a != b}  # fmt: skip
+    return plan({edge: {} for edge in graph.edges}, sites=sites, workers=workers, routes=routes)

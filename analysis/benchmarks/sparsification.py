@@ -13,89 +13,73 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from itertools import product
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.benchmarks.harness import Benchmark, Row, alternate, listed, medians
+from analysis.benchmarks.harness import Benchmark, Row, alternate, listed
 from testbed.codec.errors import check_finite
-from testbed.codec.memory import FeedbackMemory, MomentumMemory, Select
+from testbed.codec.memory import FeedbackMemory, MomentumMemory
 from testbed.codec.schedule import entries
 from testbed.codec.selectors.bisection import Bisection
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
 
-Step = Callable[[Tensor], tuple[Tensor, Tensor] | None]
+Step = Callable[[Tensor], Any]
 
 LAYER = 250_000  # elements with one scale
 WARM_UP_ROUNDS = 4
 BASELINE = "torch.topk"
+EXACT = ("sample and sweep", "MSTopK repaired (bisection on bits)")
 
 
 def gradients(size: int, seed: int, count: int = 2) -> list[Tensor]:
     """Heavy-tailed gradients; layers keep their scale from one gradient to the next."""
     layers = -(-size // LAYER)
     scales = np.random.default_rng(seed).lognormal(np.log(1e-4), 1.0, layers).astype(np.float32)
-    return [_gradient(size, scales, np.random.default_rng((seed, number))) for number in range(count)]
-
-
-def _gradient(size: int, scales: np.ndarray, random: np.random.Generator) -> Tensor:
-    numbers = np.empty(size, np.float32)
-    for layer, scale in enumerate(scales):
-        part = numbers[layer * LAYER : (layer + 1) * LAYER]
-        part[:] = random.standard_t(3, part.size) * scale
-    return torch.from_numpy(numbers)
+    found = []
+    for number in range(count):
+        random, numbers = np.random.default_rng((seed, number)), np.empty(size, np.float32)
+        for layer, scale in enumerate(scales):
+            part = numbers[layer * LAYER : (layer + 1) * LAYER]
+            part[:] = random.standard_t(3, part.size) * scale
+        found.append(torch.from_numpy(numbers))
+    return found
 
 
 def methods(size: int, k: int, residual: Tensor) -> dict[str, Step]:
     """The steps to compare, each with a memory of its own that begins at ``residual``."""
-    return {
-        "residual += gradient, nothing else": _bare_sum(residual.clone()),
-        BASELINE: _torch_topk(residual.clone(), k),
-        "sample and sweep": _feedback(size, k, residual, SampleAndSweep()),
-        "sample and sweep, momentum-corrected": _momentum(size, k, residual),
-        "MSTopK repaired (bisection on bits)": _feedback(size, k, residual, Bisection()),
-        "MSTopK as published, 30 samplings": _feedback(size, k, residual, PublishedMsTopk()),
-    }
 
+    def selecting(memory: FeedbackMemory | MomentumMemory) -> Step:
+        memory.unsent().copy_(residual)
 
-def _bare_sum(residual: Tensor) -> Step:
-    def step(gradient: Tensor) -> None:
-        residual.add_(gradient)
+        def step(gradient: Tensor) -> tuple[Tensor, Tensor]:
+            check_finite(0, gradient)
+            return memory.take(gradient, k)
 
-    return step
+        return step
 
+    unsent = residual.clone()
 
-def _torch_topk(residual: Tensor, k: int) -> Step:
-    def step(gradient: Tensor) -> tuple[Tensor, Tensor]:
-        residual.add_(gradient)
-        indices = torch.topk(residual.abs(), k, sorted=False).indices
-        values = residual[indices]
-        residual[indices] = 0
+    def torch_topk(gradient: Tensor) -> tuple[Tensor, Tensor]:
+        unsent.add_(gradient)
+        indices = torch.topk(unsent.abs(), k, sorted=False).indices
+        values = unsent[indices]
+        unsent[indices] = 0
         return indices, values
 
-    return step
-
-
-def _feedback(size: int, k: int, residual: Tensor, select: Select) -> Step:
-    memory = FeedbackMemory(size, select)
-    memory.unsent().copy_(residual)
-    return _checked(memory, k)
-
-
-def _momentum(size: int, k: int, residual: Tensor) -> Step:
-    memory = MomentumMemory(size, SampleAndSweep(), 0.9)
-    memory.unsent().copy_(residual)
-    return _checked(memory, k)
-
-
-def _checked(memory: FeedbackMemory | MomentumMemory, k: int) -> Step:
-    def step(gradient: Tensor) -> tuple[Tensor, Tensor]:
-        check_finite(0, gradient)
-        return memory.take(gradient, k)
-
-    return step
+    return {
+        "residual += gradient, nothing else": residual.clone().add_,
+        BASELINE: torch_topk,
+        "sample and sweep": selecting(FeedbackMemory(size, SampleAndSweep())),
+        "sample and sweep, momentum-corrected": selecting(MomentumMemory(size, SampleAndSweep(), 0.9)),
+        "MSTopK repaired (bisection on bits)": selecting(FeedbackMemory(size, Bisection())),
+        "MSTopK as published, 30 samplings": selecting(FeedbackMemory(size, PublishedMsTopk())),
+    }
 
 
 def gathered_residual(size: int, k: int, seed: int) -> Tensor:
@@ -107,38 +91,26 @@ def gathered_residual(size: int, k: int, seed: int) -> Tensor:
 
 
 def measure(size: int, share: float, repeats: int, seed: int) -> dict[str, float]:
-    """Median seconds of each method; after checking that the exact ones choose the same entries."""
+    """Median seconds of each method; after checking that the exact ones take the same values."""
     k = entries(size, share)
     steps = methods(size, k, gathered_residual(size, k, seed))
     inputs = gradients(size, seed + 1)
     taken = {name: step(inputs[0]) for name, step in steps.items()}  # warms up as well
-    _check_same(taken[BASELINE], taken["sample and sweep"])
-    _check_same(taken[BASELINE], taken["MSTopK repaired (bisection on bits)"])
-    timed = {name: _on_input(step, inputs) for name, step in steps.items()}
-    return medians(alternate(timed, repeats))
-
-
-def _on_input(step: Step, inputs: list[Tensor]) -> Callable[[int], object]:
-    return lambda repeat: step(inputs[(repeat + 1) % len(inputs)])
-
-
-def _check_same(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor] | None) -> None:
-    """The same values were taken (which of equal ones is torch's choice)."""
-    assert one is not None and other is not None
-    if not torch.equal(one[1].sort().values, other[1].sort().values):
+    ordered = [taken[name][1].sort().values for name in (BASELINE, *EXACT)]  # which of equal ones is torch's choice
+    if not all(torch.equal(ordered[0], other) for other in ordered[1:]):
         raise AssertionError("two exact selectors took different values")
+    timed = {name: lambda repeat, step=step: step(inputs[(repeat + 1) % 2]) for name, step in steps.items()}
+    return {name: median(times_s) for name, times_s in alternate(timed, repeats).items()}
 
 
 def compare(options: argparse.Namespace) -> Iterator[Row]:
     """One row per case and method."""
     torch.set_num_threads(1)
-    for size in map(int, options.elements):
-        for share in options.shares:
-            median_s = measure(size, share, options.repeats, options.seed)
-            for name, value_s in median_s.items():
-                times_faster = median_s[BASELINE] / value_s
-                yield {"elements": size, "share": share, "method": name.ljust(40), "ms": value_s * 1e3,
-                       "times_faster": times_faster}  # fmt: skip
+    for size, share in product(map(int, options.elements), options.shares):
+        median_s = measure(size, share, options.repeats, options.seed)
+        for name, value_s in median_s.items():
+            yield {"elements": size, "share": share, "method": name.ljust(40), "ms": value_s * 1e3,
+                   "times_faster": median_s[BASELINE] / value_s}  # fmt: skip
 
 
 BENCHMARK = Benchmark(

@@ -57,35 +57,24 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _draw(rows: list[Row], path: Path) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-    streams = [row["streams"] for row in rows]
-    published = sorted(PUBLISHED_BPS.items())
-    window_kb = WINDOW_BYTES / 1e3
-    axes.plot(streams, [row["law_bps"] / 1e6 for row in rows], color="#888888", label="window law: min(n·W/RTT, C)")
-    axes.plot(
-        streams, [row["capped_bps"] / 1e6 for row in rows], "o", color="#0072B2",
-        label=f"emulated, W = {window_kb:.0f} kB",
-    )  # fmt: skip
-    axes.plot(
-        streams, [row["free_bps"] / 1e6 for row in rows], "s", color="#D55E00", mfc="none",
-        label="emulated, buffers free",
-    )  # fmt: skip
-    axes.plot(
-        [n for n, _ in published], [rate_bps / SCALE / 1e6 for _, rate_bps in published], "x", color="#000000",
-        label=f"measured between Google's EU and US (1/{SCALE:.0f})",
-    )  # fmt: skip
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes, streams, published = figure.subplots(), [row["streams"] for row in rows], sorted(PUBLISHED_BPS.items())
+    for column, look, color, label in (
+        ("law_bps", "-", "#888888", "window law: min(n·W/RTT, C)"),
+        ("capped_bps", "o", "#0072B2", f"emulated, W = {WINDOW_BYTES / 1e3:.0f} kB"),
+        ("free_bps", "s", "#D55E00", "emulated, buffers free"),
+    ):
+        axes.plot(streams, [row[column] / 1e6 for row in rows], look, color=color, mfc="none", label=label)
+    axes.plot([n for n, _ in published], [rate_bps / SCALE / 1e6 for _, rate_bps in published], "x", color="#000000",
+              label=f"measured between Google's EU and US (1/{SCALE:.0f})")  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="parallel streams", ylabel="throughput in Mbit/s", ylim=(1, 200))
     axes.set_xticks(streams, [str(n) for n in streams])
     axes.minorticks_off()
     axes.set_title(f"One path, round-trip time {RTT_S * 1e3:.0f} ms, {CAPACITY_BPS / 1e6:.0f} Mbit/s", loc="left")
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
 
 
 BENCHMARK = Benchmark(

@@ -6,11 +6,7 @@ Each is built from a scenario as a run would build it, with all rates scaled dow
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-
 from analysis.benchmarks.harness import Benchmark, Row
-from emulation.measure import measure
 from emulation.measurement import describe
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
@@ -44,7 +40,7 @@ def check(name: str) -> Row:
     plan = scaled_plan(name)
     with Emulation(plan, probe(), no_record) as net:
         pairs = ping_all(net)
-        results = measure(net, no_record, RATE_BUDGET_S)
+        results = net.measure(RATE_BUDGET_S)
     silent = sum(ECHOES - len(pair.rtts_s) for pair in pairs)
     rtts = [each for each in results if each.what == "rtt"]
     rates = [each for each in results if each.what == "rate"]
@@ -70,14 +66,8 @@ def ping_all(net: Emulation) -> list[Pair]:
     return pairs
 
 
-def check_all(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per topology."""
-    for name in options.names or BUILT_IN:
-        yield check(name)
-
-
 BENCHMARK = Benchmark(
-    measure=check_all,
+    measure=lambda options: map(check, options.names or BUILT_IN),  # one row per topology
     emulated=True,
     arguments={"names": {"nargs": "*", "metavar": "NAME", "help": "built-in topologies; default: all"}},
 )

@@ -12,7 +12,6 @@ from analysis.breakdown import PARTS, per_round
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import Run
-from analysis.metrics import accuracy_curve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,38 +31,22 @@ def draw(runs: list[Run], target: float | None, columns: int = 2) -> Figure:
         else:
             figure = Figure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
             over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-        _accuracy(over_time, over_bytes, shown, looks, target)
+        for axes, over, name in ((over_time, "time_s", "time"), (over_bytes, "wan_bytes", "WAN traffic")):
+            axes.set_title(f"Accuracy over {name}")
+            panels.accuracy_of(axes, shown, looks, over, target)
+        over_bytes.set_ylabel("")
         _time(time, shown, looks, columns)
         handles, labels = over_time.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5 if columns == 2 else 2))
         return figure
 
 
-def _accuracy(
-    over_time: Axes, over_bytes: Axes, runs: list[Run], looks: list[Identity], target: float | None
-) -> None:  # fmt: skip
-    curves = [accuracy_curve(run) for run in runs]
-    for scores, look in zip(curves, looks, strict=True):
-        panels.curve(over_time, scores["time_s"], scores["accuracy"], look)
-        panels.curve(over_bytes, scores["wan_bytes"] / 1e6, scores["accuracy"], look)
-    for axes in (over_time, over_bytes):
-        panels.accuracy_axis(axes, target)
-    over_bytes.set_ylabel("")
-    over_time.set_title("Accuracy over time")
-    panels.time_axis(over_time, 1.03 * max((scores["time_s"].max() for scores in curves if len(scores)), default=1.0))
-    over_bytes.set_title("Accuracy over WAN traffic")
-    over_bytes.set_xlabel("tensors sent over the WAN (MB)")
-    over_bytes.set_xlim(left=0)
-
-
 def _time(axes: Axes, runs: list[Run], looks: list[Identity], columns: int) -> None:
     axes.set_title("Where an iteration's time goes")
     panels.stacked_time(axes, [look.label for look in looks], iteration_split(runs))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
-    if columns == 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.4, -0.55), ncols=4, handlelength=1, columnspacing=1.1)
-    else:
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, -0.34), ncols=4, handlelength=1, columnspacing=1.1)
+    below = (-0.4, -0.55) if columns == 1 else (-0.02, -0.34)
+    axes.legend(loc="lower left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
 
 
 def iteration_split(runs: list[Run]) -> pd.DataFrame:

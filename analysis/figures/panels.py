@@ -1,4 +1,4 @@
-"""Panels that several figures share: style, axes in readable units, accuracy curves, stacked time."""
+"""Panels that several figures share: style, axes in readable units, accuracy curves, stacked time, rates of links."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from analysis import numbers
 from analysis.identity import PARTS, Identity
+from analysis.load import Run
+from analysis.metrics import accuracy_curve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +27,7 @@ STYLE = Path(__file__).parent.parent / "style.mplstyle"
 ONE_COLUMN = STYLE.with_name("one_column.mplstyle")
 WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column papers (IEEE, ACM)
 MUTED = "#555B66"
+CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
 _LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
 
 
@@ -52,12 +58,29 @@ def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) 
               markerfacecolor="white" if look.hollow else look.color, label=label or look.label)  # fmt: skip
 
 
+def accuracy_of(axes: Axes, runs: Sequence[Run], looks: Sequence[Identity], over: str, target: float | None) -> None:
+    """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
+    longest = 1e-3
+    for run, look in zip(runs, looks, strict=True):
+        scores = accuracy_curve(run)
+        x = scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6
+        curve(axes, x, scores["accuracy"], look)
+        longest = max(longest, *x)
+    accuracy_axis(axes, target)
+    if over == "time_s":
+        time_axis(axes, longest * 1.03)
+    else:
+        axes.set_xlabel("tensors sent over the WAN (MB)")
+        axes.set_xlim(0, longest * 1.03)
+
+
 def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     """A horizontal bar per name, one segment per part of the time, in ms or s; the first name on top."""
-    factor, unit = _time_unit(float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max()))
+    widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max())
+    factor, unit = (1000.0, "ms") if widest < 2 else (1.0, "s")
+    widest *= factor
     places = range(len(names))
     left = [0.0] * len(names)
-    widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max()) * factor
     for part, look in PARTS.items():
         widths = (split[f"{part}_s"] * factor).tolist()
         bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
@@ -91,5 +114,45 @@ def time_unit(end_s: float) -> tuple[str, float]:
     return ("min", 60.0) if end_s > 600 else ("s", 1.0)
 
 
-def _time_unit(longest_s: float) -> tuple[float, str]:
-    return (1000.0, "ms") if longest_s < 2 else (1.0, "s")
+def end_of_training_s(run: Run) -> float:
+    """When the last round ended, since the start of training."""
+    return max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
+
+
+def links_by_traffic(run: Run) -> list[str]:
+    """Names of the links that were sampled; those that carried most come first."""
+    return [str(name) for name in run.tables["links"].groupby("link")["bytes"].max().sort_values(ascending=False).index]
+
+
+def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Run, names: Sequence[str]) -> list[Any]:
+    """Configured and achieved rate of each link over training time; the rest of ``grid`` stays empty.
+
+    All share their axes. Returns what the legend shows.
+    """
+    samples, end_s = run.tables["links"], end_of_training_s(run)
+    highest_bps = float(samples[samples["link"].isin(names)]["configured_bps"].max())
+    units = ((1e-9, "Gbit/s"), (1e-6, "Mbit/s"), (1e-3, "kbit/s"))
+    factor, unit = next((each for each in units if highest_bps * each[0] >= 2), units[-1])
+    for axes, name in zip(grid, names, strict=False):
+        of_link = samples[samples["link"] == name]
+        time_s, achieved = of_link["t_s"] - run.start_s, of_link["achieved_bps"].fillna(0) * factor
+        if not achieved.any():
+            say(axes, "no traffic")
+        # a sample holds for the interval that ends with it
+        axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)
+        axes.step(time_s, of_link["configured_bps"] * factor, where="pre", color=CONFIGURED, linewidth=1.2)
+        axes.set_title(name.replace(">", " → "), fontsize=8.5, fontweight="normal", pad=2)
+        axes.yaxis.set_major_locator(MaxNLocator(3, steps=(1, 2, 2.5, 5, 10)))
+        time_axis(axes, end_s)
+        axes.set_xlabel("")
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    grid[0].set_ylim(bottom=0)
+    figure.supxlabel(f"training time ({time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
+    figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
+    return [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
+
+
+def say(axes: Axes, text: str) -> None:
+    """Instead of a picture."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from analysis import identity, numbers
 from analysis.breakdown import in_plan_order, per_node
@@ -25,16 +22,15 @@ NODES_SHOWN = 24
 COLUMNS = 3
 _WIDTH_IN, _TOP_IN, _HEADER_IN = 11.0, 2.9, 0.75
 _ROW_IN = 1.55
-_CONFIGURED, _ACHIEVED = "#20242C", "#56B4E9"
 _VERDICT = {"ok": "#00795A", "degraded": "#B34700"}
 
 
 def draw(run: Run) -> Figure:
     """The figure of a run that has completed at least one round."""
     with panels.style():
-        links = _busiest(run.tables["links"])
+        links = _busiest(run)
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
-        split = _nodes(run)
+        split = in_plan_order(per_node(run.tables), run.plan)
         top = max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
@@ -49,7 +45,7 @@ def draw(run: Run) -> Figure:
 
 
 def _header(figure: SubFigure, run: Run) -> None:
-    plan = run.plan
+    plan, result = run.plan, run.result
     where = identity.BACK_ENDS[plan["back_end"]].label
     technique = identity.technique(identity.technique_of(plan)).label
     sites = len(plan["network"]["sites"])
@@ -57,13 +53,8 @@ def _header(figure: SubFigure, run: Run) -> None:
     figure.text(0.012, 0.84, plan["name"], fontsize=15, fontweight="bold", va="top")
     about = f"{technique}, {where}: {sites} data centres, {workers} workers, seed {plan['seed']}"
     figure.text(0.012, 0.36, about, fontsize=9, color=panels.MUTED, va="top")
-    if run.result is not None:
-        _verdict(figure, run)
-
-
-def _verdict(figure: SubFigure, run: Run) -> None:
-    result = run.result
-    assert result is not None
+    if result is None:
+        return
     fidelity = result["fidelity"]["status"]
     count = len(result["fidelity"]["warnings"])
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
@@ -78,9 +69,9 @@ def _accuracy(axes: Axes, run: Run) -> None:
     axes.set_title("Accuracy over time")
     scores, target = accuracy_curve(run), run.plan["training"]["target_accuracy"]
     panels.accuracy_axis(axes, target)
-    panels.time_axis(axes, _end_s(run))
+    panels.time_axis(axes, panels.end_of_training_s(run))
     if scores.empty:
-        _say(axes, "no evaluation in this run")
+        panels.say(axes, "no evaluation in this run")
         return
     panels.curve(
         axes, scores["time_s"], scores["accuracy"], identity.technique(identity.technique_of(run.plan)), "test accuracy"
@@ -116,42 +107,18 @@ def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
     if not links:
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
-        _say(axes, _no_links(run))
+        panels.say(axes, _no_links(run))
         return
     grid = figure.subplots(rows, _columns(len(links)), sharex=True, sharey=True, squeeze=False)
-    samples, end_s = run.tables["links"], _end_s(run)
-    factor, unit = _rate_unit(float(samples[samples["link"].isin(links)]["configured_bps"].max()))
+    handles = panels.rates_of_links(figure, list(grid.flat), run, links)
     for place, axes in enumerate(grid.flat):
-        if place < len(links):
-            _link(axes, samples[samples["link"] == links[place]], run.start_s, factor)
-            axes.set_title(links[place].replace(">", " → "), fontsize=8.5, fontweight="normal", pad=3)
-        else:
-            axes.set_axis_off()
-        panels.time_axis(axes, end_s)
-        axes.set_xlabel("")
         axes.tick_params(labelbottom=place + grid.shape[1] >= len(links))
-        axes.yaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 2.5, 5, 10)))
-    grid[0, 0].set_ylim(bottom=0)
-    figure.supxlabel(f"training time ({panels.time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
-    figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
-    handles = [Line2D([], [], color=_CONFIGURED, label="configured"), Patch(color=_ACHIEVED, label="achieved")]
     figure.legend(handles=handles, loc="upper right", ncols=2, bbox_to_anchor=(0.99, 1.0), borderaxespad=0.1)
 
 
-def _link(axes: Axes, samples: pd.DataFrame, start_s: float, factor: float) -> None:
-    time_s = (samples["t_s"] - start_s).to_numpy()
-    achieved = samples["achieved_bps"].fillna(0).to_numpy() * factor
-    if not achieved.any():
-        _say(axes, "no traffic")
-    # a sample holds for the interval that ends with it
-    axes.fill_between(time_s, achieved, step="pre", color=_ACHIEVED, linewidth=0, alpha=0.85)
-    axes.step(time_s, samples["configured_bps"].to_numpy() * factor, where="pre", color=_CONFIGURED, linewidth=1.2)
-
-
-def _busiest(links: pd.DataFrame) -> list[str]:
+def _busiest(run: Run) -> list[str]:
     """Names of the links to show: those that carried most; both directions of a pair stand below each other."""
-    carried = links.groupby("link")["bytes"].max().sort_values(ascending=False)
-    names = sorted(carried.head(LINKS_SHOWN).index)
+    names = sorted(panels.links_by_traffic(run)[:LINKS_SHOWN])
     pairs = sorted({tuple(sorted(name.split(">"))) for name in names})
     if len(names) != 2 * len(pairs):
         return names
@@ -170,23 +137,6 @@ def _no_links(run: Run) -> str:
     return "No WAN link was sampled in this run."
 
 
-def _nodes(run: Run) -> pd.DataFrame:
-    """The time split of all nodes, in the Plan's order."""
-    return in_plan_order(per_node(run.tables), run.plan)
-
-
 def _some(what: str, shown: int, of: int) -> str:
     """Return a note for a panel that shows only some of its items."""
     return f", {shown} of {of} {what}" if shown < of else ""
-
-
-def _end_s(run: Run) -> float:
-    return max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
-
-
-def _rate_unit(highest_bps: float) -> tuple[float, str]:
-    return (1e-9, "Gbit/s") if highest_bps >= 2e9 else (1e-6, "Mbit/s") if highest_bps >= 2e6 else (1e-3, "kbit/s")
-
-
-def _say(axes: Axes, text: str, **options: Any) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=panels.MUTED, **options)

@@ -122,16 +122,19 @@ def _map(axes: Axes, graph: nx.DiGraph[str], links: list[LinkLook], norm: Normal
     if world:
         land = PolyCollection(_land(), facecolor=_LAND, edgecolor="#D4D8DD", linewidth=0.5, zorder=0)
         axes.add_collection(land)
+    middles = []
     for link in links:
-        a, b = (places[end] for end in link.ends)
-        for piece in _great_circle(a, b) if world else [np.array([a, b])]:
+        source, target = link.ends
+        pieces = _way(places[source], places[target], bent=world)
+        middles.append(max(pieces, key=len))
+        for piece in pieces:
             color = _RATES(norm(min(link.rates_bps)))
             axes.plot(piece[:, 0], piece[:, 1], color=color, linewidth=1.8, alpha=0.9, zorder=2, solid_capstyle="round")
     axes.set_xlim(left, right)
     axes.set_ylim(bottom, top)
     axes.set_aspect(_aspect(bottom, top))
     _vertices(axes, graph, places)
-    _map_labels(axes, links, places, world)
+    _labels(axes, links, middles)
     axes.grid(True, linewidth=0.4)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _degrees(x, "EW")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _degrees(y, "NS")))
@@ -147,15 +150,6 @@ def _height(graph: nx.DiGraph[str]) -> float:
     left, right, bottom, top = _extent([(data["longitude"], data["latitude"]) for _, data in graph.nodes(data=True)])
     shown = 0.86 * _WIDTH_IN * (top - bottom) * _aspect(bottom, top) / (right - left)
     return min(8.0, max(3.2, shown + _FRAME_IN))
-
-
-def _map_labels(axes: Axes, links: list[LinkLook], places: dict[str, Place], world: bool) -> None:
-    middles = []
-    for link in links:
-        a, b = (places[end] for end in link.ends)
-        pieces = _great_circle(a, b) if world else [np.linspace(a, b, 61)]
-        middles.append(max(pieces, key=len))
-    _labels(axes, links, middles)
 
 
 def _degrees(value: float, sides: str) -> str:
@@ -183,17 +177,15 @@ def _land() -> list[Any]:
     return [np.array(polygon) for polygon in json.loads(text)["land"]]
 
 
-def _great_circle(a: Place, b: Place) -> list[Any]:
-    """The shortest way on the globe, in pieces where it crosses the edge of the map."""
+def _way(a: Place, b: Place, bent: bool) -> list[Any]:
+    """Points of a straight line; ``bent``: of the shortest way on the globe, in pieces where it crosses the edge."""
     start, end = (_vector(*place) for place in (a, b))
     angle = math.acos(float(np.clip(start @ end, -1, 1)))
-    if angle < 1e-9:
-        return [np.array([a, b])]
+    if not bent or angle < 1e-9:
+        return [np.linspace(a, b, 61)]
     share = np.linspace(0, 1, 121)[:, None]
-    points = (np.sin((1 - share) * angle) * start + np.sin(share * angle) * end) / math.sin(angle)
-    line = np.degrees(
-        np.column_stack([np.arctan2(points[:, 1], points[:, 0]), np.arcsin(np.clip(points[:, 2], -1, 1))])
-    )
+    x, y, z = ((np.sin((1 - share) * angle) * start + np.sin(share * angle) * end) / math.sin(angle)).T
+    line = np.degrees(np.column_stack([np.arctan2(y, x), np.arcsin(np.clip(z, -1, 1))]))
     breaks = np.flatnonzero(np.abs(np.diff(line[:, 0])) > 180) + 1
     return [piece for piece in np.split(line, breaks) if len(piece)]
 
@@ -208,11 +200,11 @@ def _vector(longitude: float, latitude: float) -> Any:
 
 def _layout(axes: Axes, graph: nx.DiGraph[str], links: list[LinkLook], norm: Normalize) -> None:
     places = _places(graph)
-    for link in links:
-        (x1, y1), (x2, y2) = (places[end] for end in link.ends)
-        axes.plot([x1, x2], [y1, y2], color=_RATES(norm(min(link.rates_bps))), linewidth=1.8, zorder=2)
+    lines = [np.linspace(places[a], places[b], 61) for a, b in (link.ends for link in links)]
+    for link, line in zip(links, lines, strict=True):
+        axes.plot(line[:, 0], line[:, 1], color=_RATES(norm(min(link.rates_bps))), linewidth=1.8, zorder=2)
     _vertices(axes, graph, places)
-    _labels(axes, links, [np.linspace(places[link.ends[0]], places[link.ends[1]], 61) for link in links])
+    _labels(axes, links, lines)
     axes.margins(0.12)
     axes.set_axis_off()
 
@@ -258,16 +250,9 @@ def _vertices(axes: Axes, graph: nx.DiGraph[str], places: dict[str, Place]) -> N
         axes.plot(x, y, marker="s" if router else "o", markersize=4.5 if router else 7, color=color, zorder=5,
                   markeredgecolor="white", markeredgewidth=0.9)  # fmt: skip
         if len(graph) <= LABELLED_VERTICES:
-            up = all("latitude" in entry for _, entry in graph.nodes(data=True)) or not _below_all(graph, name, places)
-            axes.annotate(name, (x, y), (0, 6.5 if up else -6.5), textcoords="offset points", zorder=6,
-                          ha="center", va="bottom" if up else "top",
+            axes.annotate(name, (x, y), (0, 6.5), textcoords="offset points", zorder=6, ha="center", va="bottom",
                           fontsize=7 if router else 8.5, color=color, path_effects=_HALO,
                           fontweight="normal" if router else "bold")  # fmt: skip
-
-
-def _below_all(graph: nx.DiGraph[str], name: str, places: dict[str, Place]) -> bool:
-    """Whether all links of a vertex go up, so that there is room below it."""
-    return all(places[other][1] > places[name][1] for other in graph[name])
 
 
 def _legend(axes: Axes, graph: nx.DiGraph[str]) -> None:

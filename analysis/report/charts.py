@@ -1,51 +1,42 @@
-"""The charts of the report. Each fills a figure that it is given."""
+"""The charts of the report. Each fills a figure that it is given; ``svg`` makes it part of the page."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import Run
-from analysis.metrics import accuracy_curve, utilisation
-from analysis.peers import LIBRARIES, OURS
+from analysis.metrics import utilisation
+from analysis.peers import PEER_MESSAGES
 
 if TYPE_CHECKING:
     import pandas as pd
 
+NARROW_IN, WIDE_IN = 4.6, 9.4  # widths at which 8.5 pt reads well on a phone, and across a desktop page
 ROUNDS_SHOWN = 3
 NODES_SHOWN = 20
 LINKS_SHOWN = 10
 SITES_SHOWN = 12  # in the matrix of waits
 VERTICES_DRAWN = 40
-CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
+_LOAD = LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F00", "#D55E00"])
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
 
 def accuracy(figure: Figure, runs: list[Run], looks: list[Identity], over: str) -> None:
     """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
     axes = figure.subplots()
-    target = runs[0].plan["training"]["target_accuracy"]
-    panels.accuracy_axis(axes, target)
-    longest = 1e-3
-    for run, look in zip(runs, looks, strict=True):
-        scores = accuracy_curve(run)
-        x = scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6
-        panels.curve(axes, x, scores["accuracy"], look)
-        longest = max(longest, float(x.max()) if len(x) else 0.0)
-    if over == "time_s":
-        panels.time_axis(axes, longest * 1.03)
-    else:
-        axes.set_xlabel("tensors sent over the WAN (MB)")
-        axes.set_xlim(0, longest * 1.03)
+    panels.accuracy_of(axes, runs, looks, over, runs[0].plan["training"]["target_accuracy"])
     axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=0.9)
 
 
@@ -91,7 +82,7 @@ def timeline(figure: Figure, run: Run) -> None:
 
 def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
-    tensors = transfers[transfers["message"].isin(("push", "value", *OURS, *LIBRARIES))]
+    tensors = transfers[transfers["message"].isin(("push", "value", *PEER_MESSAGES))]
     spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),
@@ -101,35 +92,11 @@ def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float]
     ]
 
 
-def links(figure: Figure, run: Run) -> None:
-    """Configured and achieved rate of the busiest links over training time, one below the other."""
-    samples = run.tables["links"]
-    names = busiest(samples)
-    end_s = max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
-    top = float(samples[samples["link"].isin(names)]["configured_bps"].max())
-    factor, unit = (1e-9, "Gbit/s") if top >= 2e9 else (1e-6, "Mbit/s") if top >= 2e6 else (1e-3, "kbit/s")
-    grid = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, name in zip(grid, names, strict=True):
-        of_link = samples[samples["link"] == name]
-        time_s = (of_link["t_s"] - run.start_s).to_numpy()
-        achieved = of_link["achieved_bps"].fillna(0).to_numpy() * factor
-        axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)
-        axes.step(time_s, of_link["configured_bps"].to_numpy() * factor, where="pre", color=CONFIGURED, linewidth=1.1)
-        axes.set_title(name.replace(">", " → "), fontsize=8.5, fontweight="normal", pad=2)
-        axes.yaxis.set_major_locator(MaxNLocator(3, steps=(1, 2, 2.5, 5, 10)))
-        panels.time_axis(axes, end_s)
-        axes.set_xlabel("")
-    grid[0].set_ylim(bottom=0)
-    grid[-1].set_xlabel(f"training time ({panels.time_unit(end_s)[0]})")
-    figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
-    handles = [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
+def links(figure: Figure, run: Run, names: list[str]) -> None:
+    """Configured and achieved rate of links over training time, one below the other."""
+    grid = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)
+    handles = panels.rates_of_links(figure, list(grid.flat), run, names)
     figure.legend(handles=handles, loc="outside upper left", ncols=2)
-
-
-def busiest(samples: pd.DataFrame) -> list[str]:
-    """Links that carried anything, most first."""
-    carried = samples.groupby("link")["bytes"].max().sort_values(ascending=False)
-    return [str(name) for name in carried[carried > 0].index[:LINKS_SHOWN]]
 
 
 def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
@@ -169,78 +136,65 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
 
 def topology(figure: Figure, run: Run) -> None:
     """Data centres and links; an arrow's width and colour say how much of its rate it used on average."""
-    axes = figure.subplots()
-    axes.set_axis_off()
-    places = _layout(run.plan)
-    loads = {row["link"]: row["utilisation"] for row in utilisation(run.tables["links"]).to_dict("records")}
-    color_of = _colors()
-    for link in run.plan["network"]["links"]:
-        load = float(loads.get(link["name"], 0.0) or 0.0)
-        begin, end = places[link["source"]], places[link["target"]]
-        style: dict[str, Any] = {"color": color_of(load), "linewidth": 1.0 + 5.0 * load, "shrinkA": 17, "shrinkB": 17}
-        axes.annotate("", end, begin, arrowprops={
-            "arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.13", "mutation_scale": 8 + 8 * load, **style,
-        })  # fmt: skip
-        axes.text(*_beside(begin, end), f"{load:.0%}", fontsize=7.5, ha="center", va="center", color="#333333",
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85})  # fmt: skip
-    _vertices(axes, run.plan, places)
-    axes.set_xlim(-1.25, 1.25)
-    axes.set_ylim(-1.3, 1.3)
-
-
-def _vertices(axes: Any, plan: dict[str, Any], places: dict[str, tuple[float, float]]) -> None:
-    central = {site["name"] for site in plan["network"]["sites"] if site["central"]}
-    workers = {site["name"]: 0 for site in plan["network"]["sites"]}
-    for node in plan["nodes"]:
-        workers[node["data_center"]] += node["role"] == "worker"
-    for name, (x, y) in places.items():
-        site = name in workers
-        fill = "#0072B2" if name in central else "#20242C" if site else "#B9BEC6"
-        axes.plot([x], [y], "o", markersize=20 if site else 9, color=fill, markeredgecolor="white", zorder=5)
-        if site:
-            axes.text(x, y, str(workers[name]), color="white", ha="center", va="center", fontsize=9, zorder=6)
-        axes.annotate(name, (x, y), (0, -15 if y <= 0 else 15), textcoords="offset points", ha="center",
-                      va="top" if y <= 0 else "bottom", fontsize=8.5, zorder=6)  # fmt: skip
-
-
-def _layout(plan: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Vertices on a plane, about as far apart as their links' delays say."""
     import networkx as nx
 
-    graph: Any = nx.Graph()
-    graph.add_nodes_from([*(site["name"] for site in plan["network"]["sites"]), *plan["network"]["routers"]])
-    for link in plan["network"]["links"]:
-        graph.add_edge(link["source"], link["target"], length=max(link["delay_s"], 1e-3))
-    if len(graph) == 1:
-        return {next(iter(graph)): (0.0, 0.0)}
-    start = nx.circular_layout(graph)
-    places = nx.kamada_kawai_layout(graph, weight="length", pos=start) if len(graph) <= 60 else start
-    return _filling(places)
-
-
-def _filling(places: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Moved and stretched into the square from -1 to 1, each direction at most three times as much as the other."""
-    spans = [[float(place[axis]) for place in places.values()] for axis in (0, 1)]
-    widths = [max(max(span) - min(span), 1e-9) for span in spans]
-    widths = [max(width, max(widths) / 3) for width in widths]
-    middles = [(max(span) + min(span)) / 2 for span in spans]
-    scaled = {name: [2 * (float(place[axis]) - middles[axis]) / widths[axis] for axis in (0, 1)]
-              for name, place in places.items()}  # fmt: skip
-    return {name: (x, y) for name, (x, y) in scaled.items()}
-
-
-def _beside(begin: tuple[float, float], end: tuple[float, float]) -> tuple[float, float]:
-    """The middle of the arc from ``begin`` to ``end``."""
-    (ax, ay), (bx, by) = begin, end
-    return (ax + bx) / 2 + 0.065 * (by - ay), (ay + by) / 2 - 0.065 * (bx - ax)
-
-
-def _colors() -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F00", "#D55E00"])
+    axes = figure.subplots()
+    axes.set_axis_off()
+    network, loads = run.plan["network"], utilisation(run.tables["links"]).set_index("link")["utilisation"].to_dict()
+    workers = {site["name"]: 0 for site in network["sites"]}
+    for node in run.plan["nodes"]:
+        workers[node["data_center"]] += node["role"] == "worker"
+    graph: Any = nx.DiGraph()
+    graph.add_nodes_from([*workers, *network["routers"]])
+    for link in network["links"]:
+        load = float(loads.get(link["name"], 0.0))
+        graph.add_edge(link["source"], link["target"], length=max(link["delay_s"], 1e-3), load=load)
+    # about as far apart as their links' delays say
+    places = nx.kamada_kawai_layout(graph.to_undirected(), weight="length", pos=nx.circular_layout(graph))
+    used = nx.get_edge_attributes(graph, "load")
+    curved: dict[str, Any] = {"ax": axes, "connectionstyle": "arc3,rad=0.13"}
+    widths, colors = [1 + 5 * load for load in used.values()], [to_hex(tuple(_LOAD(load))) for load in used.values()]
+    nx.draw_networkx_edges(graph, places, width=widths, edge_color=colors, node_size=400, arrowsize=13, **curved)
+    nx.draw_networkx_edge_labels(
+        graph, places, {edge: f"{load:.0%}" for edge, load in used.items()}, font_size=7.5, rotate=False,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}, **curved,
+    )  # fmt: skip
+    central = {site["name"] for site in network["sites"] if site["central"]}
+    fills = ["#0072B2" if name in central else "#20242C" if name in workers else "#B9BEC6" for name in graph]
+    sizes = [400 if name in workers else 80 for name in graph]
+    nx.draw_networkx_nodes(graph, places, ax=axes, node_size=sizes, node_color=fills, edgecolors="white")
+    nx.draw_networkx_labels(graph, places, workers, ax=axes, font_size=9, font_color="white")
+    for name, (x, y) in places.items():
+        axes.annotate(name, (x, y), (0, -15 if y <= 0 else 15), textcoords="offset points", ha="center",
+                      va="top" if y <= 0 else "bottom", fontsize=8.5, zorder=6)  # fmt: skip
+    axes.margins(0.2)
 
 
 def rows_in(count: int, each_in: float, around_in: float) -> float:
     """Height of a figure with ``count`` rows."""
     return around_in + each_in * math.ceil(count)
+
+
+def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label: str) -> str:
+    """``draw`` fills an empty figure; the result has no size of its own and an accessible label.
+
+    Equal figures give equal text: nothing in it depends on the time or on the process.
+    """
+    with panels.style(), mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        draw(figure)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    return _inline(stream.getvalue(), label)
+
+
+def _inline(text: str, label: str) -> str:
+    body = text[text.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    prefix = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)
+    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
+    body = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
+    named = rf'<svg \1 role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
+    named += 'xmlns:xlink="http://www.w3.org/1999/xlink">'
+    return re.sub(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', named, body, count=1)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from analysis import identity
+from analysis.figures import panels
 from analysis.figures.compare import iteration_split
 from analysis.identity import Identity
 from analysis.load import Run
 from analysis.measures import throughput
 from analysis.numbers import seconds, share, short, size
-from analysis.report import charts, pictures
-from analysis.report.html import badge, card, facts, table
+from analysis.report import charts
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
 
@@ -50,7 +50,7 @@ def _top(runs: Sequence[Run], looks: list[Identity], title: str) -> Iterator[str
             ("wan_bytes", "Accuracy over WAN traffic", "Tensors that crossed between data centres."),
         ):
             draw = partial(charts.accuracy, runs=list(runs), looks=looks, over=over)
-            yield card(name, note, pictures.svg(draw, pictures.NARROW_IN, 3.0, name))
+            yield card(name, note, charts.svg(draw, charts.NARROW_IN, 3.0, name))
     else:
         yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>")
     yield "</div>"
@@ -106,7 +106,7 @@ def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
 def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
     split = iteration_split(list(runs))
     draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
-    picture = pictures.svg(draw, pictures.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
+    picture = charts.svg(draw, charts.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
     note = "Mean over the workers: every instant of a round counts once."
     return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
 
@@ -122,14 +122,14 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
     height = charts.rows_in(len(nodes), 0.2, 0.95)
     yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
-               pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
-    names = charts.busiest(run.tables["links"]) if len(run.tables["links"]) else []
+               charts.svg(draw, charts.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
+    names = panels.links_by_traffic(run)[: charts.LINKS_SHOWN]
     if names:
         height = charts.rows_in(len(names), 0.72, 0.75)
-        yield card("Links over time", "Configured rate (the trace) and what training used of it.", pictures.svg(
-            partial(charts.links, run=run), pictures.NARROW_IN, height, f"{label}Links"))  # fmt: skip
+        yield card("Links over time", "Configured rate (the trace) and what training used of it.", charts.svg(
+            partial(charts.links, run=run, names=names), charts.NARROW_IN, height, f"{label}Links"))  # fmt: skip
     height = charts.rows_in(len(nodes), 0.27, 0.85)
-    picture = pictures.svg(partial(charts.timeline, run=run), pictures.WIDE_IN, height, f"{label}Timeline")
+    picture = charts.svg(partial(charts.timeline, run=run), charts.WIDE_IN, height, f"{label}Timeline")
     note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
     yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
     yield "</div>"
@@ -146,8 +146,8 @@ def _topology(run: Run, label: str) -> Iterator[str]:
         yield card("Topology and link load", "", told)
         return
     note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
-    yield card("Topology and link load", note, pictures.svg(
-        partial(charts.topology, run=run), pictures.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+    yield card("Topology and link load", note, charts.svg(
+        partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
 
 
 def _waited(run: Run, label: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _waited(run: Run, label: str) -> Iterator[str]:
     if len(shown) < len(sites):
         note += f" The {len(shown)} of {len(sites)} data centres that waited or were waited for most."
     height = charts.rows_in(len(shown), 0.5, 1.2)
-    yield card("Who waited for whom", note, pictures.svg(draw, pictures.NARROW_IN, height, f"{label}Waits"))
+    yield card("Who waited for whom", note, charts.svg(draw, charts.NARROW_IN, height, f"{label}Waits"))
 
 
 def _trust(run: Run, label: str) -> str:
@@ -204,3 +204,31 @@ def _ran_on(run: Run) -> tuple[str, ...]:
     hardware = f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"
     commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
     return named, software, hardware, str(run.plan["seed"]), f"{own['version']} ({commit})"
+
+
+# ---- pieces of HTML: what is given as ``html`` is markup already; everything else is escaped ------------------------
+
+
+def card(title: str, note: str, html: str, *, wide: bool = False) -> str:
+    """A figure with its title; ``note`` may hold markup."""
+    caption = f"<figcaption>{note}</figcaption>" if note else ""
+    return f"<figure class='card{' wide' if wide else ''}'><h3>{escape(title)}</h3>{caption}{html}</figure>"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Large values (markup) over what they mean."""
+    shown = "".join(f"<div class='fact'><b>{value}</b><span>{escape(name)}</span></div>" for value, name in rows)
+    return f"<div class='facts'>{shown}</div>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells are markup; a column whose name starts with ``>`` is set to the right."""
+    sides = [" class='n'" if name.startswith(">") else "" for name in head]
+    top = "".join(f"<th{side}>{escape(name.lstrip('>'))}</th>" for side, name in zip(sides, head, strict=True))
+    lines = ["".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides, row, strict=True)) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def badge(state: str) -> str:
+    return f"<span class='badge {escape(state)}'>{escape(state)}</span>"

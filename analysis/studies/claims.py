@@ -6,7 +6,7 @@ for every seed, such as bytes or times of modelled computation, by its value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,6 +24,10 @@ class Claim:
     measured: str
     verdict: str
     why: str = ""
+
+
+Claims = Iterator[Claim]
+"""What a study's ``claims`` yields."""
 
 
 def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: float = INFINITY,

@@ -67,9 +67,10 @@ def _panel(axes: Axes, panel: Panel, looks: Looks, results: Results) -> None:
         panels.accuracy_axis(axes, None)
     else:
         axes.set_ylabel(panel.y_label)
+    over_time = panel.kind == "curve" and not panel.x
     for side in panel.log:
         log_axis(axes, side)
-    axes.set_xlabel(panel.x_label)
+    axes.set_xlabel("training time (s)" if over_time else panel.x_label)
     low, high = panel.y_range
     axes.set_ylim(bottom=low, top=high) if panel.y_range != (None, None) else None
 

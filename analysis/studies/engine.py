@@ -11,17 +11,16 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare import latex_text
+from analysis.compare import latex_text, tabular
 from analysis.figures import panels
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
 from analysis.studies.drawing import draw, values_of
-from analysis.studies.published import published
-from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, select
+from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
 from testbed.errors import RunFailed, ScenarioError
 from testbed.results import atomic
 from testbed.run import sweep as sweeps
@@ -52,7 +51,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
         rows, curves, code = frames(study, found)
     results = results_of(name, study, rows, curves)
     rows = results.runs
-    table = rows if curves is None else rows.merge(curves, "left", on=_shared(rows, curves))
+    table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
     atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
     if study.table:
         _write_table(study.table(results), request.out / f"{name}-table")
@@ -112,17 +111,13 @@ def _measured(study: Study, request: Request) -> pd.DataFrame:
 # ---- runs -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class StudyJob:
     """The points of one sweep of one scenario on one back end, each with the label of its variant."""
 
-    def __init__(self, sweep: StudySweep, scenario: Path, labelled: list[tuple[str, SweepPoint]], request: Request,
-                 folder: str) -> None:  # fmt: skip
-        points = [point for _, point in labelled]
-        self.sweep, self.labelled = sweep, labelled
-        count = request.jobs or sweeps.default_jobs(points)
-        self.job = sweeps.SweepJob(
-            directory=request.out / folder, scenario=scenario, sweep=Sweep(), points=points, jobs=count
-        )
+    sweep: StudySweep
+    labelled: list[tuple[str, SweepPoint]]
+    job: sweeps.SweepJob
 
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
@@ -135,9 +130,14 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                 for on in (each for each in request.on or study.on if each in (sweep.on or (each,))):
                     asked = _asked(sweep, request, scenario)
                     labelled = list(_points(asked, scenario, on, request))
-                    if labelled:
-                        name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
-                        yield StudyJob(asked, scenario, labelled, request, f"{name}-{on}" if several else name)
+                    if not labelled:
+                        continue
+                    name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
+                    points = [point for _, point in labelled]
+                    yield StudyJob(asked, labelled, sweeps.SweepJob(
+                        directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario, sweep=Sweep(),
+                        points=points, jobs=request.jobs or sweeps.default_jobs(points),
+                    ))  # fmt: skip
 
 
 def _scenarios(given: str, folder: Path) -> list[Path]:
@@ -209,19 +209,16 @@ def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFr
 
 def _own(study: Study, each: StudyRun) -> dict[str, Any]:
     """The study's own columns; several from a function that gives a mapping, such as one per worker."""
-    values = {name: of(each) for name, of in study.columns.items()}
-    parts = {name: value for name, value in values.items() if isinstance(value, dict) and name.endswith(" of")}
-    spread = {f"{name} {key}": value for name, part in parts.items() for key, value in part.items()}
-    return {name: value for name, value in values.items() if name not in parts} | spread
+    values: dict[str, Any] = {}
+    for name, of in study.columns.items():
+        value = of(each)
+        values |= {f"{name} {key}": part for key, part in value.items()} if name.endswith(" of") else {name: value}
+    return values
 
 
 def _place(each: StudyRun) -> dict[str, Any]:
     return {"sweep": each.sweep, "variant": each.variant, "back_end": each.run.plan["back_end"], **each.settings,
             "seed": each.seed}  # fmt: skip
-
-
-def _shared(rows: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
-    return [name for name in curves.columns if name in rows.columns]
 
 
 def usual(each: StudyRun, target: float) -> dict[str, Any]:
@@ -259,10 +256,8 @@ def _write_table(table: pd.DataFrame, stem: Path) -> None:
 def as_latex(table: pd.DataFrame) -> str:
     """Any table as a ``tabular``: text on the left, numbers on the right with four digits."""
     columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
-    rows = [map(latex_text, map(str, table.columns)), *(map(_latex_cell, row) for row in table.itertuples(index=False))]
-    head, *body = [" & ".join(row) + r" \\" for row in rows]
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule",
-                      r"\end{tabular}"]) + "\n"  # fmt: skip
+    rows = [[_latex_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return tabular(columns, [latex_text(str(name)) for name in table], rows)
 
 
 def _latex_cell(value: Any) -> str:

@@ -147,6 +147,15 @@ class Published:
     confidence: str
 
 
+def published(figure: str) -> list[Published]:
+    """Numbers of one figure from ``published.csv``, in the order of the file; ``x`` is NaN where there is no place."""
+    import pandas as pd
+
+    table = pd.read_csv(Path(__file__).with_name("published.csv"), keep_default_na=False, na_values={"x": [""]})
+    rows = table[table["figure"] == figure].drop(columns="figure")
+    return [Published(**{str(name): value for name, value in row.items()}) for row in rows.to_dict("records")]
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """``runs``: one row per run; ``curves``: the rows of ``Study.curves``, or ``runs`` again without any."""

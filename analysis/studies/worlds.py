@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import combinations
+from collections.abc import Iterable
 
 from matplotlib.axes import Axes
+from scipy.stats import kendalltau
 
 from analysis.identity import Identity
 from analysis.metrics import relative_error
-from analysis.studies.claims import Claim, between, decided, exactly
+from analysis.studies.claims import Claim, Claims, between, decided, exactly
 from analysis.studies.study import Results
 
 REAL, VIRTUAL = "emulate", "simulate"
@@ -30,7 +30,7 @@ def same_bits(found: Results, variant: str) -> Claim:
     return decided(claim, f"{same} of {len(emulated)} seeds", bool(len(emulated)) and same == len(emulated))
 
 
-def accuracies(found: Results, variants: Iterable[str]) -> Iterator[Claim]:
+def accuracies(found: Results, variants: Iterable[str]) -> Claims:
     """Whether final accuracies agree within two points."""
     for variant in variants:
         pairs = found.pairs("accuracy", VIRTUAL, REAL, by="back_end", variant=variant)
@@ -41,11 +41,10 @@ def accuracies(found: Results, variants: Iterable[str]) -> Iterator[Claim]:
 def ranking(found: Results, variants: Iterable[str], column: str, told: str) -> Claim:
     """Kendall's tau of the variants' means in the two worlds."""
     means = found.runs.groupby(["back_end", "variant"])[column].mean()
-    emulated, simulated = means[REAL], means[VIRTUAL]
-    agree = [(emulated[a] - emulated[b]) * (simulated[a] - simulated[b]) > 0 for a, b in combinations(variants, 2)]
+    emulated, simulated = (means[back_end].loc[list(variants)] for back_end in (REAL, VIRTUAL))
     order = " < ".join(emulated.sort_values().index)
     claim = f"{told}: both worlds rank them alike (Kendall's tau at least 0.8; emulated: {order})"
-    return exactly(claim, (2 * sum(agree) - len(agree)) / len(agree), 0.8, 1.0)
+    return exactly(claim, float(kendalltau(emulated, simulated).statistic), 0.8, 1.0)
 
 
 def draw_errors(axes: Axes, found: Results, looks: dict[str, Identity]) -> None:

@@ -132,11 +132,12 @@ class Shaper:
         if link in self._down:
             path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
         if spec.method == "nfqueue":
-            self._table.set(spec.row, DelayField.BURST_MILLI, int(path.burst * 1e3))
-            self._table.set(spec.row, DelayField.REORDER_PPB, round(path.reordering * PARTS_PER_BILLION))
-            self._table.set(spec.row, DelayField.CORRUPT_PPB, round(path.corruption * PARTS_PER_BILLION))
-            self._table.set(spec.row, DelayField.LOSS_PPB, round(path.loss * PARTS_PER_BILLION))
-            self._table.set(spec.row, DelayField.DELAY_NS, round(path.delay_s * 1e9))
+            cells = self._table.row(spec.row)
+            cells[DelayField.BURST_MILLI] = int(path.burst * 1e3)
+            cells[DelayField.REORDER_PPB] = round(path.reordering * PARTS_PER_BILLION)
+            cells[DelayField.CORRUPT_PPB] = round(path.corruption * PARTS_PER_BILLION)
+            cells[DelayField.LOSS_PPB] = round(path.loss * PARTS_PER_BILLION)
+            cells[DelayField.DELAY_NS] = round(path.delay_s * 1e9)
             return
         place = self._places[spec.delay_namespace]
         tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS)
@@ -175,7 +176,7 @@ class Shaper:
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             queue = queues[spec.rate_namespace][index]
-            lost = self._table.get(spec.row, DelayField.LOST)
+            lost = self._table.row(spec.row)[DelayField.LOST]
             if spec.method == "netem":
                 lost = drops[spec.delay_namespace][self._places[spec.delay_namespace].index[spec.delay_interface]]
             rate = tc.read_rate_bps(place.link, index)

@@ -47,16 +47,8 @@ class DelayTable:
         os.ftruncate(descriptor, max(rows, 1) * _COLUMNS * 8)
         return cls(descriptor, rows)
 
-    def get(self, row: int, column: DelayField) -> int:
-        """One cell."""
-        return self._cells[row * _COLUMNS + column]
-
-    def set(self, row: int, column: DelayField, value: int) -> None:
-        """Write one cell."""
-        self._cells[row * _COLUMNS + column] = value
-
     def row(self, row: int) -> memoryview:
-        """The row's cells, indexed by ``DelayField``, for code that reads them per packet."""
+        """The row's cells, indexed by ``DelayField``."""
         return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
             write_hosts(network)
             session = ShellSession(network)
             now_s = time.monotonic()
-            network.start_replay(now_s, now_s)
+            network.helpers.begin(now_s, now_s)
             if len(arguments) > 1:
                 return session.run(arguments[1], arguments[2:])
             return Shell(session, sys.stdin.isatty()).loop()

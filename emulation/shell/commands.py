@@ -7,13 +7,16 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 
-from emulation.shell import meters
+from emulation.shaping.base import LinkCounters, Shaper
 from emulation.shell.session import ShellSession
 from testbed import units
 from testbed.errors import ScenarioError, TestbedError
 from testbed.units import UnitError
 
+_BAR = 24  # characters of a bar of the meters
 _CLEAR = "\x1b[{rows}F\x1b[J"
+
+Sample = tuple[float, dict[str, LinkCounters]]
 
 
 class Shell(cmd.Cmd):
@@ -65,7 +68,7 @@ class Shell(cmd.Cmd):
         return False
 
     def default(self, line: str) -> None:
-        if line == "EOF" or line.startswith("#"):
+        if line.startswith("#"):
             return
         raise ScenarioError(f"unknown command '{line.split(maxsplit=1)[0]}'; 'help' lists all commands")
 
@@ -115,11 +118,11 @@ class Shell(cmd.Cmd):
     def do_meters(self, line: str) -> None:
         """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
         last_s = float(line or "inf" if self._interactive else line or "1")
-        begin, before, rows = time.monotonic(), meters.take(self._session.shaper), 0
+        begin, before, rows = time.monotonic(), _sample(self._session.shaper), 0
         while time.monotonic() - begin < last_s:
             time.sleep(min(1.0, max(0.1, begin + last_s - time.monotonic())))
-            now = meters.take(self._session.shaper)
-            shown = meters.lines(before, now)
+            now = _sample(self._session.shaper)
+            shown = _meters(before, now)
             self.print((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
             before, rows = now, len(shown)
 
@@ -193,3 +196,28 @@ def _words(line: str, needed: int, *defaults: str) -> list[str]:
     if not needed <= len(words) <= needed + len(defaults):
         raise ScenarioError(f"expected {needed} to {needed + len(defaults)} words, got {len(words)}; see 'help'")
     return [*words, *defaults[len(words) - needed :]]
+
+
+def _sample(shaper: Shaper) -> Sample:
+    """The counters of all links, with the time."""
+    return time.monotonic(), shaper.counters()
+
+
+def _meters(before: Sample, now: Sample) -> list[str]:
+    """A header and a line for each link, for the time between two samples."""
+    elapsed_s = max(now[0] - before[0], 1e-6)
+    width = max((len(name) for name in now[1]), default=4)
+    shown = [f"{'link':{width}}  {'use':{_BAR}}  {'Mbit/s':>8} {'of':>8} {'queue kB':>9} {'dropped':>8} {'lost':>6}"]
+    for name, counters in now[1].items():
+        used_bps = (counters.sent_bytes - before[1][name].sent_bytes) * 8 / elapsed_s
+        share = used_bps / counters.configured_bps if counters.configured_bps else 0.0
+        shown.append(
+            f"{name:{width}}  {_bar(share)}  {used_bps / 1e6:8.2f} {counters.configured_bps / 1e6:8.2f}"
+            f" {counters.backlog_bytes / 1e3:9.1f} {counters.dropped_packets:8} {counters.lost_packets:6}"
+        )
+    return shown
+
+
+def _bar(share: float) -> str:
+    full = round(min(max(share, 0.0), 1.0) * _BAR)
+    return "#" * full + "." * (_BAR - full)

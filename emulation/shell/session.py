@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulation.bulk import BulkTransfer, transfer
-from emulation.measure import measure
+from emulation.measurement import describe
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed, ScenarioError
 
@@ -108,19 +108,8 @@ class ShellSession:
 
     def measure(self) -> list[str]:
         """The measurements that precede a run, as lines of text."""
-        rows: list[str] = []
-
-        def record(kind: str, **fields: Any) -> None:
-            if kind == "measured":
-                ok = "ok" if fields["ok"] else "OUTSIDE its tolerance"
-                unit, factor = ("ms", 1e3) if fields["what"] == "rtt" else ("Mbit/s", 1e-6)
-                seen = "nothing" if fields["measured"] is None else f"{fields['measured'] * factor:.2f} {unit}"
-                rows.append(
-                    f"{fields['link']}: {fields['what']} {seen}, planned {fields['planned'] * factor:.2f}, {ok}"
-                )
-
-        measure(self.network, record, 10.0)
-        return rows
+        found = self.network.measure(10.0)
+        return [f"{describe(each)}: {'ok' if each.ok else 'OUTSIDE its tolerance'}" for each in found]
 
     # -- programs ---------------------------------------------------------------------------------------------------
 

@@ -123,25 +123,23 @@ async def initiate(
         OSError: The connection failed.
     """
     async with asyncio.timeout(limit_s):
-        return await _initiate(sock, credentials, me, target, purpose)
-
-
-async def _initiate(sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str) -> Keys:
-    hello = msgspec.msgpack.encode(Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES)))
-    transcript = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
-    await send_all(sock, transcript)
-    result, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
-    if result != HandshakeResult.ACCEPTED:
-        raise HandshakeRefused(_result(result), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
-    transcript += nonce
-    if not hmac.compare_digest(proof, _mac(credentials, "acceptor", transcript)):
-        await send_all(sock, bytes(_PROOF_BYTES))  # a wrong proof, so that the other end can name the reason too
-        raise HandshakeRefused(HandshakeResult.WRONG_SECRET)
-    await send_all(sock, _mac(credentials, "initiator", transcript))
-    (last,) = await _read(sock, 1)
-    if last != HandshakeResult.ACCEPTED:
-        raise HandshakeRefused(_result(last))
-    return Keys(_mac(credentials, "from initiator", transcript), _mac(credentials, "from acceptor", transcript))
+        hello = msgspec.msgpack.encode(
+            Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES))
+        )
+        transcript = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
+        await send_all(sock, transcript)
+        result, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
+        if result != HandshakeResult.ACCEPTED:
+            raise HandshakeRefused(_result(result), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
+        transcript += nonce
+        if not hmac.compare_digest(proof, _mac(credentials, "acceptor", transcript)):
+            await send_all(sock, bytes(_PROOF_BYTES))  # a wrong proof, so that the other end can name the reason too
+            raise HandshakeRefused(HandshakeResult.WRONG_SECRET)
+        await send_all(sock, _mac(credentials, "initiator", transcript))
+        (last,) = await _read(sock, 1)
+        if last != HandshakeResult.ACCEPTED:
+            raise HandshakeRefused(_result(last))
+        return Keys(_mac(credentials, "from initiator", transcript), _mac(credentials, "from acceptor", transcript))
 
 
 async def accept(
@@ -157,22 +155,20 @@ async def accept(
         OSError: The connection failed, or what came is no handshake of this project.
     """
     async with asyncio.timeout(limit_s):
-        return await _accept(sock, credentials, authorize)
-
-
-async def _accept(sock: socket.socket, credentials: Credentials, authorize: Authorize) -> tuple[Hello, Keys]:
-    start, hello_bytes, hello = await _read_hello(sock, credentials)
-    transcript = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
-    proof = _mac(credentials, "acceptor", transcript)
-    await send_all(sock, _ANSWER.pack(HandshakeResult.ACCEPTED, PROTOCOL, nonce, proof))
-    known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", transcript))
-    result = authorize(hello) if known else HandshakeResult.WRONG_SECRET
-    if result != HandshakeResult.ACCEPTED:
-        with contextlib.suppress(OSError):  # the initiator may have refused us and closed the connection
-            await send_all(sock, bytes([result]))
-        raise HandshakeRefused(result, f"the initiator claims to be {hello.initiator[:40]!r}")
-    await send_all(sock, bytes([result]))
-    return hello, Keys(_mac(credentials, "from acceptor", transcript), _mac(credentials, "from initiator", transcript))
+        start, hello_bytes, hello = await _read_hello(sock, credentials)
+        transcript = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
+        proof = _mac(credentials, "acceptor", transcript)
+        await send_all(sock, _ANSWER.pack(HandshakeResult.ACCEPTED, PROTOCOL, nonce, proof))
+        known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", transcript))
+        result = authorize(hello) if known else HandshakeResult.WRONG_SECRET
+        if result != HandshakeResult.ACCEPTED:
+            with contextlib.suppress(OSError):  # the initiator may have refused us and closed the connection
+                await send_all(sock, bytes([result]))
+            raise HandshakeRefused(result, f"the initiator claims to be {hello.initiator[:40]!r}")
+        await send_all(sock, bytes([result]))
+        return hello, Keys(
+            _mac(credentials, "from acceptor", transcript), _mac(credentials, "from initiator", transcript)
+        )
 
 
 async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[bytes, bytes, Hello]:

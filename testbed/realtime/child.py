@@ -10,16 +10,18 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from testbed.errors import Interrupted, TestbedError, WaitTimeout
-from testbed.plan.model import NodePlan
-from testbed.realtime.faults import LEAVE_SIGNAL
+from testbed.plan.fault_clock import FaultClock
+from testbed.plan.model import NodePlan, Plan
+from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
+from testbed.realtime.network import ConnectionLimits
 from testbed.realtime.node import AnyRole, NodeSetup, run_node
 from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
@@ -32,62 +34,71 @@ HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSpec:
-    """What a child gets from its parent, in inherited memory.
+class Launch:
+    """How the nodes of a run are started.
 
     Attributes:
-        node: The node that it is to run.
-        make_setup: Called after ``enter``, so that what it opens lies in the node's own network namespace.
-        make_role: Makes the node's role.
-        enter: Enters that namespace.
-        event_directory: Where its event log goes.
-        progress: Write end of the child's pipe to its parent.
-        lifeline: Read end of a pipe that only the parent can write to; its end of file is the parent's end.
-        parent: Process id of the parent.
-        close: Descriptors of the parent that the child does not need.
+        make_role: Makes what a node does; called in the node's own process.
+        event_directory: Where nodes write their event logs.
+        enter: Called first in each child, to enter its network namespace. Then addresses and ports are the plan's and
+            each child binds its own; without it, nodes meet on 127.0.0.1, on ports that the kernel chooses.
+        cores: How many training steps may really compute at one time.
+        limits: Bounds on connections.
+        epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
+        due: The faults that are still to happen; None means all of the plan's.
+        on_fault: Called for each fault when it happens.
     """
 
-    node: NodePlan
-    make_setup: Callable[[], NodeSetup]
-    make_role: Callable[[NodePlan], AnyRole]
-    enter: Callable[[NodePlan], None]
+    make_role: Callable[[Plan, NodePlan], AnyRole]
     event_directory: Path
-    progress: int
-    lifeline: int
-    parent: int
-    close: tuple[int, ...]
+    enter: Callable[[NodePlan], None] | None = None
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    epoch_ns: int | None = None
+    due: FaultClock | None = None
+    on_fault: OnFault = lambda due, now_s: None
 
 
-def run_child(spec: ChildSpec) -> NoReturn:
-    """Run the node to its end and exit. To be called in the child right after the fork."""
+def run_child(
+    node: NodePlan, launch: Launch, make_setup: Callable[[], NodeSetup], progress: int, lifeline: int, parent: int,
+    close: Iterable[int],
+) -> NoReturn:  # fmt: skip
+    """Run the node to its end and exit. To be called in the child right after the fork.
+
+    make_setup  called after ``launch.enter``, so that what it opens lies in the node's own network namespace
+    progress    write end of the child's pipe to its parent, whose process id is ``parent``
+    lifeline    read end of a pipe that only the parent can write to; its end of file is the parent's end
+    close       descriptors of the parent that the child does not need
+    """
     code = _UNEXPECTED
     try:
-        _prepare(spec)
-        spec.enter(spec.node)
-        _die_with(spec.parent)  # again, as entering a namespace may have cleared it
-        asyncio.run(_main(spec))
+        _prepare(node, parent)
+        for descriptor in close:
+            os.close(descriptor)
+        if launch.enter is not None:
+            launch.enter(node)
+        _die_with(parent)  # again, as entering a namespace may have cleared it
+        asyncio.run(_main(node, launch, make_setup, progress, lifeline))
         code = 0
     except asyncio.CancelledError:
         code = Interrupted.exit_code
     except BaseException as error:
-        line = _exit_line(spec.node.name, error)
+        line = _exit_line(node.name, error)
         code = line["code"]
-        _write_line(spec.progress, line)
+        _write_line(progress, line)
     finally:
         os._exit(code)  # not sys.exit: what the parent has registered with atexit is not for its children
 
 
-def _prepare(spec: ChildSpec) -> None:
+def _prepare(node: NodePlan, parent: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGWINCH):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
-    _die_with(spec.parent)
-    for descriptor in spec.close:
-        os.close(descriptor)
+    _die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the run's secret
     torch.set_num_threads(1)
-    if spec.node.role == "worker":
+    if node.role == "worker":
         os.nice(_WORKER_NICENESS)
 
 
@@ -98,19 +109,22 @@ def _die_with(parent: int) -> None:
         os._exit(_UNEXPECTED)
 
 
-async def _main(spec: ChildSpec) -> None:
+async def _main(
+    node: NodePlan, launch: Launch, make_setup: Callable[[], NodeSetup], progress: int, lifeline: int
+) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    loop.add_reader(spec.lifeline, lambda: os._exit(_UNEXPECTED))
-    log = EventLog(spec.event_directory, spec.node.name)
+    loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
+    log = EventLog(launch.event_directory, node.name)
     try:
-        role = spec.make_role(spec.node)
-        await run_node(spec.make_setup(), role, log, lambda line: _write_line(spec.progress, line), _handle_leave)
+        setup = make_setup()
+        role = launch.make_role(setup.plan, node)
+        await run_node(setup, role, log, lambda line: _write_line(progress, line), _handle_leave)
     except Exception as error:  # at once: what the loop's end still waits for may crash, as libraries do
-        _write_line(spec.progress, _exit_line(spec.node.name, error))
+        _write_line(progress, _exit_line(node.name, error))
         raise
     finally:
         log.close()

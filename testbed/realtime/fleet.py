@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import Plan, monitor_of
+from testbed.realtime.child import Launch
 from testbed.realtime.faults import FaultInjector
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S, STOPPED
-from testbed.realtime.node_processes import Launch, Line, NodeProcesses, ProcessEnd
+from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd
 from testbed.results.progress import Progress
 
 __all__ = ["Fleet", "Launch"]

@@ -13,9 +13,10 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.auth import Credentials
 from testbed.realtime.network import ConnectionLimits, Network
 from testbed.realtime.processor import Processor, Tokens
-from testbed.realtime.recorder import EventRecorder, EventSink
+from testbed.realtime.recorder import EventRecorder
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
+from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
@@ -53,7 +54,7 @@ class NodeSetup:
 
 
 async def run_node(
-    setup: NodeSetup, role: AnyRole, log: EventSink, progress: Progress, on_made: OnMade = lambda world: None
+    setup: NodeSetup, role: AnyRole, log: EventLog, progress: Progress, on_made: OnMade = lambda world: None
 ) -> Any:
     """Run ``role`` in a ``RealWorld`` to its end, and leave in good order; returns the role's result.
 

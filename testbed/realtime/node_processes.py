@@ -21,48 +21,19 @@ import json
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any, Self
 
-from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
-from testbed.realtime.child import HELD_SIGNALS, ChildSpec, run_child
+from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.endpoints import Endpoints
-from testbed.realtime.faults import OnFault
-from testbed.realtime.network import ConnectionLimits
-from testbed.realtime.node import AnyRole, NodeSetup
+from testbed.realtime.node import NodeSetup
 from testbed.realtime.processor import Tokens
 
 Line = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How the nodes of a run are started.
-
-    Attributes:
-        make_role: Makes what a node does; called in the node's own process.
-        event_directory: Where nodes write their event logs.
-        enter: Called first in each child, to enter its network namespace. Then addresses and ports are the plan's and
-            each child binds its own; without it, nodes meet on 127.0.0.1, on ports that the kernel chooses.
-        cores: How many training steps may really compute at one time.
-        limits: Bounds on connections.
-        epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
-        due: The faults that are still to happen; None means all of the plan's.
-        on_fault: Called for each fault when it happens.
-    """
-
-    make_role: Callable[[Plan, NodePlan], AnyRole]
-    event_directory: Path
-    enter: Callable[[NodePlan], None] | None = None
-    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
-    epoch_ns: int | None = None
-    due: FaultClock | None = None
-    on_fault: OnFault = lambda due, now_s: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +112,9 @@ class NodeProcesses:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
         pid = os.fork()
         if pid == 0:
-            run_child(
-                ChildSpec(
-                    node=node, make_setup=lambda: self._setup(node, since_s),
-                    make_role=lambda node: self._launch.make_role(self._plan, node),
-                    enter=self._launch.enter or (lambda node: None), event_directory=self._launch.event_directory,
-                    progress=progress[1], lifeline=self._lifeline[0], parent=parent,
-                    close=(progress[0], self._lifeline[1], *self._not_for(node)),
-                )
-            )  # fmt: skip
+            close = (progress[0], self._lifeline[1], *self._not_for(node))
+            make_setup = partial(self._setup, node, since_s)
+            run_child(node, self._launch, make_setup, progress[1], self._lifeline[0], parent, close)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(progress[1])
         process = self._running[node.name] = _Process(node.name, pid, os.pidfd_open(pid), progress[0])

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.ids import data_center_of
 from testbed.messages import Message
+from testbed.results.events import EventLog
 from testbed.results.progress import NodeProgress, Progress
-
-
-class EventSink(Protocol):
-    """The part of ``testbed.results.events.EventLog`` that is used here."""
-
-    def write(self, kind: str, t: float, **fields: Any) -> None: ...
-    def flush(self) -> None: ...
 
 
 class EventRecorder(NodeProgress):
     """Writes events to ``log``. ``activity`` counts transfers, computations and rounds."""
 
-    def __init__(self, node: str, log: EventSink, progress: Progress) -> None:
+    def __init__(self, node: str, log: EventLog, progress: Progress) -> None:
         super().__init__(node, progress)
         self._log = log
 

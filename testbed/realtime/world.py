@@ -146,20 +146,14 @@ class RealWorld:
         return future.result()  # type: ignore[no-any-return]
 
     async def _named_wait(
-        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
-    ) -> None:
+        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None,
+        recorded: bool = True,
+    ) -> None:  # fmt: skip
         """Until ``future`` is done; a deadline does not cancel it."""
         since_s = self.now()
-        await self._unrecorded_wait(future, waiting_for, left_s, deadline_s)
-        if deadline_s != math.inf:  # a wait without a deadline is idleness, which delays nothing
-            self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
-
-    async def _unrecorded_wait(
-        self, future: asyncio.Future[Any], waiting_for: str, left_s: float, deadline_s: float | None
-    ) -> None:
-        since_s = self.now()
+        named = deadline_s != math.inf  # a wait without a deadline is idleness, which delays nothing
         number = self._wait_count = self._wait_count + 1
-        if deadline_s != math.inf:
+        if named:
             self._waits[number] = (waiting_for, since_s)
         try:
             done, _ = await asyncio.wait([future], timeout=max(0.0, left_s))
@@ -167,12 +161,14 @@ class RealWorld:
             self._waits.pop(number, None)
         if not done:
             raise WaitTimeout(self.node, waiting_for, since_s, self._deadline(deadline_s))
+        if named and recorded:
+            self.record("wait", t0=round(since_s, 6), waiting_for=waiting_for)
 
     async def leave(self, deadline_s: float) -> None:
         """After the role: let the network end in good order. This wait is not recorded, as training is over."""
         task = self._loop.create_task(self.network.finish())
         try:
-            await self._unrecorded_wait(task, "the end of the run", deadline_s, deadline_s)
+            await self._named_wait(task, "the end of the run", deadline_s, deadline_s, recorded=False)
         finally:
             task.cancel()
 

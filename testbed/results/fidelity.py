@@ -9,7 +9,6 @@ the virtual world nothing is measured: times are predictions, exact for their mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,33 +20,28 @@ Frames = Mapping[str, "pd.DataFrame"]
 _UNITS = {"rate": (1e-6, "Mbit/s"), "rtt": (1e3, "ms")}
 
 
-@dataclass(frozen=True, slots=True)
-class FidelityLimits:
-    """Limits beyond which a run is degraded."""
-
-    rate_excess: float = 0.10  # a link may carry this much more than configured in one sample
-    rate_shortfall: float = 0.15  # and this much less, in the mean, while packets are queued
-    shortest_sample_s: float = 0.05  # the rate of a shorter one is dominated by its timing error
-    busy_link_s: float = 1.0  # links with a queue for less time are not judged
-    overrun_share: float = 0.05  # of the training steps
-    late_s: float = 0.1  # 99th percentile of the trace changes
-    busy_share: float = 0.95  # of all cores, in more than ``saturated_share`` of the samples
-    saturated_share: float = 0.10
-    steal_share: float = 0.05
+# limits beyond which a run is degraded
+RATE_EXCESS = 0.10  # a link may carry this much more than configured in one sample
+RATE_SHORTFALL = 0.15  # and this much less, in the mean, while packets are queued
+SHORTEST_SAMPLE_S = 0.05  # the rate of a shorter one is dominated by its timing error
+BUSY_LINK_S = 1.0  # links with a queue for less time are not judged
+OVERRUN_SHARE = 0.05  # of the training steps
+LATE_S = 0.1  # 99th percentile of the trace changes
+BUSY_SHARE = 0.95  # of all cores, in more than ``SATURATED_SHARE`` of the samples
+SATURATED_SHARE = 0.10
+STEAL_SHARE = 0.05
 
 
-def assess(
-    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], limits: FidelityLimits = FidelityLimits()
-) -> dict[str, Any]:
+def assess(frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
-    measured, links = _measured(frames["measured"]), _links(frames["links"], limits)
+    measured, links = _measured(frames["measured"]), _links(frames["links"])
     compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
-    machine = _machine(frames["machine"], limits)
+    machine = _machine(frames["machine"])
     real = plan["back_end"] != "simulate"
     reasons = [
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
-        *(_compute_reasons(compute, limits) + _replay_reasons(replay, limits) if real else []),
-        *(_machine_reasons(machine, limits) if real else []),
+        *(_compute_reasons(compute) + _replay_reasons(replay) if real else []),
+        *(_machine_reasons(machine) if real else []),
     ]
     warnings = [*reasons, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
     return {
@@ -77,22 +71,22 @@ def _mismatch(row: Mapping[str, Any]) -> str:
     return f"{row['link'] or row['path']}: {row['what']} planned {planned} ± {allowed} {unit}, {found}"
 
 
-def _links(links: pd.DataFrame, limits: FidelityLimits) -> list[dict[str, Any]]:
+def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     import numpy as np
 
     configured = links["configured_bps"]
     # within a sample a link may have carried the higher of the rates before and after a change
     highest_bps = np.fmax(configured, links.groupby("link")["configured_bps"].shift())
-    judged = (configured > 0) & (links["interval_s"] >= limits.shortest_sample_s)
+    judged = (configured > 0) & (links["interval_s"] >= SHORTEST_SAMPLE_S)
     counters = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
     samples = links[["link"]].join(links[counters].astype(float))
     by_link = samples.assign(share=(links["achieved_bps"] / highest_bps).where(judged)).groupby("link")
     totals = by_link.max().assign(first_bytes=by_link["bytes"].min())
     rows = totals.astype(object).where(totals.notna(), None).to_dict("index")
-    return [_link(str(name), row, limits) for name, row in rows.items()]
+    return [_link(str(name), row) for name, row in rows.items()]
 
 
-def _link(name: str, totals: Mapping[Any, Any], limits: FidelityLimits) -> dict[str, Any]:
+def _link(name: str, totals: Mapping[Any, Any]) -> dict[str, Any]:
     """Return one link's entry; ``totals`` are the maxima of its cumulative counters, ``None`` where not measured."""
     dropped, share, possible = totals["dropped_packets"], totals["share"], totals["busy_possible_bytes"]
     row = {
@@ -103,14 +97,14 @@ def _link(name: str, totals: Mapping[Any, Any], limits: FidelityLimits) -> dict[
         "achieved_share_when_busy": round((totals["busy_bytes"] or 0.0) / possible, 4) if possible else None,
         "highest_share": None if share is None else round(share, 4),
     }
-    return {**row, "problem": _link_problem(row, limits)}
+    return {**row, "problem": _link_problem(row)}
 
 
-def _link_problem(row: Mapping[str, Any], limits: FidelityLimits) -> str:
+def _link_problem(row: Mapping[str, Any]) -> str:
     share, highest = row["achieved_share_when_busy"], row["highest_share"]
-    if highest is not None and highest > 1 + limits.rate_excess:
+    if highest is not None and highest > 1 + RATE_EXCESS:
         return f"{row['link']}: carried {highest:.0%} of its configured rate in one sample"
-    if share is not None and row["busy_s"] >= limits.busy_link_s and share < 1 - limits.rate_shortfall:
+    if share is not None and row["busy_s"] >= BUSY_LINK_S and share < 1 - RATE_SHORTFALL:
         return f"{row['link']}: reached {share:.0%} of its configured rate while packets were queued"
     return ""
 
@@ -127,8 +121,8 @@ def _compute(computes: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _compute_reasons(compute: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
-    if compute["overrun_share"] <= limits.overrun_share:
+def _compute_reasons(compute: Mapping[str, Any]) -> list[str]:
+    if compute["overrun_share"] <= OVERRUN_SHARE:
         return []
     return [
         f"{compute['overrun_steps']} of {compute['steps']} training steps took longer than their device model, "
@@ -145,8 +139,8 @@ def _replay(replay: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _replay_reasons(replay: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
-    if replay["late_p99_s"] <= limits.late_s:
+def _replay_reasons(replay: Mapping[str, Any]) -> list[str]:
+    if replay["late_p99_s"] <= LATE_S:
         return []
     return [
         f"link changes of the trace came late: 99th percentile {replay['late_p99_s'] * 1000:.0f} ms, "
@@ -154,27 +148,27 @@ def _replay_reasons(replay: Mapping[str, Any], limits: FidelityLimits) -> list[s
     ]
 
 
-def _machine(machine: pd.DataFrame, limits: FidelityLimits) -> dict[str, Any]:
+def _machine(machine: pd.DataFrame) -> dict[str, Any]:
     if machine.empty:
         return {"samples": 0, "busy_mean": None, "saturated_share": None, "steal_mean": None}
     return {
         "samples": len(machine),
         "busy_mean": round(float(machine["busy_share"].mean()), 4),
-        "saturated_share": round(float((machine["busy_share"] > limits.busy_share).mean()), 4),
+        "saturated_share": round(float((machine["busy_share"] > BUSY_SHARE).mean()), 4),
         "steal_mean": round(float(machine["steal_share"].fillna(0.0).mean()), 4),
     }
 
 
-def _machine_reasons(machine: Mapping[str, Any], limits: FidelityLimits) -> list[str]:
+def _machine_reasons(machine: Mapping[str, Any]) -> list[str]:
     if not machine["samples"]:
         return []
     reasons = []
-    if machine["saturated_share"] > limits.saturated_share:
+    if machine["saturated_share"] > SATURATED_SHARE:
         reasons.append(
-            f"all cores were busy (> {limits.busy_share:.0%}) in {machine['saturated_share']:.0%} of the samples: "
+            f"all cores were busy (> {BUSY_SHARE:.0%}) in {machine['saturated_share']:.0%} of the samples: "
             "computation may have delayed messages"
         )
-    if machine["steal_mean"] > limits.steal_share:
+    if machine["steal_mean"] > STEAL_SHARE:
         reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time (steal)")
     return reasons
 

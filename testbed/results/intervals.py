@@ -18,10 +18,6 @@ class Intervals:
         """Return the total duration in s."""
         return float((self.edges[:, 1] - self.edges[:, 0]).sum())
 
-    def within(self, begin: float, end: float) -> Intervals:
-        """Return the part between two times, in s."""
-        return union(np.clip(self.edges, begin, end))
-
     def minus(self, other: Intervals) -> Intervals:
         """Return the difference of the two sets."""
         if not len(self.edges) or not len(other.edges):

@@ -31,8 +31,7 @@ from testbed.results import COMPLETED, FINISHED, atomic, owner
 from testbed.results.owner import ProcessOwner
 
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
-            "checkpoints",
-            "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
+            "checkpoints", "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

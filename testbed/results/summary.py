@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,26 +129,23 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_whole(plan: Mapping[str, Any]) -> set[str]:
-    """Return the nodes that do not end with all trained values."""
-    return _holders_of_a_part(plan) | _holders_of_the_first(plan)
+    """Return the nodes that do not end with all trained values.
 
+    They are workers that only provide first values, the local servers that have no other workers, and servers that
+    share the keys: several of a data centre, or several global servers.
+    """
+    nodes = plan["nodes"]
+    busy = {node["data_center"] for node in nodes if node["role"] == "worker" and node["trains"]}
+    places = {node["name"]: (node["role"], node["data_center"] if node["role"] == "server" else "") for node in nodes}
+    sharing = Counter(places.values())
 
-def _holders_of_the_first(plan: Mapping[str, Any]) -> set[str]:
-    """Return workers that only provide first values, and the local servers that have no other workers."""
-    workers = [node for node in plan["nodes"] if node["role"] == "worker"]
-    busy = {node["data_center"] for node in workers if node["trains"]}
-    servers = {node["name"] for node in plan["nodes"] if node["role"] == "server" and node["data_center"] not in busy}
-    return {node["name"] for node in workers if not node["trains"]} | servers
+    def is_whole(node: Mapping[str, Any]) -> bool:
+        role, alone = node["role"], sharing[places[node["name"]]] == 1
+        if role == "worker":
+            return bool(node["trains"])
+        return role not in ("server", "global_server") or (alone and (role != "server" or node["data_center"] in busy))
 
-
-def _holders_of_a_part(plan: Mapping[str, Any]) -> set[str]:
-    """Return servers that share the keys: several of a data centre, or several global servers."""
-    groups: dict[str, set[str]] = {}
-    for node in plan["nodes"]:
-        if node["role"] in ("server", "global_server"):
-            tier = node["role"] if node["role"] == "global_server" else node["data_center"]
-            groups.setdefault(tier, set()).add(node["name"])
-    return {name for names in groups.values() if len(names) > 1 for name in names}
+    return {node["name"] for node in nodes if not is_whole(node)}
 
 
 def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:

@@ -69,12 +69,6 @@ def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFr
     return {name: frame(built[name]) for name in wanted}
 
 
-def read_arrow(run: Path, name: str) -> pa.Table:
-    """Return one table for concatenation with others: from Parquet if it exists, else from the events."""
-    path = run / "tables" / f"{name}.parquet"
-    return _stored(path) if path.is_file() else build(run / "events")[name]
-
-
 def _stored(path: Path) -> pa.Table:
     # pq.read_table looks for a partitioned data set first, which takes longer than reading a small file
     with pq.ParquetFile(path) as file:
@@ -98,10 +92,7 @@ def frame(table: pa.Table) -> pd.DataFrame:
 
 
 def _with_node(table: pa.Table, path: Path) -> pa.Table:
-    names = pa.DictionaryArray.from_arrays(
-        pa.repeat(pa.scalar(0, pa.int32()), len(table)), [path.stem.replace(".", "/")]
-    )
-    return table.append_column("node", names.cast(pa.string()))
+    return table.append_column("node", pa.repeat(path.stem.replace(".", "/"), len(table)))
 
 
 def _select(events: pa.Table, table: Table) -> pa.Table:

@@ -60,19 +60,19 @@ def _prepare(plan: Plan) -> None:
 
 def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
     epoch_ns = time.monotonic_ns()
-    network.start_monitor(epoch_ns / 1e9)
+    network.helpers.start_monitor(epoch_ns / 1e9)
     replaying = False
 
     def on_progress(line: dict[str, Any]) -> None:
         nonlocal replaying
         if line["kind"] == "train" and not replaying:
-            network.start_replay(epoch_ns / 1e9, epoch_ns / 1e9 + line["t"])
+            network.helpers.begin(epoch_ns / 1e9, epoch_ns / 1e9 + line["t"])
             replaying = True
         elif line["kind"] == "status":
-            network.check_helpers()
+            network.helpers.check()
         report(line)
 
     try:
         run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
     finally:
-        network.finish()
+        network.helpers.finish()

@@ -7,21 +7,25 @@ from typing import ClassVar
 
 from testbed.axes import Axis
 from testbed.policy.collective import AllReduceOptions
-from testbed.policy.collective.peers import GlooOptions, MpiOptions
+from testbed.policy.collective.peers import GLOO_BACKENDS, GlooOptions, MpiOptions
 from testbed.policy.gossip import GossipOptions
 
 
 class Paradigm:
     """Declarations of a paradigm, as class attributes.
 
-    tiers    tiers of parameter servers; 0: workers exchange with each other
-    library  the sum is made by a library with sockets of its own, which virtual time does not see
-    codecs   codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``exact``: values as they are
+    tiers       tiers of parameter servers; 0: workers exchange with each other
+    library     the sum is made by a library with sockets of its own, which virtual time does not see
+    codecs      codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``exact``: values as they are
+    global_sum  every worker's contribution enters every update, so that all hold the same model
+    messages    kinds of the messages in which workers send each other tensors, as the event log names them
     """
 
     tiers: ClassVar[int] = 0
     library: ClassVar[bool] = False
     codecs: ClassVar[str] = "any"
+    global_sum: ClassVar[bool] = True
+    messages: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class AllReduce(AllReduceOptions, Paradigm):
     """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
 
     codecs: ClassVar[str] = "dense"
+    messages: ClassVar[tuple[str, ...]] = ("collective",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Gossip(GossipOptions, Paradigm):
     """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
 
     codecs: ClassVar[str] = "exact"
+    global_sum: ClassVar[bool] = False
+    messages: ClassVar[tuple[str, ...]] = ("gossip",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class Gloo(GlooOptions, Paradigm):
 
     library: ClassVar[bool] = True
     codecs: ClassVar[str] = "exact"
+    messages: ClassVar[tuple[str, ...]] = GLOO_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class Mpi(MpiOptions, Paradigm):
 
     library: ClassVar[bool] = True
     codecs: ClassVar[str] = "exact"
+    messages: ClassVar[tuple[str, ...]] = ("mpi",)
 
 
 PARADIGMS: Axis[Paradigm] = Axis(

@@ -7,6 +7,7 @@ runs them; see ``testbed.simulation.task``.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from simpy import Environment, Event
 from simpy.core import EmptySchedule
-from simpy.events import NORMAL
+from simpy.events import NORMAL, URGENT
 
 T = TypeVar("T")
 Callback = Callable[[Any], None]
@@ -36,7 +37,8 @@ class Clock(Environment):  # type: ignore[misc]
     * An entry is a callback and its argument. That costs about half of a SimPy event with its list of callbacks, and
       a simulated message has about ten of them.
 
-    Entries are ordered by time, then priority (``URGENT`` before ``NORMAL``), then order of scheduling.
+    Events run by time, then in the order of scheduling; the urgent ones of an instant precede its others. What is
+    scheduled for the present instant, as half of all events are, waits in a queue of its own instead of in the heap.
 
     Background events (samples, traces, deadlines) do not mean that the run advances: when only these are left, no
     node can do anything before a deadline expires.
@@ -51,16 +53,25 @@ class Clock(Environment):  # type: ignore[misc]
         self.stalled = False  # set by the run while only background events are left
         self.current_task: Any = None  # the ``Task`` whose coroutine runs now
         self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
-        self._heap: list[tuple[float, int, int, Callback, Any]] = []
+        self._heap: list[tuple[float, int, Callback, Any]] = []  # of later instants
         self._numbers = itertools.count()
+        self._urgent: deque[tuple[Callback, Any]] = deque()  # of the present instant, as are those in ``_ready``
+        self._ready: deque[tuple[Callback, Any]] = deque()
         self._background_events = 0  # among the scheduled events
         self._at_end_of_instant: list[Callback] = []
 
     # ---- scheduling ---------------------------------------------------------------------------------------------
 
-    def at(self, time_s: float, callback: Callback, argument: Any = None, priority: int = NORMAL) -> None:
+    def at(self, time_s: float, callback: Callback, argument: Any = None) -> None:
         """Call ``callback(argument)`` at ``time_s``, which must not lie in the past."""
-        heappush(self._heap, (time_s, priority, next(self._numbers), callback, argument))
+        if time_s > self.now:
+            heappush(self._heap, (time_s, next(self._numbers), callback, argument))
+        else:
+            self._ready.append((callback, argument))
+
+    def soon(self, callback: Callback, argument: Any = None, priority: int = NORMAL) -> None:
+        """Call ``callback(argument)`` at the present instant."""
+        (self._urgent if priority == URGENT else self._ready).append((callback, argument))
 
     def at_end_of_instant(self, callback: Callback) -> None:
         """Call ``callback(None)`` after the last event of the present instant, including events that are yet to be
@@ -88,7 +99,10 @@ class Clock(Environment):  # type: ignore[misc]
 
     def schedule(self, event: Event, priority: int = NORMAL, delay: float = 0.0) -> None:
         """Schedule one of SimPy's own events; called by SimPy."""
-        self.at(self.now + delay, _process_event, event, priority)
+        if delay:
+            self.at(self.now + delay, _process_event, event)
+        else:
+            self.soon(_process_event, event, priority)
 
     # ---- running ------------------------------------------------------------------------------------------------
 
@@ -101,14 +115,23 @@ class Clock(Environment):  # type: ignore[misc]
 
         Raise ``EmptySchedule`` when none is left.
         """
-        queue = self._heap
+        heap, ready, urgent = self._heap, self._ready, self._urgent
         for _ in range(events):
-            if self._at_end_of_instant and (not queue or queue[0][0] > self.now):
+            if urgent:
+                callback, argument = urgent.popleft()
+                callback(argument)
+            elif ready:
+                callback, argument = ready.popleft()
+                callback(argument)
+            elif self._at_end_of_instant:
                 callbacks, self._at_end_of_instant = self._at_end_of_instant, []
                 for callback in callbacks:
                     callback(None)
-            elif queue:
-                self.now, _, _, callback, argument = heappop(queue)
+            elif heap:
+                now, _, callback, argument = heappop(heap)
+                self.now = now
+                while heap and heap[0][0] == now:
+                    ready.append(heappop(heap)[2:])
                 callback(argument)
             else:
                 raise EmptySchedule
@@ -131,19 +154,20 @@ class Clock(Environment):  # type: ignore[misc]
 
     def peek(self) -> float:
         """Time of the next event; infinite if there is none."""
-        if self._at_end_of_instant:
+        if self._at_end_of_instant or not self.last_of_instant:
             return self.now
         return self._heap[0][0] if self._heap else float("inf")
 
     @property
     def last_of_instant(self) -> bool:
         """Whether no event is left for the present instant, those at its end aside."""
-        return not self._heap or self._heap[0][0] > self.now
+        return not self._ready and not self._urgent
 
     @property
     def only_background(self) -> bool:
         """Whether only background events are scheduled."""
-        return len(self._heap) == self._background_events and not self._at_end_of_instant
+        scheduled = len(self._heap) + len(self._ready) + len(self._urgent)
+        return scheduled == self._background_events and not self._at_end_of_instant
 
 
 def _process_event(event: Event) -> None:
@@ -171,8 +195,7 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
         assert self._result is _UNSET, "a future is set only once"
         self._result = value
         if self.callbacks:
-            clock = self._clock
-            clock.at(clock.now, _resume_waiting, self)
+            self._clock._ready.append((_resume_waiting, self))
 
     def set_result_last(self, value: T) -> None:
         """As ``set_result``, for a caller whose event does nothing afterwards: if no other event of this instant comes

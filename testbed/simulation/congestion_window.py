@@ -37,18 +37,19 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_burst_room", "_model", "_pacing", "_pipe", "_round_base", "_round_begin_s", "_round_bytes", "_size_bytes",
-        "_timed_round_s", "network_limited", "open", "round_end_s",
+        "_bdp_bytes", "_burst_room", "_model", "_most_bytes", "_pacing", "_round_base", "_round_begin_s",
+        "_round_bytes", "_rtt_s", "_size_bytes", "_timed_round_s", "network_limited", "open", "round_end_s",
     )  # fmt: skip
 
     def __init__(self, model: TcpModel, pacing: Pacing | None, pipe: Pipe) -> None:
-        self._model, self._pacing, self._pipe = model, pacing, pipe
+        self._model, self._pacing = model, pacing
         self._size_bytes = self._round_bytes = model.initial_window_bytes
         self.open = self.network_limited = False
         self._round_begin_s = self.round_end_s = -math.inf
         self._round_base = 0.0  # delivered at the beginning of the round
         self._burst_room = math.inf  # what passes of an unpaced burst in its first round
         self._timed_round_s = math.inf  # end of the last round that needed a timer
+        self.path_changed(pipe)
 
     @property
     def limits(self) -> bool:
@@ -72,23 +73,22 @@ class CongestionWindow:
 
     def path_changed(self, pipe: Pipe) -> None:
         """Take note of a changed path."""
-        self._pipe = pipe
+        self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
+        self._most_bytes = min(pipe.bdp_bytes + pipe.queue_bytes, self._model.window_limit_bytes)
         self.open = self._size_bytes >= pipe.bdp_bytes
 
     def after_idle(self, idle_s: float, room_bytes: float, delivered: float) -> None:
-        """Begin a burst of a loss-based algorithm after ``idle_s`` seconds; ``room_bytes``: see *bursts*."""
-        model, pipe = self._model, self._pipe
-        if pipe.rtt_s <= 0 or idle_s < pipe.rtt_s:
-            return
+        """Begin a burst of a loss-based algorithm after at least a round-trip time; ``room_bytes``: see *bursts*."""
+        model = self._model
         self._burst_room = room_bytes
-        if room_bytes < pipe.bdp_bytes:
+        if room_bytes < self._bdp_bytes:
             self.open = False
         if model.slow_start_after_idle:
-            halvings = min(_MOST_HALVINGS, int(idle_s / (pipe.rtt_s + model.retransmission_floor_s)))
+            halvings = min(_MOST_HALVINGS, int(idle_s / (self._rtt_s + model.retransmission_floor_s)))
             if halvings:
                 size_bytes = self._size_bytes
                 self._size_bytes = max(min(size_bytes, model.initial_window_bytes), size_bytes / 2**halvings)
-                self.open = self._size_bytes >= pipe.bdp_bytes
+                self.open = self._size_bytes >= self._bdp_bytes
                 self._round_base = delivered  # the last round no longer counts for growth
 
     def after_outage(self, delivered: float) -> None:
@@ -97,30 +97,26 @@ class CongestionWindow:
             self._size_bytes = min(self._size_bytes, float(self._model.segment_bytes))
         self.round_end_s, self._round_base, self.network_limited = -math.inf, delivered, False
 
-    def end_burst(self, now: float, delivered: float) -> bool:
-        """Grow by what the last round of a burst has sent. Return whether the window has opened."""
-        return self._grow(now, delivered - self._round_base)
-
     def next_round(self, now: float, delivered: float) -> bool:
         """Grow by what the last round has sent, and begin another. Return whether the window has opened."""
         sent_bytes = delivered - self._round_base
-        opened = self._grow(now, sent_bytes)
+        opened = self.grow(now, delivered)
         self.network_limited = sent_bytes < _FULL * self._round_bytes and self._timed_round_s == self.round_end_s
-        self._round_begin_s, self.round_end_s, self._round_base = now, now + self._pipe.rtt_s, delivered
+        self._round_begin_s, self.round_end_s, self._round_base = now, now + self._rtt_s, delivered
         self._round_bytes = min(self._size_bytes, self._burst_room)
         self._burst_room = math.inf
         return opened
 
-    def _grow(self, now: float, sent_bytes: float) -> bool:
+    def grow(self, now: float, delivered: float) -> bool:
+        """Grow by what the round has sent until now. Return whether the window has opened."""
         if self.open:
             return False
-        bdp_bytes, size_bytes = self._pipe.bdp_bytes, self._size_bytes
+        sent_bytes, size_bytes, most = delivered - self._round_base, self._size_bytes, self._most_bytes
         if self._pacing is not None:
-            self._pacing.observe(sent_bytes, now - self._round_begin_s, self._pipe.rtt_s)
+            self._pacing.observe(sent_bytes, now - self._round_begin_s, self._rtt_s)
         size_bytes = size_bytes + sent_bytes if self.network_limited else max(size_bytes, 2 * sent_bytes)
-        most = min(bdp_bytes + self._pipe.queue_bytes, self._model.window_limit_bytes)
         if size_bytes > most:
-            size_bytes = max(self._model.window_after_loss * most, min(bdp_bytes, most))
+            size_bytes = max(self._model.window_after_loss * most, min(self._bdp_bytes, most))
         self._size_bytes = size_bytes
-        self.open = size_bytes >= min(bdp_bytes, most)
+        self.open = size_bytes >= min(self._bdp_bytes, most)
         return self.open

@@ -15,11 +15,10 @@ from testbed.simulation.best_effort import BestEffort, BestEffortSettings
 from testbed.simulation.clock import Clock
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import Peer
 from testbed.simulation.paths import PathTable, SitePath
-from testbed.simulation.predicted_transfer import ServerPath, reservable_ports
+from testbed.simulation.predicted_transfer import GroupConnections, ServerPath, reservable_ports
 from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.world import SimulatedWorld

@@ -95,12 +95,10 @@ class FlowNetwork:
         self._latest: list[FlowClass | None] = [None] * len(capacities)  # by link: the last class to become active
         self._dirty: list[int] = []
         self._dirty_links: set[int] = set()
-        self._flush_pending = False
         self._wake_s = math.inf
         self._sequence = 0
         self.active = 0  # flows in the network
         self.carrying: dict[FlowClass, None] = {}
-        self.solves = 0
         self._wake_callback, self._flush_callback = self._wake, self._flush
 
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
@@ -169,8 +167,7 @@ class FlowNetwork:
         if flow_class.watched:
             self.carrying[flow_class] = None
         heappush(flow_class.tags, (served + size_bytes, self._sequence, size_bytes, flows, done))
-        if not flow_class.dirty:
-            self._touch(flow_class)
+        self._touch(flow_class)
 
     def _begin(self, flow_class: FlowClass) -> None:
         """The class becomes active; other classes that are parked on its links leave the solver's lists."""
@@ -212,18 +209,14 @@ class FlowNetwork:
             self._unpark(latest)
         if link not in self._dirty_links:
             self._dirty_links.add(link)
+            if not self._dirty:
+                self._clock.at_end_of_instant(self._flush_callback)
             self._dirty.append(-1 - link)
-            self._request_flush()
 
     def capacity(self, link: int) -> float:
         """Return a link's present capacity, in bytes per second."""
         capacity: float = self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY]
         return capacity
-
-    def rate(self, flow_class: FlowClass) -> float:
-        """Return the rate of one flow of the class as last solved, in bytes per second."""
-        rate: float = self._solver.F[flow_class.base + k.RATE]
-        return 0.0 if flow_class.parked else rate
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Return the bytes that all flows of the class together have carried until now."""
@@ -244,20 +237,14 @@ class FlowNetwork:
     def _touch(self, flow_class: FlowClass) -> None:
         if not flow_class.dirty:
             flow_class.dirty = True
+            if not self._dirty:
+                self._clock.at_end_of_instant(self._flush_callback)
             self._dirty.append(flow_class.number)
-            self._request_flush()
-
-    def _request_flush(self) -> None:
-        if not self._flush_pending:
-            self._flush_pending = True
-            self._clock.at_end_of_instant(self._flush_callback)
 
     def _flush(self, _: Any) -> None:
-        self._flush_pending = False
-        self.solves += 1
         dirty, classes = self._dirty, self._classes
         for number in dirty:
-            if number < 0 or classes[number].tags or classes[number].shares or classes[number].idle:
+            if number < 0 or (touched := classes[number]).tags or touched.shares or touched.idle:
                 next_s = self._solve(dirty)
                 break
         else:  # the only changes are ends of classes that had their links to themselves
@@ -295,9 +282,7 @@ class FlowNetwork:
         for number in dirty:
             touched = classes[number]
             touched.idle, touched.parked, touched.dirty = True, True, False
-            solver.F[touched.base + k.SOLVED_FLOWS] = (
-                0.0  # never equal to a number of flows: forces a solve when it continues
-            )
+            solver.F[touched.base + k.SOLVED_FLOWS] = 0.0  # no number of flows: forces a solve when it continues
         return solver.next_s()
 
     def _wake(self, _: Any) -> None:
@@ -311,8 +296,8 @@ class FlowNetwork:
             self._collect(self._classes[solver.due[i]], ended)
         for done in ended:
             done()
-        if not self._flush_pending:  # nothing ended, by rounding: arm the wake-up for the next completion
-            self._request_flush()
+        if not self._dirty:  # nothing ended, by rounding: arm the wake-up for the next completion
+            self._clock.at_end_of_instant(self._flush_callback)
 
     def _collect(self, flow_class: FlowClass, ended: list[Done]) -> None:
         """Remove the flows of the class that end at this instant, and add their callbacks to ``ended``."""

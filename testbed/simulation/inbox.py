@@ -1,30 +1,41 @@
-"""The receiving side of a simulated node: what reading a message costs, and when the role gets it."""
+"""The receiving side of a simulated node: what reading a message costs, when the role gets it, and who takes it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from testbed.messages import Message, MessageKind
-from testbed.simulation.clock import Clock
+from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.mailbox import Mailbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import PredictedTransfer
 from testbed.simulation.recorder import VirtualRecorder
 
+Handle = Callable[[Message], bool]
+
 
 class SimulatedInbox:
-    """Reads the messages that arrive at a node one after another, ``message_cost_s`` each, and puts them into the
-    mailbox. On a shared host reading takes one of its cores instead (``testbed.simulation.host``).
+    """Reads the messages that arrive at a node one after another, ``message_cost_s`` each, and keeps them in that order
+    for receivers that take one each, or for a handler that takes all. On a shared host reading takes one of its cores
+    instead (``testbed.simulation.host``).
+
+    The handler is called where a coroutine that receives in a loop would resume: after the events that were scheduled
+    for this instant before the message came.
     """
 
     def __init__(self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, message_cost_s: float) -> None:
-        self.node, self.mailbox = node, Mailbox(clock)
-        self._clock, self._recorder, self._message_cost_s = clock, recorder, message_cost_s
+        self.node, self._clock, self._recorder, self._message_cost_s = node, clock, recorder, message_cost_s
         self.reading_until_s = 0.0  # when everything that has arrived has been read
         self.predicted_transfer: PredictedTransfer | None = None  # under way to this node
         self.on_missed: Callable[[Message], None] = lambda message: None  # called for messages after the node's end
+        self._messages: deque[Message] = deque()
+        self._receivers: deque[VirtualFuture[Message]] = deque()
+        self._handle: Handle | None = None
+        self._end: VirtualFuture[None] = VirtualFuture(clock)
+        self._busy = False  # the handler runs, or is scheduled to
 
     def deliver(self, envelope: Envelope, copies: int = 1) -> None:
         """Take an envelope whose last byte has arrived, or a part of it from ``copies`` folded senders.
@@ -62,7 +73,7 @@ class SimulatedInbox:
         return self.reading_until_s
 
     def _hand_over(self, envelope: Envelope, last: bool = True) -> None:
-        """Put the message into the mailbox. ``last``: this event does nothing afterwards."""
+        """Give the message to the role. ``last``: this event does nothing afterwards."""
         node, now = self.node, self._clock.now
         if node.ended:
             self.on_missed(envelope.message)
@@ -72,15 +83,70 @@ class SimulatedInbox:
             return
         message = envelope.message
         self._recorder.arrived(message, envelope.payload_bytes, envelope.header_bytes, envelope.tier, now)
-        self.mailbox.put(message, last)
+        self.put(message, last)
 
     def report_lost(self, peer: str, reason: str) -> None:
         """Tell the role that the node ``peer`` is lost."""
         if not self.node.ended:
             lost = Message(MessageKind.LOST, meta={"why": reason}, sender=peer, sent_at_s=self._clock.now)
-            self.mailbox.put(lost)
+            self.put(lost)
 
     def close(self) -> None:
         """The node has ended: what it has not taken, and what still arrives, goes to ``on_missed``."""
-        for message in self.mailbox.close():
-            self.on_missed(message)
+        self._handle = None
+        while self._messages:
+            self.on_missed(self._messages.popleft())
+
+    # ---- messages that have been read ---------------------------------------------------------------------------
+
+    def put(self, message: Message, last: bool = False) -> None:
+        """Add a message. ``last``: the caller's event does nothing afterwards (``VirtualFuture.set_result_last``)."""
+        while self._receivers:
+            receiver = self._receivers.popleft()
+            if not receiver.done():
+                (receiver.set_result_last if last else receiver.set_result)(message)
+                return
+        self._messages.append(message)
+        if self._handle is None or self._busy:
+            return
+        if last and self._clock.last_of_instant:
+            self._handle_messages(None)
+        else:
+            self._busy = True
+            self._clock.soon(self._handle_messages)
+
+    def next(self) -> VirtualFuture[Message]:
+        """Return the next message as a future."""
+        arrival: VirtualFuture[Message] = VirtualFuture(self._clock)
+        if self._messages and not self._receivers:
+            arrival.set_result(self._messages.popleft())
+        else:
+            self._receivers.append(arrival)
+        return arrival
+
+    def withdraw(self, arrival: VirtualFuture[Message]) -> None:
+        """Remove a future that ``next`` has returned and that no task waits for any longer."""
+        self._receivers.remove(arrival)
+
+    def serve(self, handle: Handle) -> VirtualFuture[None]:
+        """Pass every message to ``handle``, beginning with those that are here, until it returns False.
+
+        The future is set then, or to the error that ``handle`` raises.
+        """
+        assert self._handle is None, "only one handler may take all messages"
+        self._handle, self._end = handle, VirtualFuture(self._clock)
+        self._handle_messages(None)
+        return self._end
+
+    def _handle_messages(self, _: Any) -> None:
+        self._busy = True
+        try:
+            while self._messages and self._handle is not None:
+                if not self._handle(self._messages.popleft()):
+                    self._handle = None
+                    self._end.set_result(None)
+        except (Exception, KeyboardInterrupt) as error:
+            self._handle = None
+            self._end.set_exception(error)
+        finally:
+            self._busy = False

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from testbed.plan.model import LinkPlan, Series
+from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
+from testbed.results.events import EventLog
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import PathTable, WanLink, changes_from
-from testbed.simulation.recorder import VirtualEventSink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import validity_warnings
+from testbed.traffic import bursts
 
 _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
@@ -27,7 +29,7 @@ class LinkMonitor:
     Bytes are those of Ethernet frames, as an interface counts them.
     """
 
-    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: VirtualEventSink) -> None:
+    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: EventLog) -> None:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._sampling = False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
@@ -130,7 +132,18 @@ class LinkMonitor:
             connection.state_changed() if what == "state" else connection.path_changed()
         self._sample(link)
 
-    def take(self, links: tuple[int, ...], rate_bps: float) -> None:
+    def start_background(self, plan: Plan, start_s: float) -> None:
+        """Start all background traffic of the Plan; its time 0 is ``start_s``, the start of training.
+
+        Datagrams do not yield to TCP, so they take their rate from the links they cross. Background TCP is not
+        simulated; the scenario refuses it.
+        """
+        numbers = {link.plan.name: link.number for link in self._paths.links}
+        for traffic in plan.background:
+            path = tuple(numbers[name] for name in plan.network.between(traffic.source, traffic.target))
+            self._clock.follow(_rate_changes(traffic), start_s, partial(self._take, path))
+
+    def _take(self, links: tuple[int, ...], _at_s: float, rate_bps: float) -> None:
         """Let background datagrams take ``rate_bps`` more of these links (less, if negative)."""
         for number in links:
             link = self._paths.links[number]
@@ -142,3 +155,11 @@ class LinkMonitor:
     def _set_capacity(self, link: WanLink) -> None:
         left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps) if link.up else 0.0
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
+
+
+def _rate_changes(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
+    """Yield (time in s, change of the rate in bit/s)."""
+    for begin_s, end_s in bursts(traffic):
+        yield begin_s, traffic.rate_bps
+        if end_s < math.inf:
+            yield end_s, -traffic.rate_bps

@@ -12,10 +12,10 @@ from testbed.messages import Message, wire_bytes
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.host import Thread
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
+from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import TcpConnection
 
@@ -55,7 +55,13 @@ class SimulatedOutbox:
         if peer is None:
             peer = self._peers[to] = self._connect(to)
         node = self._node
-        message = self._stamped(message)
+        if message.sender:  # sent before: that object belongs to its first receiver
+            message = replace(message, meta=dict(message.meta))
+        message.sender, message.sent_at_s, message.copies = node.name, self._clock.now, node.copies
+        for part in message.parts:
+            if not part.is_meta:  # the receiver gets tensors of its own
+                message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
+                break
         if message.channel:
             return self._send_best_effort(peer, message)
         payload_bytes, header_bytes = wire_bytes(message)
@@ -78,17 +84,6 @@ class SimulatedOutbox:
     def forget(self, peer: str) -> None:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)
-
-    def _stamped(self, message: Message) -> Message:
-        """Return the message as the receiver gets it: stamped with sender and time, with tensors of its own."""
-        if message.sender:  # sent before: that object belongs to its first receiver
-            message = replace(message, meta=dict(message.meta))
-        message.sender, message.sent_at_s, message.copies = self._node.name, self._clock.now, self._node.copies
-        for part in message.parts:
-            if not part.is_meta:
-                message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)
-                break
-        return message
 
     def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
         """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""

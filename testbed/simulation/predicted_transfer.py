@@ -1,4 +1,5 @@
-"""Transfers of a worker group to its server over a private LAN, computed ahead of time.
+"""The connections of a folded node, and transfers of a worker group to its server over a private LAN that are computed
+ahead of time.
 
 While nothing else sends into the server's port, the workers' flows share that port with each other alone, so the end
 of each of them is known when the first one starts: ``kernels.simulate_flows`` runs the flow network's own solver on a
@@ -10,7 +11,7 @@ the prediction is withdrawn: what has not ended continues as flows of the networ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.layout import FlowArrivals
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 
 
 class PartsReceiver(Protocol):
@@ -115,6 +117,51 @@ class PredictedTransfer:
 
     def _deliver(self, copies: int, _: Any) -> None:
         self._path.inbox.deliver(self._envelope, copies)
+
+
+class GroupConnections:
+    """The connections of a folded node to another node, one per flow group of its workers.
+
+    Takes one message and sends it for every worker of the group, each when its steps are done.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        group: WorkerGroup,
+        flow_groups: Sequence[FlowGroup],
+        connections: Sequence[TcpConnection],
+        path: ServerPath,
+    ) -> None:
+        self._clock, self._group, self._path = clock, group, path
+        self._connections = list(zip(flow_groups, connections, strict=True))
+        self._last_begin_s = -math.inf
+        # workers in step are one flow or two: predicting these saves nothing
+        self._port = path.port if connections[0].unlimited and not group.in_step else None
+        self.count = len(self._connections)
+        # a message of every worker has so many bytes more than ``group.size`` messages of the first one
+        self.extra_bytes = sum(each.extra_bytes * each.copies for each in flow_groups)
+
+    def send(self, size_bytes: float, priority: float, envelope: Envelope) -> None:
+        """Send one message of every worker; ``size_bytes`` is that of the first worker's."""
+        now_s, port = self._clock.now, self._port
+        parts: list[Part] = []
+        for number, (flow_group, connection) in enumerate(self._connections):
+            ready_s = self._group.ready_s(flow_group)
+            begin_s = ready_s if ready_s > now_s else now_s
+            parts.append((begin_s, number, size_bytes + flow_group.extra_bytes, flow_group.copies, connection))
+        if port is not None and self._all_idle() and port.free:
+            PredictedTransfer(self._clock, self._path, port, parts, priority, envelope)
+        else:
+            if port is not None and port.on_other_flow is not None:
+                port.on_other_flow()
+            for begin_s, _, size, _, connection in parts:
+                send_at(self._clock, begin_s, connection, (size, priority, envelope))
+        self._last_begin_s = max(parts)[0]
+
+    def _all_idle(self) -> bool:
+        """Whether no message is under way or scheduled."""
+        return self._last_begin_s < self._clock.now and all(connection.idle for _, connection in self._connections)
 
 
 def reservable_ports(

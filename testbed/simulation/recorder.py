@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.messages import Message
 from testbed.plan.model import Plan
-from testbed.results.events import microseconds
+from testbed.results.events import EventLog, microseconds
 from testbed.results.progress import PASSED_ON, NodeProgress, Progress
 
 Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
@@ -27,13 +27,6 @@ def left_out(plan: Plan) -> frozenset[str]:
     return BRIEF if brief else frozenset()
 
 
-class VirtualEventSink(Protocol):
-    """What of ``testbed.results.events.EventLog`` is used."""
-
-    def write(self, kind: str, t: float, **fields: Any) -> None: ...
-    def append(self, event: dict[str, Any]) -> None: ...
-
-
 class VirtualRecorder(NodeProgress):
     """Writes events to ``log``, unless their kind is in ``left_out``; ``transfer`` there means those inside a LAN.
 
@@ -41,7 +34,7 @@ class VirtualRecorder(NodeProgress):
     """
 
     def __init__(
-        self, node: str, log: VirtualEventSink, progress: Progress, on_milestone: Milestone,
+        self, node: str, log: EventLog, progress: Progress, on_milestone: Milestone,
         left_out: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         super().__init__(node, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,6 @@ from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
-from testbed.simulation.background import start_background
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.connections import SimulatedNetwork
@@ -30,7 +30,6 @@ from testbed.simulation.fold import fold
 from testbed.simulation.host import HostModel, Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer
-from testbed.simulation.progress import ProgressReporter
 from testbed.simulation.recorder import VirtualRecorder, left_out
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
@@ -42,6 +41,7 @@ _LOG_MEMORY_BYTES = 64 << 20  # of the buffers of all event logs together
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
 _GARBAGE_THRESHOLD = 1_000_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
 _BATCH_EVENTS = 64  # between looks at the wall clock
+_REPORT_INTERVAL_S = 0.2  # wall time
 
 RoleMaker = Callable[[Plan, NodePlan], Role]
 
@@ -124,7 +124,8 @@ class Simulation:
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
         self._recorders: dict[str, VirtualRecorder] = {}  # of nodes that report their status
-        self._status = ProgressReporter(self.clock, on_progress, self._report_nodes)
+        self._start_s = self._reported_s = time.perf_counter()
+        self._reported_now = 0.0
         self._cause: BaseException | None = None  # why the run is stopped
         self._faults = SimulatedFaults(plan, self.clock, self._due, self, options.on_fault)
         self._notifier = FailureNotifier(plan, self.clock, lambda: self._worlds[monitor_of(plan)])
@@ -152,7 +153,7 @@ class Simulation:
 
     def run(self) -> None:
         """Let time pass until all nodes have ended, one has failed, or none can advance."""
-        clock, tick = self.clock, self._status.tick
+        clock = self.clock
         clock.on_background = self._look_for_stall
         while not clock.stopped:
             try:
@@ -161,7 +162,7 @@ class Simulation:
                 self._look_for_stall()
                 if not clock.stopped:
                     self._end_waiting()
-            tick()
+            self._report()
         if isinstance(self._cause, KeyboardInterrupt):
             raise self._cause
         if self._cause is not None:
@@ -243,7 +244,18 @@ class Simulation:
         self._notifier.on_lost(self._worlds[name], str(error), delay_s)
         return True
 
-    def _report_nodes(self) -> None:
+    def _report(self) -> None:
+        """Report how far virtual time is, how fast it passes, and the nodes' status, if the last report is long ago."""
+        wall_s, now = time.perf_counter(), self.clock.now
+        if wall_s - self._reported_s < _REPORT_INTERVAL_S:
+            return
+        self._progress(
+            {
+                "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "wall_s": wall_s - self._start_s,
+                "rate": (now - self._reported_now) / (wall_s - self._reported_s),
+            }
+        )  # fmt: skip
+        self._reported_s, self._reported_now = wall_s, now
         waits = self._waits.by_node() if self._recorders else {}
         for name, recorder in self._recorders.items():
             if name not in self.exits:
@@ -263,7 +275,7 @@ class Simulation:
     def dismiss(self, node: str) -> None:
         if node not in self.exits:
             message = Message(MessageKind.LEAVE, sender=node, sent_at_s=self.clock.now)
-            self._worlds[node].inbox.mailbox.put(message)
+            self._worlds[node].inbox.put(message)
 
     def restart(self, node: str) -> None:
         """Only where the other nodes continue, and as long as the scheduler runs."""
@@ -286,7 +298,7 @@ class Simulation:
     def _begin_training(self, since_s: float) -> None:
         self._training = True
         self._links.start_traces(since_s)
-        start_background(self._plan, self.clock, self._links, since_s)
+        self._links.start_background(self._plan, since_s)
 
     def _look_for_stall(self) -> None:
         """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If

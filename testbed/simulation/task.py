@@ -49,7 +49,7 @@ class Task:
         self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
         self.waits_for: VirtualFuture[Any] | None = None  # None while it sleeps
         self.closed = False
-        clock.at(clock.now, self.resume, None, URGENT)
+        clock.soon(self.resume, None, URGENT)
 
     def _continue(self, _: Any) -> None:
         if self.closed:

@@ -76,8 +76,8 @@ class TcpConnection:
         "_arrival_s", "_burst_bytes", "_bursts", "_clock", "_copies", "_deliver", "_emulated", "_idle_since_s",
         "_item", "_limit", "_links", "_model", "_network", "_on_sent_callback", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queue", "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence",
-        "_stalled_since_s", "_unlimited", "_window", "burst_room_bytes", "flow", "largest_burst_bytes", "on_idle",
-        "on_room", "queued_bytes", "rtt_s", "weight",
+        "_stalled_since_s", "_window", "burst_room_bytes", "flow", "largest_burst_bytes", "on_idle", "on_room",
+        "queued_bytes", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +100,8 @@ class TcpConnection:
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
-        self._unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
+        # without a congestion window it is a flow and no more
+        self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
         self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as are ``rtt_s`` and ``burst_room_bytes``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
@@ -124,11 +125,6 @@ class TcpConnection:
         """Mean size of its bursts, in bandwidth-delay products."""
         bdp_bytes = self._pipe.bdp_bytes
         return self._delivered_bytes() / max(1, self._bursts) / bdp_bytes if bdp_bytes > 0 else math.inf
-
-    @property
-    def unlimited(self) -> bool:
-        """Whether it has no congestion window: it is a flow and no more."""
-        return self._unlimited
 
     @property
     def idle(self) -> bool:
@@ -159,7 +155,7 @@ class TcpConnection:
         self._limit = min(self._private_capacity, self._model.rate_limit(self.rtt_s, path.loss, capacity))
         self._cap(self._limit)
         window.path_changed(self._pipe)
-        if self._unlimited:
+        if self.unlimited:
             window.open = True
         if self._sending and not window.open:
             self._update_cap()
@@ -220,7 +216,7 @@ class TcpConnection:
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
-        if pacing is None and not self._unlimited and self._idle_since_s < now:
+        if pacing is None and not self.unlimited and 0 < self.rtt_s <= now - self._idle_since_s:
             self._window.after_idle(now - self._idle_since_s, self.burst_room_bytes, self._delivered_bytes())
         elif pacing is not None and not self._burst_bytes:
             pacing.begin(now)
@@ -232,7 +228,7 @@ class TcpConnection:
         if link is not None and link.emulated is not None:
             at_once_bytes, more_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
         self._network.start(self.flow, size_bytes + more_bytes, self._on_sent_callback, self._copies, at_once_bytes)
-        if pacing is not None and self._window.open and not self._unlimited:
+        if pacing is not None and self._window.open and not self.unlimited:
             self._overflow(pacing, size_bytes)
         if on_start is not None:
             on_start()
@@ -275,9 +271,9 @@ class TcpConnection:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             window = self._window
-            if not window.open and window.end_burst(now, self._delivered_bytes()):
+            if not window.open and window.grow(now, self._delivered_bytes()):
                 self._cap(self._limit)
-            if self._pacing is not None and not self._unlimited:
+            if self._pacing is not None and not self.unlimited:
                 self._pacing.ended(now, self._burst_bytes)
                 self._pacing.filled(self._burst_bytes, self._pipe)
             self._burst_bytes = 0.0

@@ -28,17 +28,14 @@ def validity_warnings(
 
     ``connections``: those that cross each link, by its number.
     """
-    short: list[tuple[float, str]] = []
+    short: list[tuple[float, str]] = []  # how far outside the claim, least first, and what
     uneven: list[tuple[float, str]] = []
     overflowing: list[tuple[float, str]] = []
     for link in links:
         competitors = _competitors(connections.get(link.number, ()))
-        if model.loss_based:
-            overflowing += [
-                (-each.largest_burst_bytes / each.burst_room_bytes, _overflow(link, each))
-                for each in competitors
-                if each.mean_burst_bdps < LONG_FLOW and each.largest_burst_bytes > each.burst_room_bytes
-            ]
+        for each in competitors if model.loss_based else ():
+            if each.mean_burst_bdps < LONG_FLOW and each.largest_burst_bytes > each.burst_room_bytes:
+                overflowing.append((-each.largest_burst_bytes / each.burst_room_bytes, _overflow(link, each)))
         if len(competitors) < 2:
             continue
         bdps = min(each.mean_burst_bdps for each in competitors)
@@ -48,22 +45,13 @@ def validity_warnings(
         if model.loss_based and max(rtts) > UNEVEN_RTTS * min(rtts):
             ratio = max(rtts) / max(min(rtts), 1e-9)
             uneven.append((-ratio, f"{len(competitors)} connections of {link.plan.name}"))
-    warnings = []
-    if short:
-        warnings.append(
-            f"{min(short)[1]} bandwidth-delay products at a time{_others(short)}: "
-            f"sharing is not validated below {LONG_FLOW}"
-        )
-    if uneven:
-        warnings.append(
-            f"round-trip times of {min(uneven)[1]} differ{_others(uneven)}: "
-            f"{model.congestion_control} may share unevenly"
-        )
-    if overflowing:
-        warnings.append(
-            f"{min(overflowing)[1]}{_others(overflowing)}: loss recovery of {model.congestion_control} is not modelled"
-        )
-    return warnings
+    control = model.congestion_control
+    texts = (
+        (short, f"{{}} bandwidth-delay products at a time{{}}: sharing is not validated below {LONG_FLOW}"),
+        (uneven, f"round-trip times of {{}} differ{{}}: {control} may share unevenly"),
+        (overflowing, f"{{}}{{}}: loss recovery of {control} is not modelled"),
+    )
+    return [text.format(min(found)[1], _others(found)) for found, text in texts if found]
 
 
 def _others(found: Sequence[object]) -> str:

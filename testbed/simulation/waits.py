@@ -124,4 +124,4 @@ class Waits:
             if wait in self._waits:  # else its node has been closed meanwhile
                 task.resume(event)
 
-        self._clock.at(self._clock.now, resume)
+        self._clock.soon(resume)

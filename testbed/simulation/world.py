@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,13 +12,12 @@ from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import ComputeModel, SimulatedProcessor
 from testbed.simulation.inbox import SimulatedInbox
-from testbed.simulation.mailbox import Handle
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer, SimulatedOutbox
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.task import Task, TaskFuture
 from testbed.simulation.waits import Waits
-from testbed.world import Future, Work
+from testbed.world import Future
 
 T = TypeVar("T")
 
@@ -37,7 +36,8 @@ class SimulatedWorld:
         self._clock, self._waits, self._recorder, self._step_deadline_s = clock, waits, recorder, step_deadline_s
         self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
         self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
-        self._processor = SimulatedProcessor(node, clock, compute, recorder)
+        self.send, self.serve = self.outbox.send, self.inbox.serve
+        self.compute = SimulatedProcessor(node, clock, compute, recorder).compute
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -53,21 +53,15 @@ class SimulatedWorld:
 
     # ---- messages -----------------------------------------------------------------------------------------------
 
-    def send(self, to: str, message: Message) -> Coroutine[Any, Any, None]:
-        return self.outbox.send(to, message)
-
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
-        arrival = self.inbox.mailbox.next()
+        arrival = self.inbox.next()
         if deadline_s == math.inf:  # an idle receiver delays nothing, so its wait gets no name
             return await arrival
         try:
             return await self.wait(arrival, waiting_for, deadline_s)
         finally:
             if not arrival.done():
-                self.inbox.mailbox.withdraw(arrival)
-
-    def serve(self, handle: Handle) -> Awaitable[None]:
-        return self.inbox.mailbox.serve(handle)
+                self.inbox.withdraw(arrival)
 
     # ---- waits and tasks ----------------------------------------------------------------------------------------
 
@@ -133,11 +127,6 @@ class SimulatedWorld:
                 task.close()
         self._tasks.clear()
         self.inbox.close()
-
-    # ---- computation --------------------------------------------------------------------------------------------
-
-    def compute(self, work: Work, function: Callable[[], T]) -> Coroutine[Any, Any, T]:
-        return self._processor.compute(work, function)
 
     def aside(self, function: Callable[[], T]) -> Future[T]:
         future: VirtualFuture[T] = VirtualFuture(self._clock)

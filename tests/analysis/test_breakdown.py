@@ -106,7 +106,6 @@ def test_intervals() -> None:
     some = union([(5, 6), (0, 2), (1, 3), (4, 4), (8, 7)])
     assert some.edges.tolist() == [[0, 3], [5, 6]]
     assert some.total() == 4
-    assert some.within(1, 5.5).edges.tolist() == [[1, 3], [5, 5.5]]
     assert some.minus(union([(1, 2), (5, 9)])).edges.tolist() == [[0, 1], [2, 3]]
     assert some.intersection(union([(2, 5.5)])).edges.tolist() == [[2, 3], [5, 5.5]]
     assert some.minus(union([])).total() == 4

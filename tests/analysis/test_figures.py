@@ -107,7 +107,7 @@ def test_a_run_without_links_says_so(tmp_path: Path) -> None:
 
 
 def test_both_directions_of_a_pair_stand_below_each_other(run: Run) -> None:
-    assert run_figure._busiest(run.tables["links"]) == [
+    assert run_figure._busiest(run) == [
         "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
     ]  # fmt: skip
 

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis.load import Run, load_run
-from analysis.measures import MEASURES, measured, throughput, wan_rate
+from analysis.measures import MEASURES, measured, of_pushes, throughput, wan_rate
 from analysis.metrics import wan_of_training
-from analysis.staleness import of_pushes
 from analysis.waits import matrix, pairs
 from tests.results.fake_run import SITES, make_run
 

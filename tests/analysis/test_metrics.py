@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis import compare, identity, metrics
-from analysis.load import Run, frame, load, load_run
+from analysis.load import Run, load, load_run
 from testbed.cli import main as command
 from testbed.errors import ScenarioError, TestbedError
 from tests.results.fake_run import PAYLOAD, make_plan, make_run
@@ -27,13 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> list[Run]:
     return load([folder / name for name in ("emulated", "simulated", "hfa")])
-
-
-def test_frames_of_several_runs_are_tidy(runs: list[Run]) -> None:
-    rounds = frame(runs, "rounds")
-    assert list(rounds.columns[:4]) == ["run", "technique", "back_end", "seed"]
-    assert rounds.groupby("run").size().to_dict() == {"emulated": 48, "simulated": 48, "hfa": 24}
-    assert rounds["since_start_s"].min() == pytest.approx(0.192)
 
 
 def test_a_run_without_tables_is_read_from_its_events(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from analysis.studies.experiments.streaming_diloco import (
     intellect,
     utilisation,
 )
-from analysis.studies.published import published
+from analysis.studies.study import published
 
 
 @pytest.mark.parametrize("period", [1, 20])

@@ -17,8 +17,7 @@ from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, drawing, engine, worl
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
 from analysis.studies.loading import find
 from analysis.studies.papers import six_way
-from analysis.studies.published import published
-from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against
+from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against, published
 from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError

@@ -18,7 +18,7 @@ NAMES = {
     "crews": "worker groups", "Lane": "FlowGroup", "lane": "flow group", "lanes": "flow groups",
     "Crowd": "ConnectionGroup", "crowd": "connection group", "News": "FailureNotifier", "news": "failure notice",
     "Fiber": "Task", "fiber": "task", "fibers": "tasks", "Advice": "ReplyControl", "advice": "reply control",
-    "Keeper": "Checkpointer", "keeper": "checkpointer", "Birth": "ChildSpec", "birth": "child's specification",
+    "Keeper": "Checkpointer", "keeper": "checkpointer", "Birth": "Launch", "birth": "launch",
     "Standing": "FleetStatus", "Verdict": "HandshakeResult", "Speedometer": "ThroughputMeter",
     "Tapped": "InterceptedMail", "OwnUpdate": "LocalOptimizerWork", "TopKey": "ParameterState", "Said": "CodecChoice",
     "Presence": "MembershipView", "Inherits": "SupportsFailover", "handed_out": "on_value_sent",

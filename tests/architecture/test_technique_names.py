@@ -19,6 +19,7 @@ from testbed.scenario.kinds import AXES
 from tests.architecture.ratchet import ROOT, Violation, above_allowed, product_files
 
 TABLES = (
+    "analysis/identity.py",
     "testbed/policy/*/__init__.py",
     "testbed/policy/gossip/graphs.py",
     "testbed/policy/collective/shares.py",

@@ -70,8 +70,8 @@ def socket_on(net: Emulation, node: str, kind: socket.SocketKind) -> socket.sock
 
 def start(net: Emulation, epoch_s: float, training_start_s: float | None = None) -> None:
     """Start the monitor, and the replay now or at ``training_start_s``."""
-    net.start_monitor(epoch_s)
-    net.start_replay(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
+    net.helpers.start_monitor(epoch_s)
+    net.helpers.begin(epoch_s, time.monotonic() if training_start_s is None else training_start_s)
 
 
 # -- cases --------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def traced() -> dict[str, Any]:
         each = bulk(net, "dc0/worker0", "dc1/worker0", 4.7)
         time.sleep(0.1)
         late = rtts(net, "dc0/worker0", "dc1/worker0", 10)
-        net.finish()
+        net.helpers.finish()
     # measured from 60 ms into a step on: packets sent in the step before are still on their way
     steps = [
         (bytes_at(each, begin + at + 0.5) - bytes_at(each, begin + at + 0.06)) * 8 / 0.44
@@ -166,7 +166,7 @@ def jittered() -> list[float]:
 
 
 def lossy(loss: float, packets: int) -> dict[str, float]:
-    from analysis.benchmarks.datagrams import count_datagrams
+    from analysis.benchmarks.links import count_datagrams
 
     with emulation(plan({("dc0", "dc1"): {"rate_bps": 200e6, "loss": loss, "queue_bytes": 1_000_000}})) as net:
         before = net.counters()["dc0>dc1"].lost_packets
@@ -282,7 +282,7 @@ def outage() -> dict[str, Any]:
         start(net, begin)
         pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
         ping([pair], 150, 0.01, 0.5)
-        net.finish()
+        net.helpers.finish()
         net.shaper.set_up("dc1>dc0", False)
         downed = len(rtts(net, "dc0/worker0", "dc1/worker0", 5))
         net.shaper.set_up("dc1>dc0", True)
@@ -300,7 +300,7 @@ def impaired() -> dict[str, Any]:
         start(net, time.monotonic())
         pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
         ping([pair], 150, 0.01, 0.5)
-        net.finish()
+        net.helpers.finish()
         return {"rtts_s": pair.rtts_s, "path": asdict(net.shaper.path_of("dc0>dc1"))}
 
 
@@ -357,11 +357,11 @@ def broken_delay_line() -> list[str]:
         if net.method != "nfqueue":
             return ["netem"]
         for child in net.helpers._children:
-            os.kill(child.pid, signal.SIGKILL)
+            os.kill(child.process.pid, signal.SIGKILL)
         time.sleep(0.05)
         answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
         try:
-            net.check_helpers()
+            net.helpers.check()
         except RunFailed as error:
             return [f"{len(answered)} answers", str(error)]
     return []
@@ -406,15 +406,15 @@ def background() -> dict[str, Any]:
     pairs = {("dc0", "dc1"): {}, ("dc1", "dc2"): {}, ("dc0", "dc2"): {}}
     settings = replace(plan(pairs, sites=3), background=kinds)
     with emulation(settings) as net:
-        net.start_monitor(time.monotonic())
+        net.helpers.start_monitor(time.monotonic())
         begin = time.monotonic()
-        net.start_replay(begin, begin)
+        net.helpers.begin(begin, begin)
         time.sleep(0.8)
         before = net.counters()
         each = bulk(net, "dc0/worker0", "dc1/worker0", 1.5)
         after = net.counters()
         time.sleep(max(0.0, begin + 4.0 - time.monotonic()))
         totals = {name: counters.sent_bytes for name, counters in net.counters().items()}
-        net.finish()
+        net.helpers.finish()
     took = {name: (after[name].sent_bytes - before[name].sent_bytes) * 8 / 1.5 for name in after}
     return {"beside_bps": each.goodput_bps(0.5), "took_bps": took, "bytes": totals, "log": logged("network-background")}

@@ -23,7 +23,7 @@ def finish(sandbox: Sandbox, deadline_s: float = 60.0) -> Any:
     """The result of a started case."""
     with sandbox:
         output, _ = sandbox.process.communicate(timeout=deadline_s)
-    assert sandbox.poll() == 0, f"the case ended with {sandbox.poll()}"
+    assert sandbox.process.poll() == 0, f"the case ended with {sandbox.process.poll()}"
     return json.loads(output.splitlines()[-1])
 
 

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from emulation.journal import Journal, clean, leftovers
 from emulation.process_id import ProcessId
@@ -153,6 +153,7 @@ def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: py
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (
-        f"warning: journal '{journal}' of an earlier run is not used: a line is not JSON" in ended.stdout + ended.stderr
+        f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes"
+        in ended.stdout + ended.stderr
     )
     assert journal.exists()

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
-from emulation.journal_file import LIMIT_BYTES
+from emulation.journal import LIMIT_BYTES
 from emulation.process_id import ProcessId
 from tests.emulation.inside import ROOT
 
@@ -186,13 +187,13 @@ def test_a_line_that_no_run_writes(machine: Machine, line: str) -> None:
 def test_bytes_that_are_no_text(machine: Machine) -> None:
     for folder in machine.journals:
         (folder / "1-1.jsonl").write_bytes(b"\xff\xfe\n")
-    refused(machine, "it is not text")
+    refused(machine, "a line is not one that a run writes")
 
 
 @pytest.mark.parametrize("place", [".", "victim", "../victim", "testbed-tls-12345678"])
 def test_no_path_is_ever_removed(machine: Machine, place: str) -> None:
     machine.plant({"path": str(machine.base / place)}, {"path": str(machine.victim)})
-    refused(machine, "something other than a process")
+    refused(machine, "a line is not one that a run writes")
     assert machine.base.is_dir() and (machine.victim / "work").exists()
 
 

@@ -266,7 +266,7 @@ def test_a_link_goes_down_and_up_and_keeps_its_loss() -> None:
 
     def row() -> tuple[int, int, int]:
         columns = (DelayField.LOSS_PPB, DelayField.BURST_MILLI, DelayField.REORDER_PPB)
-        return tuple(table.get(specs[0].row, column) for column in columns)  # type: ignore[return-value]
+        return tuple(table.row(specs[0].row)[column] for column in columns)  # type: ignore[return-value]
 
     shaper.apply_plan()
     before = row()

@@ -77,7 +77,7 @@ def _interfaces() -> str:
 def test_status_and_emptiness() -> None:
     with Sandbox(["sh", "-c", "ls /sys/class/net; exit 7"], stdout=subprocess.PIPE, text=True) as sandbox:
         assert sandbox.process.communicate(timeout=10)[0].split() == ["lo"]
-        assert sandbox.poll() == 7
+        assert sandbox.process.poll() == 7
     assert not is_inside()
 
 

@@ -53,7 +53,7 @@ MUTATIONS: dict[str, Mutation] = {
         "analysis.breakdown:_value_before", edit("arrived[-1] if", "arrived[0] if"), BREAKDOWN
     ),
     "staleness counts from the first value": Mutation(
-        "analysis.staleness:of_pushes",
+        "analysis.measures:of_pushes",
         lambda before: lambda frames: before(frames).assign(staleness=0.0),
         ("tests/analysis/test_breakdown.py", "tests/analysis/test_measures.py"),
     ),

@@ -55,13 +55,17 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "overflowing queues are not reported": Mutation(
-        "testbed.simulation.link_monitor:validity_warnings", edit("if model.loss_based:", "if False:"), VALIDITY
+        "testbed.simulation.link_monitor:validity_warnings",
+        edit("competitors if model.loss_based else ()", "()"),
+        VALIDITY,
     ),
     "real mathematics is folded": Mutation("testbed.simulation.fold:foldable", always(True), FOLD),
     "deadlocks are not found": Mutation(
         "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)
     ),
     "the WAN's background traffic is absent": Mutation(
-        "testbed.simulation.run:start_background", always(None), ("tests/simulation/test_background.py",)
+        "testbed.simulation.link_monitor:LinkMonitor.start_background",
+        always(None),
+        ("tests/simulation/test_background.py",),
     ),
 }

@@ -10,7 +10,6 @@ import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series
-from testbed.simulation.background import start_background
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
@@ -35,7 +34,7 @@ def time_to_send(settings: Plan, size_bits: float) -> float:
     network = FlowNetwork(clock, paths.capacities(), paths.longest)
     links = LinkMonitor(clock, network, paths, NoLog())  # type: ignore[arg-type]
     links.start_traces(0.0)
-    start_background(settings, clock, links, 0.0)
+    links.start_background(settings, 0.0)
     number = next(link.number for link in paths.links if link.plan.name == "dc0>dc1")
     network.start(network.flow_class((number,)), size_bits / 8, lambda: ended.append(clock.now))
     while not ended:

@@ -15,9 +15,7 @@ PIPE = Pipe(1e6, 0.1, math.inf)  # 100 kB fill it
 
 
 def window(pipe: Pipe = PIPE, **model: object) -> CongestionWindow:
-    new = CongestionWindow(TcpModel(**model), None, pipe)  # type: ignore[arg-type]
-    new.path_changed(pipe)
-    return new
+    return CongestionWindow(TcpModel(**model), None, pipe)  # type: ignore[arg-type]
 
 
 def test_it_doubles_every_round_until_it_fills_the_path() -> None:
@@ -53,7 +51,7 @@ def test_beyond_path_and_queue_a_loss_shrinks_it_but_not_below_the_path(control:
 def test_idle_time_halves_it_per_timeout_down_to_its_initial_size() -> None:
     cwnd = window(slow_start_after_idle=True)
     cwnd.next_round(0.0, 0.0)
-    assert cwnd.end_burst(0.1, 8 * W0), "16 W0 fill the path"
+    assert cwnd.grow(0.1, 8 * W0), "16 W0 fill the path"
     cwnd.after_idle(0.65, math.inf, 8 * W0)  # two timeouts of 0.1 + 0.2 s
     assert not cwnd.open
     cwnd.next_round(0.75, 8 * W0)

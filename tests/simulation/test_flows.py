@@ -203,8 +203,8 @@ def rates(capacities: list[float], flows: list[Flow], compiled: bool = False) ->
     for flow in flows:
         classes.append(network.flow_class(flow.path, flow.weight, flow.cap))
         network.start(classes[-1], 1e9, lambda: None)
-    clock.step()
-    return [network.rate(flow_class) for flow_class in classes]
+    clock.run(until=1.0)
+    return [network.delivered_bytes(flow_class) for flow_class in classes]
 
 
 @given(_case)

@@ -18,11 +18,10 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
-from testbed.simulation.group_connections import GroupConnections
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.paths import SitePath
-from testbed.simulation.predicted_transfer import PredictedTransfer, ServerPath
+from testbed.simulation.predicted_transfer import GroupConnections, PredictedTransfer, ServerPath
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
@@ -88,7 +87,7 @@ class Lan:
         pacer = Pacer(node.device, 1, node.name)
         self.server = SimulatedInbox(SimulatedNode(node.name, pacer), clock, recorder, ComputeModel().message_cost_s)
         self.arrivals: list[tuple[float, int]] = []
-        self.server.mailbox.serve(self._take)
+        self.server.serve(self._take)
         lan = SitePath("lan", (), case.delay_s, case.delay_s)
         self.groups = self._connect(case, lan, predict)
         far = SitePath("lan", (), 3e-4, 3e-4)

@@ -63,7 +63,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("mahimahi: no length", "0\n0\n", {"format": "mahimahi"}, ":2: the last time is 0 ms", "end it with the time"),
     ("mahimahi: whole seconds", "0\n" + "1\n" * 5000, {}, ":5001: 5001 packets until 1 ms are more than 10 Gbit/s",
      "in ms"),
-    ("mahimahi: a delay", "1\n2\n", {"what": "delay"}, ": Mahimahi's format has no delay", "another 'format'"),
+    ("mahimahi: a delay", "1\n2\n", {"what": "delay"}, ": the format mahimahi has no delay", "another 'format'"),
     # Pensieve
     ("pensieve: kbit/s", "0 2400\n1 2600\n2 2500\n", {}, ":2: 2600 Mbit/s, and half", "give 'unit: kbit/s'"),
     ("pensieve: bytes/s", "0 512000\n1 612000\n2 600000\n", {}, ":2: 612000 Mbit/s, and half",

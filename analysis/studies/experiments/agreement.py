@@ -7,10 +7,8 @@ DGT), so these train until they have converged; HFA and Bi-Sparse must agree to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from analysis.identity import look_of
-from analysis.studies.claims import Claim, decided
+from analysis.studies.claims import Claims, decided
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Results, Study, StudySweep
 from analysis.studies.worlds import accuracies, same_bits
@@ -49,7 +47,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield from (same_bits(found, name) for name in ("hfa", "bisparse"))
     yield from accuracies(found, VARIANTS)
     table = found.curves.pivot_table(index=["variant", "seed", "at_round"], columns="back_end", values="at_accuracy")

@@ -9,7 +9,7 @@ drain (0: the default); ``segments``: parts in which our algorithms are pipeline
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from analysis.identity import series
 from analysis.studies import programs
-from analysis.studies.claims import Claim, exactly, unresolved
-from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, crossing
+from analysis.studies.claims import Claims, exactly, unresolved
+from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, RIVALS, crossing
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
@@ -89,25 +89,19 @@ def _timed(asked: Parameters) -> programs.Program:
 def measure(request: Request, parameters: Parameters) -> pd.DataFrame:
     """One row per number of ranks, size and algorithm; ``formula_s`` is missing on loopback and for libraries."""
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    parts = []
     for on in request.on:
         for ranks in map(int, parameters["ranks"][:1] if request.quick else parameters["ranks"]):
             events = programs.run(_star(ranks, parameters, on), _timed(parameters))
             ends = pd.DataFrame([event for node in events.values() for event in node if event["kind"] == "timed"])
-            ends = ends[ends["repeat"] > 0].assign(time_s=ends["t"] - ends["t0"])
-            last = ends.groupby(["size", "algorithm", "repeat"])["time_s"].max()
-            for (size, name), time_s in last.groupby(["size", "algorithm"]).min().items():
-                rows.append(
-                    {
-                        "back_end": on,
-                        "ranks": ranks,
-                        "size_bytes": size,
-                        "variant": name,
-                        "time_s": time_s,
-                        "formula_s": _predicted(ranks, size, name, parameters) if on == "emulate" else None,
-                    }
-                )
-    return pd.DataFrame(rows)
+            ends = ends[ends["repeat"] > 0].assign(time_s=ends["t"] - ends["t0"], back_end=on, ranks=ranks)
+            place = ["back_end", "ranks", "size", "algorithm"]
+            last = ends.groupby([*place, "repeat"])["time_s"].max()
+            part = last.groupby(place).min().reset_index()
+            part["formula_s"] = [_predicted(ranks, *row, parameters) if on == "emulate" else None
+                                 for row in zip(part["size"], part["algorithm"], strict=True)]  # fmt: skip
+            parts.append(part)
+    return pd.concat(parts, ignore_index=True).rename(columns={"size": "size_bytes", "algorithm": "variant"})
 
 
 def _link(asked: Parameters) -> LinkCost:
@@ -123,14 +117,14 @@ def _predicted(ranks: int, size: int, name: str, asked: Parameters) -> float | N
     return max(finish_times_s(schedules, size, lambda a, b: link, link.beta_s))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     rows = found.runs.dropna(subset="formula_s")
     for name, group in rows.groupby("variant", sort=False):
         worst = float((group["time_s"] / group["formula_s"] - 1).abs().max())
         yield exactly(f"{name}: measured time within 15 % of its cost", worst, 0, 0.15, " off at most")
     for ranks, group in rows.groupby("ranks"):
         table = group.pivot_table(index="size_bytes", columns="variant", values=["time_s", "formula_s"])
-        if {"ring", "recursive_doubling"} <= set(group["variant"]):
+        if set(RIVALS) <= set(group["variant"]):
             measured, cost = crossing(table["time_s"]), crossing(table["formula_s"])
             claim = f"{ranks} ranks: the ring overtakes recursive doubling where their costs cross, within 30 %"
             if measured is None or cost is None:

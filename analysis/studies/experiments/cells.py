@@ -6,10 +6,9 @@ A cell is a pair of values of two axes; the other axes get values by chance, suc
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import cache
 
-from analysis.studies.claims import Claim
+from analysis.studies.claims import Claims
 from analysis.studies.study import Panel, Results, Study, StudySweep
 from analysis.studies.worlds import same_bits
 from testbed.codec.options import CODECS
@@ -17,6 +16,7 @@ from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import Combination, cells, filled, overrides
+from testbed.scenario.paradigms import PARADIGMS
 
 SCENARIO = """
 version: 1
@@ -55,12 +55,12 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 def comparable(combination: Combination) -> bool:
     """Whether the bits cannot depend on times: all wait for all, and nothing is summed in the order of speeds."""
     sync, overlay = SYNC[combination["sync"]], OVERLAYS[combination["overlay"]]
-    waits = sync.waits and not sync.assigns_steps and combination["paradigm"] != "gossip"
+    waits = sync.waits and not sync.assigns_steps and PARADIGMS[combination["paradigm"]].global_sum
     sums_by_speed = overlay.adapts and CODECS[combination["codec"]].dense
     return waits and not sums_by_speed and not ORDERS[combination["order"]].best_effort
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield from (same_bits(found, name) for name in found.runs["variant"].unique() if comparable(drawn()[name]))
 
 

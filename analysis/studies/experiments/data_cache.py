@@ -8,12 +8,10 @@ in memory from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity, series
-from analysis.studies.claims import Claim, decided
+from analysis.studies.claims import Claims, decided
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
 
 LEVELS = ("memory", "disk", "neighbour", "remote")
@@ -43,7 +41,7 @@ def rounds(each: StudyRun) -> pd.DataFrame:
     return mine.join(levels).reset_index()
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     digests = found.runs["parameters_sha256"]
     yield decided("all end with equal bits", f"{digests.nunique()} of {len(digests)} differ", digests.nunique() == 1)
     last = found.curves["round"] >= 2 / 3 * found.curves["round"].max()

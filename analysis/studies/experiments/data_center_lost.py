@@ -71,6 +71,6 @@ STUDY = Study(
     columns={"before": _accuracy_at(LOST_S), "at_return": _accuracy_at(BACK_S)},
     looks={"FSA": look_of("fsa"), "FSA, continue": Identity("FSA, continue", "#56B4E9", "X"),
            "MixedSync": look_of("mixedsync"), "HFA": look_of("hfa"), "AD-PSGD (gossip)": look_of("gossip")},
-    panels=(Panel("Lines: simulated, marks: emulated", kind="curve", x_label="training time (s)", draw=_minute),),
+    panels=(Panel("Lines: simulated, marks: emulated", kind="curve", draw=_minute),),
     size_in=(7.4, 4.0),
 )  # fmt: skip

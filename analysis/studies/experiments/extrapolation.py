@@ -10,7 +10,6 @@ left out: what the fit says of them, and how wrong it is, is what extrapolating 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -19,7 +18,7 @@ from matplotlib.axes import Axes
 from analysis.efficiency import Efficiency, Observed, fit
 from analysis.figures.panels import MUTED
 from analysis.identity import series
-from analysis.studies.claims import Claim, exactly
+from analysis.studies.claims import Claims, exactly
 from analysis.studies.columns import updates_until_target
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -107,7 +106,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield exactly("residual of the fit, each setting left out once, at most 40 %",
                   math.exp(found.mean("residual")) - 1, 0, 0.4)  # fmt: skip
     for each in BEYOND:

@@ -8,12 +8,10 @@ the flat server and the best stack in real processes (two cores emulate links of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity
-from analysis.studies.claims import Claim, decided
+from analysis.studies.claims import Claims, decided
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -63,7 +61,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(gain=base / runs["time_to_target_s"])
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     for rate, rows in found.rows(back_end="simulate").groupby("rate_mbps"):
         best = rows.sort_values("gain").iloc[-1]
         claim = f"{rate:g} Mbit/s: the best stack is 20 times sooner at the target than a flat parameter server"

@@ -67,7 +67,7 @@ STUDY = Study(
     sweeps=sweeps, curves=accuracy, columns={"wan_bytes_per_round": wan_bytes_per_round},
     looks={name: _look(number, name) for number, name in enumerate((*PARADIGMS, *OTHERS))},
     panels=(
-        Panel("Accuracy", kind="curve", log="x", x_label="training time (s)", width=1.4),
+        Panel("Accuracy", kind="curve", log="x", width=1.4),
         Panel("Time to 90 %", "time_to_target_s", kind="bar", y_label="s"),
         Panel("WAN payload of a round", "wan_bytes_per_round / 1e6", kind="bar", y_label="MB"),
     ),

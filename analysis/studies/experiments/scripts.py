@@ -6,9 +6,7 @@ the mean of all gradients); the script brings its own small network, the built-i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from analysis.studies.claims import Claim, between
+from analysis.studies.claims import Claims, between
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
 WORKLOADS = {
@@ -19,7 +17,7 @@ WORKLOADS = {
 }  # fmt: skip
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     values = found.differences("accuracy", "script", "built-in")
     yield between("the script's accuracy is within 2 points of the built-in workload's", values, -0.02, 0.02)
 

@@ -46,14 +46,11 @@ def seen(each: StudyRun) -> float:
     return float(updates.loc[updates["key"] == 0, "staleness"].mean())
 
 
-def _panel(y: str, label: str) -> Panel:
-    return Panel("", y, "delay", x_label="delay of every gradient (updates)", y_label=label)
-
-
 STUDY = Study(
     title="What a gradient's age costs", source="Zheng et al., ICML 2017 (DC-ASGD)", scenario=SCENARIO, sweeps=sweeps,
     columns={"delay": lambda each: int(each.sweep.split()[1]), "seen": seen, "loss": final_loss},
     looks={"ASGD": look_of("tap", "ASGD"), "DC-ASGD": look_of("dcasgd")},
-    panels=(_panel("accuracy", "test accuracy"), _panel("loss", "test loss")),
+    panels=tuple(Panel("", name, "delay", x_label="delay of every gradient (updates)", y_label=f"test {name}")
+                 for name in ("accuracy", "loss")),
     size_in=(7.4, 3.1),
 )  # fmt: skip

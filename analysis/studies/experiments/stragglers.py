@@ -6,12 +6,10 @@ real mathematics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import look_of
-from analysis.studies.claims import Claim, in_order
+from analysis.studies.claims import Claims, in_order
 from analysis.studies.columns import accuracy, ratio_spread
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -61,14 +59,10 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(against_fsa=base / runs["time_to_target_s"])
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     order = ("ESync", "ASGD", "DC-ASGD", "SSGD")
     values = {name: found.mean("throughput", sweep="one worker", variant=name) for name in order}
     yield in_order("one worker 10 times slower: throughput ESync > ASGD >= DC-ASGD > SSGD", values, 0.01)
-
-
-def _bars(title: str, y: str, unit: str) -> Panel:
-    return Panel(title, y, "sweep", kind="bar", y_label=unit)
 
 
 STUDY = Study(
@@ -76,10 +70,11 @@ STUDY = Study(
     claims=claims, curves=accuracy, columns={"spread": ratio_spread},
     looks={name: look_of(kind, name) for name, kind in zip(ALGORITHMS, _KINDS, strict=True)},
     panels=(
-        *(Panel(f"10 times slower: {name}", kind="curve", where={"sweep": name}, log="x", x_label="training time (s)")
+        *(Panel(f"10 times slower: {name}", kind="curve", where={"sweep": name}, log="x")
           for name in SLOW),
-        _bars("Throughput until the target", "throughput", "samples/s"), _bars("Time to 90 %", "time_to_target_s", "s"),
-        _bars("Largest difference of computing shares", "spread", "share of time"),
+        Panel("Throughput until the target", "throughput", "sweep", kind="bar", y_label="samples/s"),
+        Panel("Time to 90 %", "time_to_target_s", "sweep", kind="bar", y_label="s"),
+        Panel("Largest difference of computing shares", "spread", "sweep", kind="bar", y_label="share of time"),
     ),
     rows=2, size_in=(11, 6),
 )  # fmt: skip

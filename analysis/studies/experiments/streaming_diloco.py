@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,8 @@ import torch
 
 from analysis.identity import series
 from analysis.studies import programs
-from analysis.studies.claims import Claim, exactly
-from analysis.studies.published import published
-from analysis.studies.study import Panel, Request, Results, Study
+from analysis.studies.claims import Claims, exactly
+from analysis.studies.study import Panel, Request, Results, Study, published
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.inbox import Inbox
@@ -42,7 +41,6 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Future, Work, World
 
 RATES_GBPS = tuple(10 ** (-1 + 4 * place / 49) for place in range(50))  # the paper's
-TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
 STEPS = 2
 BITS_OF_ELEMENT = 16
 FRAGMENT_LAYERS = 3
@@ -235,7 +233,7 @@ def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.D
     return pd.DataFrame(rows)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     """The size of a difference is counted in the paper's rates; +: ours is more."""
     for size in (size for size in SIZES if size in set(found.runs["size"])):
         needed = {}

@@ -11,7 +11,7 @@ STUDY = Study(
     sweeps=lambda quick: (StudySweep("sync", {"": {}}),), on=("emulate",), curves=accuracy,
     columns={"waiting_share": lambda each: waiting(each.run)},
     panels=(
-        Panel("Accuracy", kind="curve", x_label="training time (s)"),
+        Panel("Accuracy", kind="curve"),
         Panel("Time to 90 %", "time_to_target_s", kind="bar", y_label="s"),
         Panel("WAN traffic", "wan_bytes / 1e6", kind="bar", y_label="MB"),
         Panel("Share of waiting", "100 * waiting_share", kind="bar", y_label="%"),

@@ -10,7 +10,7 @@ one clock. The same program runs in the virtual world. ``queue``: of each link, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from statistics import median
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 
 from analysis.identity import series
 from analysis.studies import programs
-from analysis.studies.claims import Claim, exactly
+from analysis.studies.claims import Claims, exactly
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.inbox import Inbox
 from testbed.messages import Message, MessageKind
@@ -113,7 +113,7 @@ def measure(request: Request, parameters: Parameters) -> pd.DataFrame:
                         warm_error=frame["warm_simulated_s"] / frame["warm_s"] - 1)  # fmt: skip
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     errors = found.runs["warm_error"].abs()
     yield exactly("warm transfers: median error at most 2 %", float(errors.median()), 0, 0.02)
     yield exactly("warm transfers: largest error at most 10 %", float(errors.max()), 0, 0.10)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
 from analysis.identity import Identity
-from analysis.studies.claims import Claim, exactly, unresolved
+from analysis.studies.claims import Claim, Claims, exactly, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
-from testbed.policy.collective import ALL_REDUCE, cost
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.cost import LinkCost, crossover_bytes, star_s
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 
@@ -30,6 +32,7 @@ LOOKS = {
     "best ring": Identity("best", "#0072B2"), "worst ring": Identity("worst", "#D55E00"),
 }  # fmt: skip
 ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("three_phase_ring", "torus2d")
+RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
 _LINKS = {("us", "eu"): (210, 51.55), ("us", "asia"): (130, 78.55), ("us", "aus"): (120, 88.05),
           ("eu", "asia"): (80, 126.55), ("eu", "aus"): (70, 136.025), ("asia", "aus"): (160, 65.7)}  # fmt: skip
 RINGS = {"best ring": ("us", "eu", "asia", "aus"), "worst ring": ("us", "eu", "aus", "asia")}
@@ -80,26 +83,25 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
     if row["sweep"] == "ring order":
         return None
     beta_s = 8 / (row["rate_mbps"] * 1e6 * GOODPUT)
-    link = cost.LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
+    link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
     ranks, size = row["ranks"], row["size_bytes"]
-    inside = cost.LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
-    if row["variant"] == "torus2d":  # rings of two inside, then rings of four whose links two members share
-        return cost.torus2d_s(2, ranks, size, inside, cost.LinkCost(link.alpha_s, 2 * link.beta_s))
-    if row["variant"] == "three_phase_ring":
-        return cost.three_phase_ring_s(ranks, 2, size, inside, link)
-    return cost.star_s(ranks, size, link) if row["variant"] == "PS" else model_s(row["variant"], ranks, size, link)
+    if row["variant"] not in ALL_REDUCE:
+        return star_s(ranks, size, link)
+    if row["sweep"] != "hierarchical":
+        return model_s(row["variant"], ranks, size, link)
+    groups = tuple((2 * group, 2 * group + 1) for group in range(ranks))
+    inside, shared = LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT)), LinkCost(link.alpha_s, 2 * beta_s)
+    schedules = [ALL_REDUCE[row["variant"]](GroupShape(2 * ranks, groups), rank) for rank in range(2 * ranks)]
+    return max(finish_times_s(schedules, size, lambda a, b: inside if a // 2 == b // 2 else shared))
 
 
-def model_s(algorithm: str, ranks: int, size_bytes: float, link: cost.LinkCost) -> float:
-    """The closed form where it is exact: powers of two, rings, direct. Otherwise its schedule, walked in the model."""
-    exact = algorithm in cost.ON_EQUAL_LINKS and algorithm != "double_binary_tree"
-    if exact and (ranks & (ranks - 1) == 0 or algorithm in ("ring", "butterfly", "direct")):
-        return cost.ON_EQUAL_LINKS[algorithm](ranks, size_bytes, link)
+def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> float:
+    """The algorithm's schedule, walked in the model."""
     schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     with_form = found.runs[found.runs["formula_s"].notna()]
     for (sweep, variant), rows in with_form.groupby(["sweep", "variant"], sort=False):
         ratios, name = rows["time_s"] / rows["formula_s"], f"{sweep}, {LOOKS[str(variant)].label}"
@@ -118,10 +120,9 @@ def claims(found: Results) -> Iterator[Claim]:
 
 def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
     """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
-    link = cost.LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
-    lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
-    slopes = [(high - low) / 1e9 for low, high in lines]
-    predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])
+    link = LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
+    small, large = (partial(model_s, name) for name in RIVALS)
+    predicted = crossover_bytes(small, large, ranks, link)
     claim = f"{ranks} ranks: the ring beats recursive doubling from {predicted / 1e6:.2f} MB on, within 30 %"
     measured = crossing(rows.pivot_table(index="size_bytes", columns="variant", values="time_s"))
     if measured is None:
@@ -130,8 +131,9 @@ def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
 
 
 def crossing(times: Any) -> float | None:
-    """The size from which ``ring`` is faster than ``recursive_doubling``, by linear interpolation between sizes."""
-    gap = (times["ring"] - times["recursive_doubling"]).dropna().sort_index()
+    """The size from which the second of ``RIVALS`` is the faster one, by linear interpolation between sizes."""
+    small, large = RIVALS
+    gap = (times[large] - times[small]).dropna().sort_index()
     for (below, before), (above, after) in pairwise(gap.items()):
         if before > 0 >= after:
             return float(below + (above - below) * before / (before - after))
@@ -139,17 +141,9 @@ def crossing(times: Any) -> float | None:
 
 
 def _times(title: str, where: dict[str, Any]) -> Panel:
-    return Panel(
-        title,
-        "time_s",
-        "size_bytes",
-        kind="points",
-        where=where,
-        model="formula_s",
-        log="xy",
-        x_label="bytes summed (points: runs, lines: formulas)",
-        y_label="time of one all-reduce (s)",
-    )
+    return Panel(title, "time_s", "size_bytes", kind="points", where=where, model="formula_s", log="xy",
+                 x_label="bytes summed (points: runs, lines: formulas)",
+                 y_label="time of one all-reduce (s)")  # fmt: skip
 
 
 STUDY = Study(

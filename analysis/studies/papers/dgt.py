@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, between, decided, exactly
+from analysis.studies.claims import Claims, between, decided, exactly
 from analysis.studies.columns import setting, warm_rounds
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -43,7 +41,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(**gains)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     size = found.rows(sweep="size", variant="DGT")
     lossy, clean = (size[size["loss"] == loss].groupby("model_kb")["mean_gain"].mean() for loss in (MARK, 0.0))
     told = ", ".join(f"{kb:.0f} kB {gain:.1%}" for kb, gain in lossy.items())

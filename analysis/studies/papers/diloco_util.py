@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, exactly, unresolved
+from analysis.studies.claims import Claims, exactly, unresolved
 from analysis.studies.columns import computing_share, mbps, setting
 from analysis.studies.drawing import INK
 from analysis.studies.study import Panel, Results, Study, StudySweep
@@ -45,7 +44,7 @@ def closed_form(all_reduce_s: Any) -> Any:
     return INNER_S / (INNER_S + all_reduce_s)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     for name in VARIANTS:
         rows = found.rows(variant=name)
         ideal = rows.eval(f"steps * {STEP_S} / (steps * {STEP_S} + sync_s)")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import look_of
 from analysis.measures import wan_rate
-from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, between, ordered
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, Claims, between, ordered
 from analysis.studies.columns import accuracy, compute_ratio, ratio_spread, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, select
 
@@ -30,7 +28,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     return (StudySweep("esync", VARIANTS, {SPLIT: ("iid", "by_class")}, 3 if quick else 5),)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     def of(name: str, *variants: str) -> dict[str, list[float]]:
         return {variant: found.of(name, variant=variant, split="iid") for variant in variants}
 
@@ -84,10 +82,6 @@ def _ratios(axes: Axes, found: Results) -> None:
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7.5)
 
 
-def _bars(title: str, y: str, unit: str) -> Panel:
-    return Panel(title, y, kind="bar", where={SPLIT: "iid"}, y_label=unit)
-
-
 STUDY = Study(
     title="ESync: synchronous training on unequal workers",
     source="Li, Zhou, Zhou, Yu, Xu, Sun, IEEE TSC 15(4), 2022",
@@ -97,10 +91,11 @@ STUDY = Study(
              "traffic_mb_per_s": lambda each: (wan_rate(each.run) or 0.0) / 1e6},
     looks=LOOKS,
     panels=(
-        Panel("IID data", kind="curve", where={SPLIT: "iid"}, x_label="training time (s)"),
-        Panel("data split by class", kind="curve", where={SPLIT: "by_class"}, x_label="training time (s)"),
-        _bars("Throughput", "throughput", "samples/s"), _bars("WAN traffic", "traffic_mb_per_s", "MB/s"),
-        _bars("Time to 90 %, IID", "time_to_target_s", "s"),
+        Panel("IID data", kind="curve", where={SPLIT: "iid"}),
+        Panel("data split by class", kind="curve", where={SPLIT: "by_class"}),
+        Panel("Throughput", "throughput", kind="bar", where={SPLIT: "iid"}, y_label="samples/s"),
+        Panel("WAN traffic", "traffic_mb_per_s", kind="bar", where={SPLIT: "iid"}, y_label="MB/s"),
+        Panel("Time to 90 %, IID", "time_to_target_s", kind="bar", where={SPLIT: "iid"}, y_label="s"),
         Panel("Share of time that a worker computes", draw=_ratios, y_label="ratio"),
     ),
     rows=2, size_in=(9.4, 5.4),

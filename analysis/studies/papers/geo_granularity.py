@@ -6,12 +6,10 @@ granularity of C-8 how much of it is computing, which more machines share, and h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity
-from analysis.studies.claims import Claim, exactly
+from analysis.studies.claims import Claim, Claims, exactly
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
 ZONE_S = {"ConvNeXt-L": 193.0, "XLM-R": 40.0}  # of a round of eight machines in one zone
@@ -50,7 +48,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(of_zone=runs["speed"] / against(runs, "speed", ["model"], configuration="A-8"))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     times = found.runs.pivot_table(index="model", columns="configuration", values="round_time_s")
     lost = {name: 1 - times[f"A-{name[-1]}"] / times[name] for name in ("C-4", "C-8")}
     for name, words in (("C-8", " on four continents (C-8) loses"), ("C-4", ", one machine on each (C-4), loses")):

@@ -5,13 +5,12 @@ Throughput (samples per second) is compared, not round time, as a round of HFA i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, decided, exactly
+from analysis.studies.claims import Claims, decided, exactly
 from analysis.studies.columns import accuracy, mbps, samples, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, against
 
@@ -59,7 +58,7 @@ def learning(each: StudyRun) -> pd.DataFrame:
     return accuracy(each).iloc[: None if each.sweep == "learning" else 0]
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     times = found.rows(sweep="time")
     low, high = times["rate_mbps"].min(), times["rate_mbps"].max()
     # Closed forms: HiPS sends W times less than a flat PS, FP16 half of that, HFA 1/(K1 K2); W = 2, K1 K2 = 20.

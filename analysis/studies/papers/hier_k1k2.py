@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 from analysis.identity import series
-from analysis.studies.claims import Claim, between, exactly, ordered, unresolved
+from analysis.studies.claims import Claims, between, exactly, ordered, unresolved
 from analysis.studies.columns import accuracy, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -28,7 +27,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     )
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     iid = {"sweep": "time", "split": "iid"}
     times = {label: found.of("time_to_target_s", variant=label, **iid) for label in LABELS}
     yield ordered("IID: time to 90 % falls as K1 shrinks at fixed K1 K2", times)
@@ -45,10 +44,6 @@ def claims(found: Results) -> Iterator[Claim]:
     yield exactly("WAN bytes are proportional to 1/(K1 K2): 6 against 30, K1 = 3", six / thirty, 4.999, 5.001, " times")
 
 
-def _curves(title: str, split: str) -> Panel:
-    return Panel(title, kind="curve", where={"sweep": "time", SPLIT: split}, x_label="training time (s)")
-
-
 STUDY = Study(
     title="Averaging inside and across data centres",
     source="Liu, Zhang, Song, Letaief, ICC 2020 (HierFAVG); GeoMX HFA",
@@ -57,7 +52,8 @@ STUDY = Study(
     derive=lambda runs: runs.assign(bytes_per_round=runs["wan_bytes"] / runs["rounds"]),
     looks={label: series(number, label) for number, label in enumerate(LABELS)},
     panels=(
-        _curves("IID data", "iid"), _curves("split by class", "by_class"),
+        Panel("IID data", kind="curve", where={"sweep": "time", SPLIT: "iid"}),
+        Panel("split by class", kind="curve", where={"sweep": "time", SPLIT: "by_class"}),
         Panel("Time to 90 %, IID", "time_to_target_s", kind="bar", where={"sweep": "time", "split": "iid"},
               x_label="(K1, K2)", y_label="s", labels={label: f"({k1},{k2})" for label, (k1, k2) in LABELS.items()}),
     ),

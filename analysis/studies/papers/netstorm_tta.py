@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, exactly, in_order
+from analysis.studies.claims import Claims, exactly, in_order
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -46,7 +44,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(slower=runs["round_time_s"] / against(runs, "round_time_s", ["sweep"], variant=SEVERAL))
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     """Accuracy by round is the same for all (first claim), so lengths of rounds compare as times to accuracy do."""
     groups = found.curves.groupby(["sweep", "seed", "at_round"])["at_accuracy"]
     spread = float((groups.max() - groups.min()).max())  # sums only round differently
@@ -65,10 +63,6 @@ def claims(found: Results) -> Iterator[Claim]:
     yield exactly("dynamic: TSEngine is faster than the tree, which never changes", tree / tsengine, 1, unit=" times")
 
 
-def _curves(title: str, network: str) -> Panel:
-    return Panel(title, kind="curve", where={"sweep": network}, x_label="training time (s)", levels={TARGET: "80 %"})
-
-
 STUDY = Study(
     title="Overlays on NetStorm's nine data centres",
     source="Li et al., IEEE/ACM ToN 2024 (NetStorm; arXiv 2404.11352); MLNET: Mai, Hong, Costa, HotCloud 2015",
@@ -78,7 +72,8 @@ STUDY = Study(
            SEVERAL: Identity("NetStorm, several roots", "#D55E00", "o"),
            "static": Identity("static", "#8A8F98"), "dynamic": Identity("dynamic", "#0072B2")},
     panels=(
-        _curves("All links 5 Mbit/s", "static"), _curves("Redrawn every 6 s", "dynamic"),
+        Panel("All links 5 Mbit/s", kind="curve", where={"sweep": "static"}, levels={TARGET: "80 %"}),
+        Panel("Redrawn every 6 s", kind="curve", where={"sweep": "dynamic"}, levels={TARGET: "80 %"}),
         Panel("Slower than several roots", "slower", "variant", kind="bar", series="sweep", published="x",
               y_label="times", width=0.95, legend=True),
     ),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claim, decided, exactly
+from analysis.studies.claims import Claims, decided, exactly
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 from testbed.units import parse_size
@@ -44,7 +42,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(gain=runs["speed"] / base - 1)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     rows = found.rows(sweep="bandwidth")
     off = float((rows["bound_s"] / rows["round_time_s"]).max())
     yield exactly("no iteration is shorter than computing or one way of the model", off, 0, 1, " of its length")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from analysis.identity import BACK_ENDS, Identity, look_of
 from analysis.metrics import mean_of
 from analysis.studies import worlds
-from analysis.studies.claims import Claim, between
+from analysis.studies.claims import Claims, between
 from analysis.studies.columns import accuracy, samples
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -59,7 +58,7 @@ def table(found: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     yield from (worlds.same_bits(found, variant) for variant in SAME_BITS)
     for variant in VARIANTS:
         claim = f"{variant}: the simulated round is within 10 % of the emulated one"
@@ -75,7 +74,7 @@ STUDY = Study(
     curves=accuracy, target=TARGET, table=table, columns={"samples": samples},
     looks={**LOOKS, "emulate": Identity("emulated", "#20242C"), "simulate": Identity("simulated", "#8A8F98")},
     panels=(
-        Panel("Accuracy (lines: simulated, marks: emulated)", kind="curve", x_label="training time (s)", width=1.25),
+        Panel("Accuracy (lines: simulated, marks: emulated)", kind="curve", width=1.25),
         Panel("Time for 1000 samples", "s_per_1000_samples", "variant", kind="bar", series="back_end", y_label="s"),
         Panel("Simulated against emulated", y_label="error of the round's length (%)", width=0.8,
               draw=partial(worlds.draw_errors, looks=LOOKS)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import INFINITY, Claim, between, decided, exactly, unresolved
+from analysis.studies.claims import INFINITY, Claim, Claims, between, decided, exactly, unresolved
 from analysis.studies.columns import mbps, setting, wan_by_direction
 from analysis.studies.study import Panel, Results, Study, StudySweep
 
@@ -70,7 +70,7 @@ def _closed_form(elements: dict[tuple[str, str, int], int], ratio: float) -> flo
                      for place, count in elements.items()))  # fmt: skip
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     def less(a: str, b: str) -> list[float]:
         return found.differences("accuracy", a, b, sweep="accuracy")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import Identity, look_of, series
 from analysis.measures import staleness
 from analysis.metrics import mean_of
-from analysis.studies.claims import Claim, between, decided, exactly, unresolved
+from analysis.studies.claims import Claim, Claims, between, decided, exactly, unresolved
 from analysis.studies.columns import setting
 from analysis.studies.drawing import horizontal
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, against
@@ -66,7 +64,7 @@ def _global_bits(each: StudyRun) -> str:
     return " ".join(held.dropna())
 
 
-def claims(found: Results) -> Iterator[Claim]:
+def claims(found: Results) -> Claims:
     rows = found.rows(sweep="compensation")
     places = ["learning_rate", "seed"]
     plain, zero = (rows[mask].set_index(places)["global_sha256"].sort_index()

@@ -13,8 +13,7 @@ import pytest
 from analysis.benchmarks.links import row
 from analysis.benchmarks.streams import PUBLISHED_BPS, SCALE, law_bps
 from analysis.benchmarks.topologies import scaled_plan
-from analysis.benchmarks.trace_replay import TRACE, rotated, series_of
-from analysis.benchmarks.trace_tracking import Integral, score
+from analysis.benchmarks.trace_replay import TRACE, Integral, rotated, score, series_of
 from testbed.plan.model import Series
 from tests.emulation.inside import ROOT
 from topologies.library import BUILT_IN

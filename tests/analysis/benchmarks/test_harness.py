@@ -10,7 +10,7 @@ import pytest
 
 from analysis.benchmarks import __main__ as command
 from analysis.benchmarks import harness
-from analysis.benchmarks.harness import Benchmark, alternate, listed, medians
+from analysis.benchmarks.harness import Benchmark, alternate, listed
 
 
 def module(*rows: harness.Row) -> ModuleType:
@@ -33,7 +33,6 @@ def test_steps_alternate() -> None:
     times_s = alternate({"a": lambda n: seen.append(f"a{n}"), "b": lambda n: seen.append(f"b{n}")}, 3)
     assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
     assert [len(values) for values in times_s.values()] == [3, 3]
-    assert medians({"a": [3.0, 1.0, 2.0]}) == {"a": 2.0}
 
 
 def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,45 +17,30 @@ _NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 
 
 def _format(
-    name: str, about: str, parse: Callable[[TextFile, Reading], Trace], takes: tuple[str, ...] = (), loops: bool = False
+    name: str, about: str, parse: Callable[[TextFile, Reading], Trace], **declared: object
 ) -> type[TraceFormat]:
-    return type(name, (TraceFormat,), {"about": about, "parse": staticmethod(parse), "takes": takes, "loops": loops})
+    return type(name, (TraceFormat,), {"about": about, "parse": staticmethod(parse), **declared})
 
 
 _PAIR = ("from", "to")
+_RATE = ("rate",)
 _SHIPPED: dict[str, type[TraceFormat]] = {
-    "csv": _format(
-        "Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)", own.parse, _PAIR
-    ),
-    "mahimahi": _format(
-        "Mahimahi",
-        "one integer a line: a millisecond at which one packet may pass",
-        mahimahi.parse,
-        ("step",),
-        loops=True,
-    ),
-    "pensieve": _format(
-        "Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve, ("unit", "time_unit"), loops=True
-    ),
-    "fcc": _format("Fcc", "one number a line: bytes/s for 5 s", columns.parse_fcc, ("unit", "step"), loops=True),
-    "fcc-raw": _format(
-        "FccRaw",
-        "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
-        columns.parse_fcc_raw,
-        ("unit", "step", *_PAIR),
-        loops=True,
-    ),
-    "hsdpa": _format(
-        "Hsdpa",
-        "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
-        columns.parse_hsdpa,
-        loops=True,
-    ),
+    "csv": _format("Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)",
+                   own.parse, takes=_PAIR),
+    "mahimahi": _format("Mahimahi", "one integer a line: a millisecond at which one packet may pass", mahimahi.parse,
+                        holds=_RATE, takes=("step",), loops=True),
+    "pensieve": _format("Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve,
+                        takes=("unit", "time_unit"), loops=True),
+    "fcc": _format("Fcc", "one number a line: bytes/s for 5 s", columns.parse_fcc,
+                   holds=_RATE, takes=("unit", "step"), loops=True),
+    "fcc-raw": _format("FccRaw", "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
+                       columns.parse_fcc_raw, holds=_RATE, takes=("unit", "step", *_PAIR), loops=True),
+    "hsdpa": _format("Hsdpa", "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
+                     columns.parse_hsdpa, holds=_RATE, loops=True),
     "iperf3": _format("Iperf3", "JSON of iperf3 -J", iperf3.parse),
-    "skyplane": _format(
-        "Skyplane", "Skyplane's throughput or latency grid; give the pair", skyplane.parse, ("unit", *_PAIR)
-    ),
-}
+    "skyplane": _format("Skyplane", "Skyplane's throughput or latency grid; give the pair", skyplane.parse,
+                        takes=("unit", *_PAIR)),
+}  # fmt: skip
 FORMATS: Axis[TraceFormat] = Axis("trace", _SHIPPED, base=TraceFormat)
 
 
@@ -96,7 +81,9 @@ def _check_units(file: TextFile, reading: Reading) -> None:
 
 
 def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
-    """Refuse settings that have no effect on the format, for the user expects one."""
+    """Refuse what the format cannot hold, and settings that have no effect on it, for the user expects one."""
+    if reading.what not in FORMATS[kind].holds:
+        file.refuse(None, f"the format {kind} has no {reading.what}", "give another 'format'")
     given = {"unit": reading.unit, "time_unit": reading.time_unit, "step": reading.step_s, "from": reading.source,
              "to": reading.target}  # fmt: skip
     for key, value in given.items():

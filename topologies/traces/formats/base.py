@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from topologies.traces.model import Reading, TextFile, Trace
+from topologies.traces.model import WHAT, Reading, TextFile, Trace
 
 
 class TraceFormat(ABC):
     """Reads one format of traces.
 
     about  one line for tables and messages
+    holds  the quantities that it can hold
     takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
     loops  whether the tools that it comes from repeat it from its end
     sample  the text of a small file, which ``testbed check`` reads
@@ -19,6 +20,7 @@ class TraceFormat(ABC):
 
     Options: ClassVar = Reading
     about: ClassVar[str] = ""
+    holds: ClassVar[tuple[str, ...]] = WHAT
     takes: ClassVar[tuple[str, ...]] = ()
     loops: ClassVar[bool] = False
     sample: ClassVar[str] = ""

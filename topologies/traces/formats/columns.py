@@ -14,7 +14,6 @@ from topologies.traces.model import Reading, TextFile, Trace, from_durations, pa
 FCC_STEP_S = 5.0
 MOST_MBIT = 1000.0  # Pensieve's traces are of phones and homes
 LONGEST_STEP_S = 60.0
-_RATE_ONLY = "give another 'format'"
 
 
 def parse_pensieve(file: TextFile, reading: Reading) -> Trace:
@@ -57,7 +56,6 @@ def _check_mbit(file: TextFile, rows: list[tuple[int, list[float]]]) -> None:
 
 def parse_fcc(file: TextFile, reading: Reading) -> Trace:
     """Parse one number a line: bytes per second, for 5 seconds each."""
-    _only_rate(file, reading)
     rows = list(file.numbers(1, "one number, bytes/s", "one throughput a line"))
     if reading.unit is None and median(row[0] for _, row in rows) < 1000:
         problem = f"half of the lines are below {median(row[0] for _, row in rows):g} bytes/s: Mbit/s?"
@@ -67,7 +65,6 @@ def parse_fcc(file: TextFile, reading: Reading) -> Trace:
 
 def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
     """Parse the seventh column of one unit (and target) of curr_webget.csv, as 5 seconds each (Pensieve's reading)."""
-    _only_rate(file, reading)
     found: list[tuple[int, float]] = []
     pairs: dict[tuple[str, str], int] = {}
     for line, text in file.rows:
@@ -90,7 +87,6 @@ def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
 
 def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
     """Parse Norway's (and Belgium's) logs: the last two columns are bytes and the milliseconds that they took."""
-    _only_rate(file, reading)
     what = "six numbers: unix s, ms since the start, latitude, longitude, bytes, ms"
     rows = list(file.numbers(6, what, "or give another 'format'"))
     for (_, before), (line, now) in pairwise(rows):
@@ -115,11 +111,6 @@ def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
 def _steps_of_5_s(file: TextFile, rows: list[tuple[int, float]], reading: Reading) -> Trace:
     step_s = reading.step_s or FCC_STEP_S
     return from_durations(file, [(line, step_s, rate) for line, rate in rows], reading, (f"{step_s:g} s a line",))
-
-
-def _only_rate(file: TextFile, reading: Reading) -> None:
-    if reading.what != "rate":
-        file.refuse(None, f"this format has no {reading.what}", _RATE_ONLY)
 
 
 def _number(file: TextFile, line: int, cell: str) -> float:
