@@ -1,7 +1,7 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``), and the
-errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``), and
+the errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
