@@ -28,9 +28,9 @@ from testbed import errors, launch
 from testbed.display import progress as displays
 from testbed.display.notebook import html_of
 from testbed.errors import ScenarioError
+from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
 from testbed.results.rundir import AlreadyDone
-from testbed.run.session import SessionResult
 from testbed.scenario import Scenario
 from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
@@ -189,8 +189,8 @@ def sweep(
     Raise ``ScenarioError`` for the first combination that is refused, before anything runs. A run that fails is a row
     with that status.
     """
-    from testbed.run import sweep as sweeps
-    from testbed.run.sweep_points import points_of
+    from testbed.execution import sweep as sweeps
+    from testbed.execution.sweep_points import points_of
     from testbed.scenario.sweep import from_options
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)

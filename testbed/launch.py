@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError
+from testbed.execution import record, session
+from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan
 from testbed.results import atomic
 from testbed.results.progress import Progress
 from testbed.results.rundir import RunDirectory, new_path
-from testbed.run import record, session
-from testbed.run.session import SessionResult
 
 if TYPE_CHECKING:
     from testbed.scenario import Scenario
@@ -65,7 +65,7 @@ def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> Sessi
     """Execute a simulated Plan without a host process; its imports may be there already."""
     import torch
 
-    from testbed.run import host
+    from testbed.execution import host
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in every process of a run: sums must not depend on the number of threads

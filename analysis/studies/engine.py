@@ -1,6 +1,6 @@
 """Executes a study: runs what is missing, then writes CSV, PNG, SVG, PDF and a verdict on every claim.
 
-<out>/<sweep>/             one sweep directory (``testbed.run.sweep``): runs are keyed by content and never repeated
+<out>/<sweep>/             one sweep directory (``testbed.execution.sweep``): runs are keyed by content
 <out>/<name>.csv           one row per run, or per evaluation where the study shows curves
 <out>/<name>.png|svg|pdf   all panels            <out>/verdict.json   every claim with its measured value
 """
@@ -22,9 +22,9 @@ from analysis.metrics import time_to_accuracy
 from analysis.studies.drawing import draw, values_of
 from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
 from testbed.errors import RunFailed, ScenarioError
+from testbed.execution import sweep as sweeps
+from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.results import atomic
-from testbed.run import sweep as sweeps
-from testbed.run.sweep_points import SweepPoint, points_of
 from testbed.scenario.sweep import Sweep, SweepAxis
 
 if TYPE_CHECKING:

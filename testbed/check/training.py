@@ -17,12 +17,12 @@ from typing import Any
 
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
+from testbed.execution import host, session
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.policy.events import Contribution
 from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.sync.base import SyncPolicy
-from testbed.run import host, session
 from testbed.scenario.load import loads
 from testbed.training.options.declarations import TEXT
 

@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _mpi() -> dict[str, Any]:
     """Return whether workers can be ranks of an MPI here; ``told`` is which one, or why not and the cure."""
-    from testbed.run.distributed.mpi.library import load_mpi, name_of
+    from testbed.execution.distributed.mpi.library import load_mpi, name_of
 
     try:
         return {"there": True, "told": f"yes, {name_of(load_mpi())}"}

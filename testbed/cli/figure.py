@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from analysis.studies.study import Request, Study
-    from testbed.run.sweep import SweepJob
+    from testbed.execution.sweep import SweepJob
 
 HELP = "reproduce a figure from a paper, with a verdict on every claim"
 

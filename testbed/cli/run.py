@@ -56,7 +56,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
     if arguments.resume is not None:
-        from testbed.run.resume import take_over
+        from testbed.execution.resume import take_over
 
         take_over(arguments.resume, run.path)
     display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
@@ -74,7 +74,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
 
 def _check_resume(arguments: argparse.Namespace) -> None:
     """Check, before anything is created, that there is a checkpoint and that it would not be overwritten."""
-    from testbed.run import resume
+    from testbed.execution import resume
 
     if arguments.resume is None:
         return

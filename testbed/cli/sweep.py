@@ -18,7 +18,7 @@ from testbed.display.tables import sweep_table
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
-    from testbed.run.sweep import SweepJob
+    from testbed.execution.sweep import SweepJob
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from testbed.run import sweep
+    from testbed.execution import sweep
 
     job = _job(arguments)
     if arguments.dry_run:
@@ -55,8 +55,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _job(arguments: argparse.Namespace) -> SweepJob:
-    from testbed.run import sweep
-    from testbed.run.sweep_points import points_of
+    from testbed.execution import sweep
+    from testbed.execution.sweep_points import points_of
     from testbed.scenario.sweep import from_options, joined, read_sweep
 
     scenario, written = read_sweep(arguments.scenario)
@@ -71,7 +71,7 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
 
 
 def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
-    from testbed.run.sweep_points import index_of
+    from testbed.execution.sweep_points import index_of
 
     if as_json:
         return {"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep)}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.results import FINISHED
 
 if TYPE_CHECKING:
-    from testbed.run.sweep import SweepJob
-    from testbed.run.sweep_points import SweepPoint
+    from testbed.execution.sweep import SweepJob
+    from testbed.execution.sweep_points import SweepPoint
 
 LINE_EVERY_S = 5.0
 

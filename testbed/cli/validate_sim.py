@@ -23,8 +23,8 @@ from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from analysis.validation import Agreement, ValidationPoint
-    from testbed.run.sweep import SweepJob
-    from testbed.run.sweep_points import SweepPoint
+    from testbed.execution.sweep import SweepJob
+    from testbed.execution.sweep_points import SweepPoint
 
     Result = dict[str, Any]
 
@@ -106,8 +106,8 @@ def _results(
     arguments: argparse.Namespace, places: list[_GridPoint], world: str, repeat: int = 0
 ) -> list[Result | None]:  # fmt: skip
     """Return the result of each grid point on one back end. Finished runs of the same code are not repeated."""
-    from testbed.run import sweep
-    from testbed.run.sweep_points import points_of
+    from testbed.execution import sweep
+    from testbed.execution.sweep_points import points_of
     from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import Sweep, SweepAxis
 

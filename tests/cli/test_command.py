@@ -15,8 +15,8 @@ import pytest
 
 from testbed.cli import main as command
 from testbed.errors import CapabilityError, RunFailed
+from testbed.execution import session
 from testbed.results.rundir import RunDirectory
-from testbed.run import session
 from tests.results.fake_run import fake_session, make_run, result_of
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def test_doctor_says_whether_there_is_an_mpi(
     told = json.loads(capsys.readouterr().out)["mpi"]
     assert not told["there"] and "pip install mpi4py mpich" in told["told"]
     mpi = SimpleNamespace(Get_library_version=lambda: "MPICH Version:      4.3.2\nMPICH Device:  ch4:ofi\n")
-    monkeypatch.setattr("testbed.run.distributed.mpi.library.load_mpi", lambda: mpi)
+    monkeypatch.setattr("testbed.execution.distributed.mpi.library.load_mpi", lambda: mpi)
     assert command.main(["doctor"]) == 0
     assert "paradigm: mpi: yes, MPICH Version: 4.3.2, ch4:ofi" in capsys.readouterr().out
 
@@ -314,7 +314,7 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_place_that_cannot_be_written_is_the_user_s_mistake(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.run.sweep.execute", lambda job, told: job.directory.mkdir(parents=True))
+    monkeypatch.setattr("testbed.execution.sweep.execute", lambda job, told: job.directory.mkdir(parents=True))
     (tmp_path / "file").write_text("")
     given = [str(QUICKSTART), "--on", "local"] if verb in ("run", "sweep") else [str(make_run(tmp_path / "run"))]
     assert command.main([verb, *given, "--out", str(tmp_path / "file" / "below")]) == 2

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys, time
 from pathlib import Path
-from testbed.run import session
+from testbed.execution import session
 from tests.results.fake_run import fake_session, make_plan
 
 def lingering(plan, directory, on_progress):

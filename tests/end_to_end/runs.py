@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.execution import host, session
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
-from testbed.run import host, session
 from testbed.scenario.load import load
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"

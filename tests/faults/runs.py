@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from testbed.errors import TestbedError
+from testbed.execution import local, simulate
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.run import local, simulate
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 

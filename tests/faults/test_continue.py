@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import RunFailed, ScenarioError
-from testbed.run.host import attempt
+from testbed.execution.host import attempt
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run

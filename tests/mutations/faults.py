@@ -163,10 +163,10 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_restart.py::test_until_it_has_been_full_three_times",),
     ),
     "nothing is restarted": Mutation(
-        "testbed.run.recovery:Attempts._restarts", instead(0), (f"{FAULTS}_restart.py::test_whoever_dies",)
+        "testbed.execution.recovery:Attempts._restarts", instead(0), (f"{FAULTS}_restart.py::test_whoever_dies",)
     ),
     "restarts without end": Mutation(
-        "testbed.run.recovery:Attempts._restarts",
+        "testbed.execution.recovery:Attempts._restarts",
         instead(99),
         (f"{FAULTS}_restart.py::test_no_more_often_than_allowed",),
     ),

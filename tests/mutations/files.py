@@ -6,7 +6,7 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 
 SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
-LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/run/test_sweep_settings.py",)
+LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
     "a changed result is believed": Mutation(
         "testbed.results.summary:_content_sha256", always("0"), (*SUMMARY, *METRICS)
@@ -34,11 +34,11 @@ MUTATIONS: dict[str, Mutation] = {
     "all points of a sweep have one seed": Mutation(
         "testbed.scenario.sweep:Sweep.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
     ),
-    "points are named without their code": Mutation("testbed.run.sweep_points:code_version", always("0"), SWEEP),
+    "points are named without their code": Mutation("testbed.execution.sweep_points:code_version", always("0"), SWEEP),
     "a sweep runs failed points again unasked": Mutation(
-        "testbed.run.sweep_pool:Pool._open",
+        "testbed.execution.sweep_pool:Pool._open",
         edit('(state == "failed" and not self.retry_failed)', "False"),
-        ("tests/run/test_sweep.py",),
+        ("tests/execution/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(
         "analysis.metrics:time_to_accuracy", edit("reached.iloc[0]", "reached.iloc[-1] + 1"), METRICS

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from testbed.execution.session import SessionResult
 from testbed.plan import model
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Plan, SitePlan
 from testbed.results.events import EventLog
-from testbed.run.session import SessionResult
 
 SITES = ("virginia", "tokyo", "frankfurt")
 PAYLOAD = {0: 4_000, 1: 100_000}
@@ -70,7 +70,7 @@ def write_events(plan: Plan, events: Path, *, rate_bps: float = 20e6) -> None:
 
 
 def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, Any]], None]) -> SessionResult:
-    """Stands in for ``testbed.run.session.run``: the same run directory and the same kinds of progress."""
+    """Stands in for ``testbed.execution.session.run``: the same run directory and the same kinds of progress."""
     on_progress({"kind": "stage", "name": "network up", "t": 0.0})
     write_events(plan, directory / "events")
     for round_ in range(plan.training.rounds):
@@ -94,8 +94,8 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
 
 def make_run(path: Path, **options: Any) -> Path:
     """A finished run directory, by way of the same code that finishes a real one."""
+    from testbed.execution.record import prepare
     from testbed.launch import finish
-    from testbed.run.record import prepare
 
     plan = make_plan(**options)
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.execution import simulate
 from testbed.plan.build import build_plan
-from testbed.run import simulate
 from testbed.scenario import loads
 
 TEXT = """\

@@ -9,9 +9,9 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from testbed.execution import simulate
 from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan
-from testbed.run import simulate
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
 from tests.topologies.made import netstorm_rates

@@ -24,13 +24,13 @@ from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.mail import CollectiveMail
 from testbed.engine.inbox import Inbox
+from testbed.execution.distributed.role import GROUPS
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.role import GROUPS
 
 LAN_DELAY_S = 1e-4
 HEAD_START_S = 0.3  # from the agreement to the start

@@ -1,7 +1,7 @@
 """The launcher's side of a run: starts the host process, passes its progress on, ends it on request.
 
-The host (``testbed.run.host``) is a process of its own for every back end: it may import torch, enter namespaces and
-fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on the
+The host (``testbed.execution.host``) is a process of its own for every back end: it may import torch, enter namespaces
+and fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on the
 host's standard output, ``stop`` on its standard input. When the launcher ends, by whatever signal, the pipe closes
 and the kernel ends the host.
 """
@@ -55,7 +55,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
 
 
 def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "testbed.run.host", str(directory)]
+    command = [sys.executable, "-m", "testbed.execution.host", str(directory)]
     if plan.back_end == "emulate":
         from emulation.sandbox import sandbox_command
 

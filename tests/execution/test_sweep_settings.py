@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
-from testbed.run.sweep import SweepShard
-from testbed.run.sweep_points import code_version, points_of
+from testbed.execution.sweep import SweepShard
+from testbed.execution.sweep_points import code_version, points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import Sweep, from_options, joined, read_sweep, split_values
 

@@ -13,11 +13,11 @@ import torch.distributed
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
+from testbed.execution.distributed import sockets
+from testbed.execution.distributed.meeting import LOOPBACK, ProcessGroup, peers_of_connections
+from testbed.execution.distributed.sockets import Meter
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed import sockets
-from testbed.run.distributed.meeting import LOOPBACK, ProcessGroup, peers_of_connections
-from testbed.run.distributed.sockets import Meter
 
 _LIBRARY: Any = torch.distributed  # its stubs are incomplete
 

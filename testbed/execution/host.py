@@ -1,7 +1,7 @@
 """The host process of a run: brings the back end up, runs the nodes, reports to the launcher.
 
-``python -m testbed.run.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as JSON
-lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
+``python -m testbed.execution.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as
+JSON lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
 launcher has ended, and ends the host too.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Interrupted, TestbedError
+from testbed.execution import emulate, local, simulate
+from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
 from testbed.results.progress import Progress
-from testbed.run import emulate, local, simulate
-from testbed.run.session import SessionResult
 
 LAUNCHER_GONE = 9
 

@@ -15,7 +15,7 @@ from testbed.realtime.node import AnyRole
 def require_machine(plan: Plan) -> None:
     """Raise ``CapabilityError`` if this machine cannot run the plan; to be called before anything starts."""
     if plan.technique.paradigm.kind in LIBRARIES:
-        from testbed.run.distributed.role import require
+        from testbed.execution.distributed.role import require
 
         require(plan)
 
@@ -24,7 +24,7 @@ def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, Nod
     """A function that makes the role of a node. ``files``: the run's checkpoints, if it keeps any."""
     if plan.technique.paradigm.kind not in LIBRARIES:
         return partial(make_role, files=files)
-    from testbed.run.distributed.role import distributed_worker
+    from testbed.execution.distributed.role import distributed_worker
 
     def make(plan: Plan, node: NodePlan) -> AnyRole:
         return distributed_worker(plan, node) if node.role == "worker" else make_role(plan, node, files)

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic, manifest, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
-from testbed.run.session import SessionResult
 
 
 def prepare(

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from testbed.execution.processes import run_nodes
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
-from testbed.run.processes import run_nodes
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
@@ -18,7 +18,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
     Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
     """
-    from testbed.run.roles import require_machine
+    from testbed.execution.roles import require_machine
 
     require_machine(plan)
     preparation = threading.Thread(target=_prepare, args=[plan])  # takes 3 s, while the network comes up

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
-from testbed.run.recovery import Attempts
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
@@ -22,7 +22,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 def _attempt(plan: Plan, directory: Path, report: Progress, attempts: Attempts, begin_s: float) -> None:
     from testbed.engine.roles import make_role
-    from testbed.run.resume import checkpoint_files
+    from testbed.execution.resume import checkpoint_files
     from testbed.simulation.run import SimulationOptions, simulate
 
     files = checkpoint_files(plan, directory, report)

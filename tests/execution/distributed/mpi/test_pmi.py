@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from testbed.errors import RunFailed
-from testbed.run.distributed.mpi.pmi import ProcessManager
+from testbed.execution.distributed.mpi.pmi import ProcessManager
 
 MISSING = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from testbed.execution.recovery import Attempts
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.progress import Progress
-from testbed.run.recovery import Attempts
 
 Enter = Callable[[NodePlan], None]
 
@@ -23,9 +23,9 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
         epoch_ns: The run's start on CLOCK_MONOTONIC.
         enter: Enters a node's network namespace, in the node's own process; without it, nodes meet on loopback.
     """
+    from testbed.execution.resume import checkpoint_files
+    from testbed.execution.roles import role_maker
     from testbed.realtime.fleet import Fleet, Launch
-    from testbed.run.resume import checkpoint_files
-    from testbed.run.roles import role_maker
 
     def now_s() -> float:
         return (time.monotonic_ns() - epoch_ns) / 1e9

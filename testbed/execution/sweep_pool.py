@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from testbed.errors import ScenarioError
+from testbed.execution import session
+from testbed.execution.record import add_capabilities, conclude, prepare
+from testbed.execution.session import SessionResult
+from testbed.execution.sweep_points import SweepPoint
 from testbed.results import COMPLETED
 from testbed.results.manifest import git_state
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
-from testbed.run import session
-from testbed.run.record import add_capabilities, conclude, prepare
-from testbed.run.session import SessionResult
-from testbed.run.sweep_points import SweepPoint
 
 _PR_SET_PDEATHSIG = 1
 _ELSEWHERE_POLL_S = 0.5
@@ -139,7 +139,7 @@ class Pool:
 def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:
     """Simulated in this very process; otherwise under a host process of its own."""
     if point.plan.back_end == "simulate":
-        from testbed.run.host import attempt
+        from testbed.execution.host import attempt
 
         return attempt(point.plan, run.path, lambda event: None)
     return session.run(point.plan, run.path, lambda event: add_capabilities(run, event))
@@ -152,8 +152,8 @@ def warm_up(points: Iterable[SweepPoint]) -> None:
     import torch
 
     import testbed.engine.roles
+    import testbed.execution.host
     import testbed.results.tables
-    import testbed.run.host
     import testbed.simulation.run  # noqa: F401
     from testbed.engine.learner import warm_up as read_data
 

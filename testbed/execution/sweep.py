@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
+from testbed.execution.sweep_points import SweepPoint, index_of
+from testbed.execution.sweep_pool import OnState, Pool
 from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
-from testbed.run.sweep_points import SweepPoint, index_of
-from testbed.run.sweep_pool import OnState, Pool
 from testbed.scenario.sweep import Sweep
 
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")

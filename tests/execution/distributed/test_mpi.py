@@ -14,15 +14,15 @@ import torch
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import CapabilityError, NodeLost, RunFailed
+from testbed.execution.distributed.mpi import group as group_module
+from testbed.execution.distributed.mpi.library import environment, load_mpi
+from testbed.execution.distributed.role import LibrarySum
 from testbed.plan.model import Choice, Plan
-from testbed.run.distributed.mpi import group as group_module
-from testbed.run.distributed.mpi.library import environment, load_mpi
-from testbed.run.distributed.role import LibrarySum
 from tests.end_to_end.runs import run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual
-from tests.run.distributed.runs import Forked, forked, received
+from tests.execution.distributed.runs import Forked, forked, received
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "paradigms" / "mpi.yaml"
 ROUNDS = 4

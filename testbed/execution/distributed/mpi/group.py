@@ -13,15 +13,15 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.errors import RunFailed
+from testbed.execution.distributed import sockets
+from testbed.execution.distributed.meeting import LOOPBACK, ProcessGroup, exchange, peers_of_connections
+from testbed.execution.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
+from testbed.execution.distributed.mpi.pmi import ProcessManager
+from testbed.execution.distributed.mpi.progress import MpiProgress
+from testbed.execution.distributed.sockets import Meter
 from testbed.plan.model import Plan
 from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed import sockets
-from testbed.run.distributed.meeting import LOOPBACK, ProcessGroup, exchange, peers_of_connections
-from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
-from testbed.run.distributed.mpi.pmi import ProcessManager
-from testbed.run.distributed.mpi.progress import MpiProgress
-from testbed.run.distributed.sockets import Meter
 
 
 async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:

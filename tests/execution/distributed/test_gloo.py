@@ -11,13 +11,13 @@ import torch
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.guard import Guarded
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.execution.distributed import role as role_module
+from testbed.execution.distributed.role import require
 from testbed.plan.model import Choice, Plan
-from testbed.run.distributed import role as role_module
-from testbed.run.distributed.role import require
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual
-from tests.run.distributed.runs import Forked, forked
+from tests.execution.distributed.runs import Forked, forked
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "paradigms" / "gloo.yaml"
 ROUNDS = 4

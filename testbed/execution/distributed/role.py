@@ -15,15 +15,15 @@ from testbed.engine.collectives.worker import SumsAndStep, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
+from testbed.execution.distributed.meeting import ProcessGroup
+from testbed.execution.distributed.mpi.group import mpi_group
+from testbed.execution.distributed.mpi.library import load_mpi
+from testbed.execution.distributed.torch_group import gloo_group, nccl_group
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.meeting import ProcessGroup
-from testbed.run.distributed.mpi.group import mpi_group
-from testbed.run.distributed.mpi.library import load_mpi
-from testbed.run.distributed.torch_group import gloo_group, nccl_group
 
 Maker = Callable[[RealWorld, Plan, Collectives], Awaitable[ProcessGroup]]
 GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group, "mpi": mpi_group}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
-from testbed.run.distributed import sockets
-from testbed.run.distributed.sockets import Ends, Place
+from testbed.execution.distributed import sockets
+from testbed.execution.distributed.sockets import Ends, Place
 
 LOOPBACK = "127.0.0.1"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from testbed.execution.processes import run_nodes
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
-from testbed.run.processes import run_nodes
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes to their end. Raise the first cause if one fails."""
     report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.run.roles import require_machine
+    from testbed.execution.roles import require_machine
 
     require_machine(plan)
     warm_up(plan)

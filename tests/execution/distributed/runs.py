@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from testbed.engine.learner import warm_up
+from testbed.execution.distributed.role import distributed_worker
 from testbed.plan.model import Plan
 from testbed.realtime.fleet import Fleet
-from testbed.run.distributed.role import distributed_worker
 from tests.engine.collectives.plans import role_of
 from tests.realtime.processes import Processes
 
