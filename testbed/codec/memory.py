@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from testbed.codec.selectors.bits import Floats, Indices
-from testbed.codec.selectors.sources import Feedback, Momentum, ValueSource
+from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, ValueSource
 
 Select = Callable[[ValueSource, int], Indices]
 

@@ -15,8 +15,7 @@ from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import SparseOptions
 from testbed.codec.schedule import entries, words
-from testbed.codec.selectors.bits import NonFinite
-from testbed.codec.selectors.sources import Difference
+from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 
 

@@ -12,7 +12,7 @@ from testbed.codec import pairs
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import MakeMemory, ResidualMemory
 from testbed.codec.schedule import RatioSchedule, entries, words
-from testbed.codec.selectors.bits import NonFinite
+from testbed.codec.selectors.sources import NonFinite
 
 
 class SparsePush:

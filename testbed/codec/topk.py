@@ -11,8 +11,7 @@ from testbed.codec.options import MsTopKOptions, RandomKOptions, SparseOptions, 
 from testbed.codec.pull import make_pull
 from testbed.codec.push import SparsePush
 from testbed.codec.schedule import ConstantRatio
-from testbed.codec.selectors.bisection import Bisection
-from testbed.codec.selectors.chance import RandomK
+from testbed.codec.selectors.bisection import Bisection, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.codec.sparse import SparseCodec

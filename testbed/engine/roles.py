@@ -6,32 +6,27 @@ from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
-from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.connection_codec import codec_maker
-from testbed.engine.departure import Departure
 from testbed.engine.dgt import wiring as dgt
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.inbox import Inbox, Mail
-from testbed.engine.kvworker import KVWorker, PushRoute
+from testbed.engine.kvworker import KVWorker, PushRoute, codec_maker
 from testbed.engine.learner import make_learner, shape_of
-from testbed.engine.local_setup import local_work_of
+from testbed.engine.local_work import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.parameter_state import parameter_state_maker
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
-from testbed.engine.root_store import RootStore
+from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
-from testbed.engine.script.job import script_job
 from testbed.engine.script.thread import start_script
-from testbed.engine.script.worker import ScriptWorker
+from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server
 from testbed.engine.session import Session
 from testbed.engine.slicing import order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
-from testbed.engine.worker import Worker, WorkerParts
+from testbed.engine.worker import Departure, Worker, WorkerParts
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
 from testbed.training.options import MODELS

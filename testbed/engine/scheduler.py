@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from testbed.engine.checkpoint import commit
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import CheckpointFiles, commit
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.engine.membership_ledger import MembershipLedger
 from testbed.messages import Message, MessageKind

@@ -22,19 +22,17 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.aggregation import AggregatedPush, merge_notes, sum_in_order
-from testbed.engine.connection_codec import CodecMaker
-from testbed.engine.contributions import Contributions, PendingPush
+from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
 from testbed.engine.inbox import Mail
-from testbed.engine.kvworker import Send
+from testbed.engine.kvworker import CodecMaker, Send
 from testbed.engine.membership_view import MembershipView
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
-from testbed.engine.state_names import below, under
 from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
+from testbed.training.learner import below, under
 from testbed.world import Future, Work, World
 
 

@@ -5,7 +5,7 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
 value(key, round)                      the value after (key, round). Round -1: the value as it is now
-exchange(tensors, steps)               push all keys, wait for all. Answer: new values, and local steps of the next round
+exchange(tensors, steps)               push all keys, wait for all. Answer: new values, local steps of the next round
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
 untimed(on)                            while ``on``, the script's work is not part of a training step
@@ -16,7 +16,7 @@ holds(get)                             ``get`` returns the script's parameters, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,8 +67,10 @@ class Alone:
         self._rounds: dict[int, int] = {}
 
     def ask(self, request: str, *arguments: Any) -> Any:
-        answer = {"begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange}
-        return answer[request](*arguments) if request in answer else None
+        answers: dict[str, Callable[..., Any]] = {
+            "begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange,
+        }  # fmt: skip
+        return answers[request](*arguments) if request in answers else None
 
     def _begin(self, values: list[Tensor], optimizer: NamedOptions | None, compression: object) -> list[Tensor]:
         self._values = [value.clone() for value in values]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from testbed.codec.selectors.bits import SMALLEST_BITS, Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import ValueSource
+from testbed.codec.selectors.sources import SMALLEST_BITS, Indices, ValueSource, check_finite, check_k, magnitude_bits
 
 
 class FullSort:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from testbed.codec.memory import FeedbackMemory, MomentumMemory, ResidualMemory
-from testbed.codec.selectors.bits import NonFinite
 from testbed.codec.selectors.cuda import CudaMemory
+from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from tests.codec import inputs
 

@@ -16,8 +16,7 @@ from testbed.engine.loading.loader import LEVELS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
-from testbed.training.cache.levels import FolderDisk, MemoryLevel, RunDisk
-from testbed.training.cache.samples import Sample, SampleCoder
+from testbed.training.cache.levels import FolderDisk, MemoryLevel, RunDisk, Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, worlds

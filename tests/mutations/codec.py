@@ -43,7 +43,7 @@ MUTATIONS: dict[str, Mutation] = {
         SELECTORS,
     ),
     "random-k draws the same each time": Mutation(
-        "testbed.codec.selectors.chance:RandomK.__call__",
+        "testbed.codec.selectors.bisection:RandomK.__call__",
         edit("self._random.choice(", "np.random.default_rng(0).choice("),
         SELECTORS,
     ),

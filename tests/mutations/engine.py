@@ -21,7 +21,7 @@ def _zeros(before: Any) -> Any:
 MUTATIONS: dict[str, Mutation] = {
     "DGT drops late blocks": Mutation("testbed.engine.dgt.receiver:BlockReceiver._on_late", always(None), DGT),
     "DGT does not add late blocks": Mutation(
-        "testbed.engine.dgt.assembly:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
+        "testbed.engine.dgt.receiver:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
     ),
     "DGT adds late blocks of older rounds": Mutation(
         "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != state.closed_round or ", ""), DGT
@@ -79,11 +79,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT
     ),
     "checkpoints continue a round late": Mutation(
-        "testbed.engine.checkpoint_files:CheckpointFiles._read",
+        "testbed.engine.checkpoint:CheckpointFiles._read",
         edit('int(about["round"])', 'int(about["round"]) + 1'),
         CHECKPOINT,
     ),
-    "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint_files:job_sha256", always("0"), CHECKPOINT),
+    "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
     "draws of step times start again after a checkpoint": Mutation(
         "testbed.plan.pace:Pacer.skip_to",
         always(None),

@@ -13,7 +13,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS
     ),
     "learning rates follow no schedule": Mutation(
-        "testbed.training.optimizers.schedule:_factor", always(1.0), ("tests/training/test_schedules.py",)
+        "testbed.training.optimizers.key:_factor", always(1.0), ("tests/training/test_schedules.py",)
     ),
     "gradients are not clipped": Mutation(
         "testbed.training.optimizers.key:KeyOptimizer._clipped", edit("if clip > 0", "if False"), OPTIMIZERS
@@ -26,7 +26,7 @@ MUTATIONS: dict[str, Mutation] = {
     "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
     "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
     "the sample store is infinitely fast": Mutation(
-        "testbed.engine.loading.source:SampleStore.fetch",
+        "testbed.engine.loading.loader:SampleStore.fetch",
         edit("/ self._rate_bps", "* 0"),
         ("tests/engine/test_loading.py",),
     ),

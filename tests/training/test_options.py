@@ -11,7 +11,7 @@ import pytest
 
 from testbed.training.datasets import _LOADERS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
-from testbed.training.splits.rules import RULES
+from testbed.training.splits import RULES
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)

@@ -32,7 +32,7 @@ from analysis.studies.claims import Claim, exactly
 from analysis.studies.published import published
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.ring import ring

@@ -12,8 +12,8 @@ from analysis.identity import Identity
 from analysis.studies.claims import Claim, exactly, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
-from testbed.policy.collective import ALL_REDUCE, cost
-from testbed.policy.collective.predict import finish_times_s
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 
 RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
@@ -80,21 +80,21 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
     if row["sweep"] == "ring order":
         return None
     beta_s = 8 / (row["rate_mbps"] * 1e6 * GOODPUT)
-    link = cost.LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
+    link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
     ranks, size = row["ranks"], row["size_bytes"]
-    inside = cost.LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
+    inside = LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT))
     if row["variant"] == "torus2d":  # rings of two inside, then rings of four whose links two members share
-        return cost.torus2d_s(2, ranks, size, inside, cost.LinkCost(link.alpha_s, 2 * link.beta_s))
+        shared = LinkCost(link.alpha_s, 2 * link.beta_s)
+        return model_s("ring", 2, size, inside) + model_s("ring", ranks, size / 2, shared)
     if row["variant"] == "three_phase_ring":
-        return cost.three_phase_ring_s(ranks, 2, size, inside, link)
-    return cost.star_s(ranks, size, link) if row["variant"] == "PS" else model_s(row["variant"], ranks, size, link)
+        return model_s("ring", 2, size, inside) + model_s("ring", ranks, size, link)
+    if row["variant"] == "PS":  # one server with one port
+        return 2 * link.alpha_s + 2 * float(ranks * size) * link.beta_s
+    return model_s(row["variant"], ranks, size, link)
 
 
-def model_s(algorithm: str, ranks: int, size_bytes: float, link: cost.LinkCost) -> float:
-    """The closed form where it is exact: powers of two, rings, direct. Otherwise its schedule, walked in the model."""
-    exact = algorithm in cost.ON_EQUAL_LINKS and algorithm != "double_binary_tree"
-    if exact and (ranks & (ranks - 1) == 0 or algorithm in ("ring", "butterfly", "direct")):
-        return cost.ON_EQUAL_LINKS[algorithm](ranks, size_bytes, link)
+def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> float:
+    """What the algorithm's schedule takes on equal links, walked in the model."""
     schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
@@ -118,7 +118,7 @@ def claims(found: Results) -> Iterator[Claim]:
 
 def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
     """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
-    link = cost.LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
+    link = LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
     lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
     slopes = [(high - low) / 1e9 for low, high in lines]
     predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
-from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.operation import Label, Operation
+from testbed.engine.collectives.operation import CollectiveMail, Label, Operation
 from testbed.policy.collective import Algorithm, primitives
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape, Schedule

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from testbed.engine.collectives.first_values import Buckets, first_values, split
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
@@ -103,3 +103,28 @@ class AllReduceWorker:
                 gradients[key] = total
         self._learner.load(await self._step(self._world, round_, gradients))
         return reached
+
+
+Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+
+
+async def first_values(
+    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets
+) -> list[Tensor]:
+    """Load the first worker's values at all workers, those that do not train included. Return them by key."""
+    workers = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+    workers.round = -1  # before training
+    values = learner.values()
+    calls = [workers.broadcast(torch.cat([values[key] for key in bucket])) for bucket in buckets]
+    tasks = [world.spawn(call, "first values") for call in calls]
+    for bucket, task in zip(buckets, tasks, strict=True):
+        flat = await world.wait(task, f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}")
+        for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
+            values[key] = value
+    learner.load(values)
+    return values
+
+
+def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
+    """Return a bucket cut into its keys."""
+    return list(torch.split(flat, [sizes[key] for key in keys]))

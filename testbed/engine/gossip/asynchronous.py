@@ -16,7 +16,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.mail import GossipMail
 from testbed.engine.gossip.model import OwnModel
 from testbed.messages import Message
-from testbed.policy.gossip.pairs import Partners, StepCounter
+from testbed.policy.gossip.mixing import Partners, StepCounter
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 

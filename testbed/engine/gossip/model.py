@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from testbed.engine.gossip.sketch import Sketch
 from testbed.engine.local_work import one_step
 from testbed.plan.model import Plan
 from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
+from testbed.training.seeds import torch_stream
 from testbed.world import Work, World
 
 
@@ -55,3 +56,21 @@ class OwnModel:
         self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
         if round_ % self._every == self._every - 1:
             self._world.record("gossip", round=round_, sketch=self._sketch(flat))
+
+
+WIDTH = 256
+
+
+class Sketch:
+    """The same signs for all workers of a run: they come from the run's seed."""
+
+    def __init__(self, elements: int, seed: int) -> None:
+        bits = torch.randint(0, 2, (elements,), dtype=torch.int8, generator=torch_stream(seed, "sketch"))
+        self._signs = bits * 2 - 1
+
+    def __call__(self, flat: Tensor) -> list[float]:
+        """``WIDTH`` numbers of a flat model; none of a model without numbers."""
+        if flat.is_meta:
+            return []
+        padded = functional.pad(flat * self._signs, (0, -flat.numel() % WIDTH))
+        return [float(f"{value:.6g}") for value in padded.view(-1, WIDTH).sum(dim=0).tolist()]

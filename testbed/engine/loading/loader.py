@@ -6,20 +6,96 @@ memory (decoded) → disk (encoded) → the neighbour whose share it is (if samp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import SampleSource, sample_of
+from testbed.engine.inbox import Inbox
+from testbed.messages import Message, MessageKind
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, MemoryLevel
-from testbed.training.cache.samples import Sample, SampleCoder
+from testbed.training.cache.levels import Disk, MemoryLevel, Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from testbed.training.options.loading import Cached
 from testbed.world import Future, Work, World
+
+Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
+
+
+class Requests:
+    """One per worker. ``give(numbers, whole)``, to be set before messages are read, answers others.
+
+    ``whole``: from the whole data set, not from the worker's share.
+    """
+
+    give: Give
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._asked = 0
+        self._answers: dict[int, Future[Message]] = {}
+        inbox.on(MessageKind.FETCH, self._spawn_answer)
+        inbox.on(MessageKind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
+
+    async def ask(self, node: str, numbers: Sequence[int], *, whole: bool = False) -> list[bytes]:
+        """Return the encoded samples of these numbers from ``node``."""
+        self._asked += 1
+        number = self._asked
+        self._answers[number] = answer = self._world.future()
+        parts = (torch.tensor(numbers, dtype=torch.int64),)
+        await self._world.send(node, Message(MessageKind.FETCH, number, -1, {"whole": whole}, parts))
+        message = await self._world.wait(answer, f"samples from {node}")
+        data, sizes = message.parts
+        return [bytes(part.numpy()) for part in torch.split(data, sizes.tolist())]
+
+    def _spawn_answer(self, message: Message) -> None:
+        self._world.spawn(self._answer(message), "answer a request for samples")
+
+    async def _answer(self, message: Message) -> None:
+        contents = await self.give(message.parts[0].tolist(), message.meta["whole"])
+        data = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8)
+        sizes = torch.tensor([len(content) for content in contents])
+        await self._world.send(message.sender, Message(MessageKind.SAMPLES, message.key, -1, {}, (data, sizes)))
+
+
+def sample_of(dataset: Dataset, number: int) -> Sample:
+    """Return a sample of the data set."""
+    return Sample(dataset.train_inputs[number], dataset.train_labels[number])
+
+
+class SampleSource(Protocol):
+    """The last level, which has every sample."""
+
+    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return encoded samples in the order of ``numbers``."""
+
+
+class SampleStore:
+    """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
+
+    def __init__(self, world: World, dataset: Dataset, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
+        self._world, self._dataset, self._coder = world, dataset, coder
+        self._rate_bps, self._latency_s, self._busy_until_s = rate_bps, latency_s, 0.0
+
+    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
+        contents = [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
+        now_s = self._world.now()
+        self._busy_until_s = max(now_s, self._busy_until_s) + 8 * sum(map(len, contents)) / self._rate_bps
+        await self._world.sleep(self._busy_until_s + self._latency_s - now_s)
+        return contents
+
+
+class SampleOwner:
+    """Another worker, which has all samples, reached over the links between the two."""
+
+    def __init__(self, requests: Requests, node: str) -> None:
+        self._requests, self._node = requests, node
+
+    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
+        return await self._requests.ask(self._node, numbers, whole=True)
+
 
 Batch = tuple[Tensor, Tensor]
 LEVELS = ("memory", "disk", "neighbour", "remote")

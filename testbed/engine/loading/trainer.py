@@ -8,13 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.loader import Batch, CacheLevels, Loader
-from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import SampleOwner, SampleSource, SampleStore
+from testbed.engine.loading.loader import Batch, CacheLevels, Loader, Requests, SampleOwner, SampleSource, SampleStore
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, FolderDisk, MemoryLevel, RunDisk
-from testbed.training.cache.samples import SampleCoder
+from testbed.training.cache.levels import Disk, FolderDisk, MemoryLevel, RunDisk, SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
 from testbed.training.options.loading import Cached

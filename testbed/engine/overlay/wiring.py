@@ -13,10 +13,10 @@ from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
 from testbed.engine.overlay.member import OverlayMember, Trees
-from testbed.engine.overlay.rates import planned_rates
 from testbed.engine.overlay.root import Root
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.plan.routes import routes_of
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, TreeOverlay
 from testbed.policy.overlay.netstorm import Detours
@@ -122,3 +122,30 @@ def _detours(plan: Plan, group: OverlayGroup, rank: int) -> Detours | None:
     choice = _choice(plan, group.root)
     bound_bytes = OVERLAYS[choice.kind].detour_bytes(OVERLAYS.options(choice.kind, choice.options))
     return Detours(rank, planned_rates(plan, group), bound_bytes) if bound_bytes else None
+
+
+def planned_rates(plan: Plan, group: OverlayGroup) -> dict[tuple[int, int], float]:
+    """Return bytes per second between ranks (−1: the root) whose data centres are neighbours.
+
+    Routers may lie between neighbours, other data centres may not: those can merge what they pass on, so a path through
+    them is a path of the overlay.
+    """
+    nodes = {rank: plan.node(name) for rank, name in enumerate((group.root, *group.members), start=-1)}
+    rates = {}
+    for one, here in nodes.items():
+        for other, there in nodes.items():
+            if one != other and (rate_bps := _rate_bps(plan, here.data_center, there.data_center)) is not None:
+                rates[one, other] = rate_bps / 8
+    return rates
+
+
+def _rate_bps(plan: Plan, source: str, target: str) -> float | None:
+    """Return the slowest link of the path, LANs included; ``None`` if a third data centre lies on it."""
+    lan = min(plan.site(source).lan_rate_bps, plan.site(target).lan_rate_bps)
+    if source == target:
+        return lan
+    links = {link.name: link for link in plan.network.links}
+    route = [links[name] for name in routes_of(plan.network).between(source, target)]
+    if any(link.target not in plan.network.routers for link in route[:-1]):
+        return None
+    return min(lan, *(link.rate_bps for link in route))

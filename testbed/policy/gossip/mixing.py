@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.policy.gossip.graphs import Graph, hops
+from testbed.policy.gossip.graphs import Graph, hops, two_sides
 
 Matrix = NDArray[np.float64]
 
@@ -136,3 +136,28 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
                 raise ValueError("the graph is not connected: models of some workers never reach some others")
         worst = max(worst, rounds)
     return worst
+
+
+class Partners:
+    """One worker's partners."""
+
+    def __init__(self, graph: Graph, rank: int) -> None:
+        sides = two_sides(graph)
+        self._neighbours = graph[rank]
+        self.asks = bool(self._neighbours) and (sides is None or sides[rank])
+
+    def partner(self, draw: int) -> int:
+        """Return the rank to ask, from ``draw``, uniform over a large range."""
+        return self._neighbours[draw % len(self._neighbours)]
+
+
+class StepCounter:
+    """Counts the steps of all workers at one of them: the run ends when they have made ``steps`` together."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def on_step(self) -> bool:
+        """Somebody has made a step. True when that was the last one that the run needs."""
+        self._left -= 1
+        return self._left == 0

@@ -21,10 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, TreeOverlay
+from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, Throughput, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
 from testbed.policy.overlay.parents import Parents
-from testbed.policy.overlay.throughput import Throughput
 
 
 class NetStorm(TreeOverlay):

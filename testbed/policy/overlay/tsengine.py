@@ -24,10 +24,33 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay
-from testbed.policy.overlay.chance import Stream
+from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
-from testbed.policy.overlay.throughput import Throughput
+
+_MASK = (1 << 64) - 1
+
+
+class Stream:
+    """Independent draws."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _MASK
+
+    def bits(self) -> int:
+        """64 random bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        mixed = self._state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        return mixed ^ (mixed >> 31)
+
+    def share(self) -> float:
+        """Uniform in [0, 1)."""
+        return (self.bits() >> 11) / (1 << 53)
+
+    def below(self, count: int) -> int:
+        """Uniform in 0 … count − 1, but for one part in 2^64 / count."""
+        return self.bits() % count
 
 
 class TsEngine(ScheduledOverlay):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.collectives.worker import SumsAndStep, data_parallel

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testbed.training.declared.table import Layers
-from testbed.training.declared.transformers import bert, gpt2, xlm_roberta
-from testbed.training.declared.vision import alexnet, convnext, resnet, vgg
+from testbed.training.declared.table import Layers, alexnet, bert, convnext, gpt2, resnet, vgg, xlm_roberta
 
 IMAGE_MODELS: dict[str, Callable[[], Layers]] = {
     "alexnet": alexnet,

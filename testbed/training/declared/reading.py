@@ -9,8 +9,7 @@ from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import IMAGE_MODELS, LANGUAGE_MODELS
-from testbed.training.declared.table import Layers
-from testbed.training.declared.transformers import BERT_TOKENS, GPT2_TOKENS
+from testbed.training.declared.table import BERT_TOKENS, GPT2_TOKENS, Layers
 from testbed.training.shapes import ModelShape, SegmentShape
 
 COLUMNS = ("segment", "key", "elements", "forward_flops")

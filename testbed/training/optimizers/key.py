@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +13,35 @@ from testbed.errors import ScenarioError
 from testbed.training.learner import State
 from testbed.training.optimizers.compensation import Compensation
 from testbed.training.optimizers.lars import Lars, Norms, norms_of
-from testbed.training.optimizers.schedule import rate_at
 from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of
+from testbed.training.options.optimizers import OptimizerOptions
+
+
+def rate_at(options: OptimizerOptions, update: int) -> float:
+    """Return the learning rate of update number ``update`` (from 0) of a key.
+
+    Warm-up rises linearly and reaches the full rate at update ``warmup - 1`` (Goyal et al., 2017). After it:
+    ``step`` multiplies by ``decay`` every ``period`` updates; ``cosine`` falls to ``decay`` of the rate within
+    ``period`` updates and stays there (Loshchilov and Hutter, 2017, without restarts); ``inverse_sqrt`` falls with the
+    root of all updates, warm-up included (Vaswani et al., 2017).
+    """
+    done = update + 1
+    if done <= options.warmup:
+        return options.learning_rate * done / options.warmup
+    return options.learning_rate * _factor(options, update - options.warmup, done)
+
+
+def _factor(options: OptimizerOptions, since_warmup: int, done: int) -> float:
+    if options.schedule == "step":
+        return float(options.decay ** (since_warmup // options.period))
+    if options.schedule == "cosine":
+        part = min(since_warmup / options.period, 1.0)
+        return options.decay + (1 - options.decay) * (1 + math.cos(math.pi * part)) / 2
+    if options.schedule == "inverse_sqrt":
+        return math.sqrt(max(options.warmup, 1) / done)
+    assert options.schedule == "constant", options.schedule
+    return 1.0
 
 
 def _sgd(options: options_of.Sgd, value: Tensor) -> torch.optim.Optimizer:
@@ -142,3 +169,35 @@ class KeyOptimizer:
     def _clipped(self, gradient: Tensor) -> Tensor:
         clip = self._options.clip
         return gradient.clamp(-clip, clip) if clip > 0 else gradient
+
+
+class ModelOptimizer:
+    """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training."""
+
+    def __init__(self, kind: str, options: dict[str, Any], values: Sequence[Tensor]) -> None:
+        self.keys = [KeyOptimizer(kind, options, value) for value in values]
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Update every key by one step."""
+        for key, gradient in zip(self.keys, gradients, strict=True):
+            key.step(gradient)
+
+    def values(self) -> list[Tensor]:
+        """Return the current values; the next step changes them in place."""
+        return [key.value for key in self.keys]
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Set the values after a synchronisation; keep momentum and moments."""
+        for key, value in zip(self.keys, values, strict=True):
+            key.value.copy_(value)
+
+    def state(self) -> State:
+        """Return the states of all keys, by ``<key>/<name>``."""
+        states = [key.state() for key in self.keys]
+        return {f"{number}/{name}": content for number, state in enumerate(states) for name, content in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
+        """Restore ``state``."""
+        for number, key in enumerate(self.keys):
+            prefix = f"{number}/"
+            key.load_state({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})

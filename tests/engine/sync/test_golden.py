@@ -71,7 +71,7 @@ def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch
             super().__init__(*arguments)
 
     use_constants(monkeypatch, power_of_two)
-    monkeypatch.setattr("testbed.engine.parameter_state.KeyOptimizer", Counted)
+    monkeypatch.setattr("testbed.engine.root_store.KeyOptimizer", Counted)
     everywhere(world, tmp_path, "optimizer={kind: adam, learning_rate: 0.1}", ROUNDS, *FAST)
     assert len(made) == 2
     assert root_store.KeyOptimizer is KeyOptimizer

@@ -13,14 +13,15 @@ from testbed.policy.gossip.mixing import (
     Metropolis,
     Mixing,
     Part,
+    Partners,
     PushToAll,
     PushToOne,
+    StepCounter,
     check,
     is_doubly_stochastic,
     matrix,
     rounds_to_reach_all,
 )
-from testbed.policy.gossip.pairs import Partners, StepCounter
 from tests.policy.gossip.consensus import consensus_distance
 
 SIZES = range(1, 18)
