@@ -20,8 +20,8 @@ from torch import Tensor
 
 from analysis.benchmarks.harness import Benchmark, Row, alternate, listed, medians
 from testbed.codec.errors import check_finite
-from testbed.codec.memory import FeedbackMemory, MomentumMemory, Select
-from testbed.codec.schedule import entries
+from testbed.codec.memory import HostMemory, Select
+from testbed.codec.pairs import entries
 from testbed.codec.selectors.bisection import Bisection
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
@@ -79,18 +79,18 @@ def _torch_topk(residual: Tensor, k: int) -> Step:
 
 
 def _feedback(size: int, k: int, residual: Tensor, select: Select) -> Step:
-    memory = FeedbackMemory(size, select)
+    memory = HostMemory(size, select)
     memory.unsent().copy_(residual)
     return _checked(memory, k)
 
 
 def _momentum(size: int, k: int, residual: Tensor) -> Step:
-    memory = MomentumMemory(size, SampleAndSweep(), 0.9)
+    memory = HostMemory(size, SampleAndSweep(), 0.9)
     memory.unsent().copy_(residual)
     return _checked(memory, k)
 
 
-def _checked(memory: FeedbackMemory | MomentumMemory, k: int) -> Step:
+def _checked(memory: HostMemory, k: int) -> Step:
     def step(gradient: Tensor) -> tuple[Tensor, Tensor]:
         check_finite(0, gradient)
         return memory.take(gradient, k)
@@ -100,7 +100,7 @@ def _checked(memory: FeedbackMemory | MomentumMemory, k: int) -> Step:
 
 def gathered_residual(size: int, k: int, seed: int) -> Tensor:
     """What error feedback leaves after some rounds."""
-    memory = FeedbackMemory(size, SampleAndSweep())
+    memory = HostMemory(size, SampleAndSweep())
     for gradient in gradients(size, seed + 1, WARM_UP_ROUNDS):
         memory.take(gradient, k)
     return memory.unsent()

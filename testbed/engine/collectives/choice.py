@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from testbed.codec.memory import ResidualMemory, exact_feedback
+from testbed.codec.memory import ResidualMemory, memories
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective.butterfly import recursive_doubling
@@ -35,7 +35,7 @@ class OwnChoice:
 
     def __init__(self, world: World, density: float, seed: int) -> None:
         self._world, self._density = world, density
-        self._make = exact_feedback(SampleAndSweep(seed))
+        self._make = memories(SampleAndSweep(seed))
         self._memory: ResidualMemory | None = None
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
