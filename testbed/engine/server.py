@@ -41,15 +41,12 @@ class Server:
 
     def __init__(
         self, world: World, inbox: Mail, policy: SyncPolicy, codec: CodecMaker, upstream: Upstream,
-        weights: Mapping[str, float], send: Send | None = None,
+        weights: Mapping[str, float], send: Send,
     ) -> None:  # fmt: skip
-        """``weights``: what each member counts for. ``send``: takes the place of ``World.send`` for values, where an
-        overlay passes them on.
-        """
+        """``weights``: what each member counts for. ``send``: of values; ``World.send``, unless an overlay relays."""
         self._membership = MembershipView(weights, policy)
         self._world, self._policy, self._upstream = world, policy, upstream
-        self._send = send or world.send
-        self._make_codec = codec
+        self._send, self._make_codec = send, codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
         self._sizes: dict[int, int] = {}
         self._first_key = -1  # the one that records speak of: keys travel together

@@ -10,6 +10,7 @@ from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
+from testbed.policy.order.dgt import Dgt
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.training.options import OPTIMIZERS
@@ -54,3 +55,16 @@ def optimizer_at_top(plan: Plan) -> bool:
     """Return whether the scenario's optimizer stands at the global servers, and not at workers."""
     is_gradient = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return is_gradient and plan.technique.optimizer.options.get("at") != "worker"
+
+
+def dgt_options(plan: Plan) -> Dgt.Options | None:
+    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
+    order = plan.technique.order
+    options = ORDERS.options(order.kind, order.options)
+    return options if ORDERS[order.kind].best_effort else None
+
+
+def needs_loss(plan: Plan) -> bool:
+    """Return whether workers send their training loss along with their pushes."""
+    order = plan.technique.order
+    return ORDERS[order.kind].needs_loss(ORDERS.options(order.kind, order.options))

@@ -9,7 +9,6 @@ from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.dgt.wiring import needs_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Mail
@@ -17,6 +16,7 @@ from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.engine.reply import Value, merge_controls
+from testbed.engine.slicing import needs_loss
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan

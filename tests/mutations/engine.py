@@ -44,7 +44,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("reversed(range(len(self._keys)))", "range(len(self._keys))"),
         ("tests/engine/p3/test_p3.py",),
     ),
-    "overlays relay for no other node": Mutation("testbed.engine.overlay.member:passed_on", always(False), OVERLAY),
+    "overlays relay for no other node": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._passed_on", always(False), OVERLAY
+    ),
     "HiTopK takes the sum of one data centre": Mutation(
         "testbed.engine.collectives.sums:scattered",
         edit("for indices, values in parcels:", "for indices, values in parcels[:1]:"),

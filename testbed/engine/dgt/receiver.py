@@ -30,8 +30,10 @@ from testbed.codec.base import Codec
 from testbed.engine.dgt.blocks import block_values, elements_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.engine.kvworker import CodecMaker
+from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
 from testbed.world import World
@@ -312,3 +314,11 @@ def _decoded(wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
     if tensor.numel() != size:
         raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")
     return tensor
+
+
+def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:
+    """Return what stands between a global server and its inbox, if its children send blocks."""
+    options = dgt_options(plan)
+    if options is None or node.role != "global_server":
+        return None
+    return BlockReceiver(world, inbox, options)
