@@ -16,7 +16,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.mail import GossipMail
 from testbed.engine.gossip.model import OwnModel
 from testbed.messages import Message
-from testbed.policy.gossip.mixing import Partners, StepCounter
+from testbed.policy.gossip.mixing import Partners
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
@@ -30,7 +30,7 @@ class AsynchronousGossip:
     ) -> None:  # fmt: skip
         self._world, self._mail, self._model, self._partners = world, mail, model, partners
         self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), seed
-        self._progress = StepCounter(steps)
+        self._missing_steps = steps  # of all workers together, counted at the first
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
         self._answer: Future[Message] = world.future()
@@ -96,7 +96,8 @@ class AsynchronousGossip:
         self._answer.set_result(message)
 
     def _on_step(self) -> None:
-        if self._progress.on_step() and not self._stopped:
+        self._missing_steps -= 1
+        if self._missing_steps == 0 and not self._stopped:
             self._stop_all()
 
     def _stop_all(self) -> None:

@@ -31,7 +31,7 @@ from testbed.plan.routes import routes_of
 from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
-from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne, check
+from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
 from testbed.training.learner import Learner
 from testbed.world import Role, World
 
@@ -106,7 +106,6 @@ def _make_gossip(
     mixing: Mixing = Metropolis(graph)
     if push:
         mixing = PushToOne(len(ranks)) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
-    check(mixing, doubly=not push)
     return SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
-from testbed.policy.collective.direct import direct
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
-from testbed.policy.collective.ring import ring
+from testbed.policy.collective.ring import direct, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree

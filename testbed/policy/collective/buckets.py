@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+ELEMENT_BYTES = 4
 
 
-def buckets_of(sizes: Sequence[int], bucket_bytes: int, element_bytes: int = 4) -> tuple[tuple[int, ...], ...]:
-    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first.
+def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first."""
+    return tuple(map(tuple, grouped(reversed(range(len(sizes))), sizes, bucket_bytes)))
 
-    A bucket is closed when the next tensor would make it larger than ``bucket_bytes``; a larger tensor is one alone.
-    """
-    buckets: list[list[int]] = []
+
+def grouped(keys: Iterable[int], sizes: Sequence[int] | Mapping[int, int], limit_bytes: int) -> list[list[int]]:
+    """Consecutive ``keys`` of at most ``limit_bytes`` together; a larger tensor is one alone. ``sizes``: elements."""
+    groups: list[list[int]] = []
     room = 0
-    for key in reversed(range(len(sizes))):
-        size_bytes = sizes[key] * element_bytes
-        if not buckets or size_bytes > room:
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append(key)
+    for key in keys:
+        size_bytes = ELEMENT_BYTES * sizes[key]
+        if not groups or size_bytes > room:
+            groups.append([])
+            room = limit_bytes
+        groups[-1].append(key)
         room -= size_bytes
-    return tuple(tuple(bucket) for bucket in buckets)
+    return groups

@@ -16,6 +16,7 @@ from testbed.policy.collective.schedule import (
     ScheduleStep,
     Steps,
     even_cuts,
+    placed,
     segmented,
     side_by_side,
 )
@@ -115,4 +116,11 @@ def double_binary_tree(shape: GroupShape, rank: int) -> Schedule:
 
 def _all_reduce(place: TreePosition, segments: int) -> Schedule:
     steps = tree_reduce(place) + tree_broadcast(place)
+    return segmented(Schedule(even_cuts(1), (steps,)), segments)
+
+
+def broadcast(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
+    """The root's buffer to all, over a binary tree: its position i is rank (root + i) mod p."""
+    turned = [(root + position) % size for position in range(size)]
+    steps = placed(tree_broadcast(binary((rank - root) % size, size)), turned, [(0, 1)])
     return segmented(Schedule(even_cuts(1), (steps,)), segments)

@@ -84,14 +84,3 @@ def two_sides(graph: Graph) -> tuple[bool, ...] | None:
                     elif sides[other] == sides[rank]:
                         return None
     return tuple(bool(side) for side in sides)
-
-
-def without(graph: Graph, leaver: int) -> Graph:
-    """Return the graph without the edges of ``leaver``, whose neighbours are connected in a ring instead.
-
-    So who could reach each other before still can.
-    """
-    orphans = graph[leaver]
-    kept = [(a, b) for a, some in enumerate(graph) for b in some if leaver not in (a, b)]
-    closing = list(zip(orphans, (*orphans[1:], *orphans[:1]), strict=True))
-    return given(len(graph), (*kept, *closing))

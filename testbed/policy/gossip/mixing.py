@@ -10,12 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from testbed.policy.gossip.graphs import Graph, hops, two_sides
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +79,6 @@ class PushToOne:
         return Part(0.5, ((rank + hop) % self.size,), (((rank - hop) % self.size, 0.5),))
 
 
-def matrix(mixing: Mixing, round_: int) -> Matrix:
-    """Row i: the weights with which rank i takes the models of all."""
-    weights = np.zeros((mixing.size, mixing.size))
-    for rank in range(mixing.size):
-        part = mixing.part(round_, rank)
-        weights[rank, rank] = part.keep
-        for other, weight in part.receives:
-            weights[rank, other] += weight
-    return weights
-
-
-def is_column_stochastic(weights: Matrix, tolerance: float = 1e-12) -> bool:
-    """Nothing negative, and all that a rank gives away adds up to what it had: the sum of all models stays."""
-    return bool((weights >= -tolerance).all() and np.abs(weights.sum(axis=0) - 1).max() <= tolerance)
-
-
-def is_doubly_stochastic(weights: Matrix, tolerance: float = 1e-12) -> bool:
-    """Rows too: equal models stay equal, without any correction."""
-    return is_column_stochastic(weights, tolerance) and bool(np.abs(weights.sum(axis=1) - 1).max() <= tolerance)
-
-
-def check(mixing: Mixing, *, doubly: bool) -> None:
-    """``ValueError`` when weights do not add up, or messages sent and expected differ."""
-    for round_ in range(mixing.period):
-        weights = matrix(mixing, round_)
-        if not (is_doubly_stochastic(weights) if doubly else is_column_stochastic(weights)):
-            raise ValueError(f"weights of round {round_} do not add up to one")
-        sent = {(rank, to) for rank in range(mixing.size) for to in mixing.part(round_, rank).sends}
-        taken = {(source, rank) for rank in range(mixing.size) for source, _ in mixing.part(round_, rank).receives}
-        if sent != taken:
-            raise ValueError(f"round {round_}: sent but not expected, or the other way round: {sorted(sent ^ taken)}")
-
-
 def rounds_to_reach_all(mixing: Mixing) -> int:
     """Return the number of rounds after which information that travels with the models has reached all ranks from all.
 
@@ -149,15 +111,3 @@ class Partners:
     def partner(self, draw: int) -> int:
         """Return the rank to ask, from ``draw``, uniform over a large range."""
         return self._neighbours[draw % len(self._neighbours)]
-
-
-class StepCounter:
-    """Counts the steps of all workers at one of them: the run ends when they have made ``steps`` together."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def on_step(self) -> bool:
-        """Somebody has made a step. True when that was the last one that the run needs."""
-        self._left -= 1
-        return self._left == 0

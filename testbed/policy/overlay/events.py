@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from testbed.policy.collective.buckets import grouped
+
 CHUNK = {
     "help": "keys of one server travel together up to this size (as float32); a larger key is a chunk of its own",
     "unit": "bytes",
@@ -43,13 +45,5 @@ class Chunk:
 
 def chunks_of(sizes: Mapping[int, int], limit_bytes: int) -> list[Chunk]:
     """Consecutive keys of one server, up to ``limit_bytes`` each. Every node of a group finds the same."""
-    chunks: list[dict[int, int]] = []
-    room = 0
-    for key in sorted(sizes):
-        size_bytes = 4 * sizes[key]
-        if not chunks or size_bytes > room:
-            chunks.append({})
-            room = limit_bytes
-        chunks[-1][key] = sizes[key]
-        room -= size_bytes
-    return [Chunk(next(iter(chunk)), chunk) for chunk in chunks]
+    chunks = grouped(sorted(sizes), sizes, limit_bytes)
+    return [Chunk(keys[0], {key: sizes[key] for key in keys}) for keys in chunks]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution
+from testbed.policy.sync.base import WEIGHTS
 from testbed.policy.sync.fsa import Fsa
 
 
@@ -31,18 +32,11 @@ class DiLoCo(Fsa):
         outer_momentum: float = field(
             default=0.9, metadata={"help": "Nesterov momentum of the outer optimizer", "min": 0, "max": 0.9999}
         )
-        weights: str = field(
-            default="worker",
-            metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
-        )
+        weights: str = field(default="worker", metadata=WEIGHTS)
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
         return options.h
-
-    @classmethod
-    def weights(cls, options: Options) -> str:
-        return options.weights
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push, WorkerReport
-from testbed.policy.sync.base import Tier
+from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 
 LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
@@ -46,10 +46,7 @@ class ESync(Fsa):
         fixed_steps: int = field(
             default=0, metadata={"help": "this many steps for every worker; 0: balanced", "min": 0, "max": 10**6}
         )
-        weights: str = field(
-            default="worker",
-            metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
-        )
+        weights: str = field(default="worker", metadata=WEIGHTS)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)
@@ -66,10 +63,6 @@ class ESync(Fsa):
     @classmethod
     def slack_s(cls, options: Options) -> float:
         return options.slack_s
-
-    @classmethod
-    def weights(cls, options: Options) -> str:
-        return options.weights
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

@@ -94,10 +94,6 @@ class Fsa(SyncPolicy):
 
     supports_failover: ClassVar[bool] = True
 
-    @dataclass(frozen=True, slots=True)
-    class Options:
-        """FSA has no options."""
-
     def __init__(self, tier: Tier, options: Any) -> None:
         self._rounds = Rounds(tier.names)
 
