@@ -36,7 +36,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/engine/test_loading.py",),
     ),
     "the cache keeps everything": Mutation(
-        "testbed.training.cache.levels:_Level.put",
+        "testbed.training.cache:Level.put",
         edit("size_bytes <= self._free_bytes", "True"),
         ("tests/engine/test_loading.py",),
     ),

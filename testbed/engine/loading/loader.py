@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,11 +15,11 @@ from torch import Tensor
 from testbed.engine.inbox import Inbox
 from testbed.messages import Message, MessageKind
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, MemoryLevel, Sample, SampleCoder
-from testbed.training.datasets import Dataset
+from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.options.loading import Cached
 from testbed.world import Future, Work, World
 
+Fetch = Callable[[Sequence[int]], Awaitable[list[bytes]]]
 Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
 
 
@@ -60,41 +59,20 @@ class Requests:
         await self._world.send(message.sender, Message(MessageKind.SAMPLES, message.key, -1, {}, (data, sizes)))
 
 
-def sample_of(dataset: Dataset, number: int) -> Sample:
-    """Return a sample of the data set."""
-    return Sample(dataset.train_inputs[number], dataset.train_labels[number])
-
-
-class SampleSource(Protocol):
-    """The last level, which has every sample."""
-
-    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return encoded samples in the order of ``numbers``."""
-
-
 class SampleStore:
     """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
 
-    def __init__(self, world: World, dataset: Dataset, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
-        self._world, self._dataset, self._coder = world, dataset, coder
+    def __init__(self, world: World, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
+        self._world, self._coder = world, coder
         self._rate_bps, self._latency_s, self._busy_until_s = rate_bps, latency_s, 0.0
 
     async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
-        contents = [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
+        """Return encoded samples in the order of ``numbers``."""
+        contents = [self._coder.encode(self._coder.sample(number)) for number in numbers]
         now_s = self._world.now()
         self._busy_until_s = max(now_s, self._busy_until_s) + 8 * sum(map(len, contents)) / self._rate_bps
         await self._world.sleep(self._busy_until_s + self._latency_s - now_s)
         return contents
-
-
-class SampleOwner:
-    """Another worker, which has all samples, reached over the links between the two."""
-
-    def __init__(self, requests: Requests, node: str) -> None:
-        self._requests, self._node = requests, node
-
-    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
-        return await self._requests.ask(self._node, numbers, whole=True)
 
 
 Batch = tuple[Tensor, Tensor]
@@ -103,21 +81,26 @@ LEVELS = ("memory", "disk", "neighbour", "remote")
 
 @dataclass(frozen=True, slots=True)
 class CacheLevels:
-    """What a loader loads from. ``neighbours``: the workers of its data centre, itself included, by their shares."""
+    """What a loader loads from. ``fetch``: from the last level, which has every sample.
 
-    memory: MemoryLevel
-    disk: Disk
+    ``neighbours``: the workers of its data centre, itself included, by their shares.
+    """
+
+    memory: Level[Sample]
+    disk: Level[bytes] | FolderDisk
     requests: Requests
-    source: SampleSource
+    fetch: Fetch
     neighbours: tuple[str, ...]
 
 
 class Loader:
     """The loader of one worker. A sample that is being loaded is not requested a second time."""
 
-    def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: CacheLevels) -> None:
-        self._world, self._dataset, self._batches = world, dataset, batches
-        self._options, self._levels, self._coder = options, levels, SampleCoder(dataset)
+    def __init__(
+        self, world: World, coder: SampleCoder, batches: Batches, options: Cached, levels: CacheLevels
+    ) -> None:
+        self._world, self._coder, self._batches = world, coder, batches
+        self._options, self._levels = options, levels
         self._tasks: dict[int, Future[list[Sample]]] = {}
         self._pending: dict[int, Future[Sample]] = {}
         self._hits: Counter[str] = Counter()  # by level, since the last record
@@ -138,7 +121,7 @@ class Loader:
     async def give(self, numbers: list[int], whole: bool) -> list[bytes]:
         """Return encoded samples for another worker: of this worker's share, or (``whole``) of the whole data set."""
         if whole:
-            return [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
+            return [self._coder.encode(self._coder.sample(number)) for number in numbers]
         return [self._coder.encode(sample) for sample in await self._samples(numbers, count=False)]
 
     async def finish(self) -> None:
@@ -178,7 +161,7 @@ class Loader:
         mine = [number for number in numbers if self._owner(number) == self._world.node]
         on_disk = await self._read(mine)
         remote = [number for number in mine if number not in on_disk]
-        fetched = dict(zip(remote, await self._levels.source.fetch(remote), strict=True)) if remote else {}
+        fetched = dict(zip(remote, await self._levels.fetch(remote), strict=True)) if remote else {}
         for number, content in fetched.items():
             self._levels.disk.put(number, content)
         asked = await self._ask([number for number in numbers if number not in set(mine)])

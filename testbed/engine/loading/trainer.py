@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.loader import Batch, CacheLevels, Loader, Requests, SampleOwner, SampleSource, SampleStore
+from testbed.engine.loading.loader import Batch, CacheLevels, Fetch, Loader, Requests, SampleStore
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, FolderDisk, MemoryLevel, RunDisk, SampleCoder
+from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
 from testbed.training.options.loading import Cached
@@ -33,12 +34,16 @@ class LoadingTrainer(Trainer):
 
     def open(self, world: World, inbox: Inbox) -> None:
         """Start to load, and to give samples to others."""
-        requests = Requests(world, inbox)
-        neighbours = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
-        levels = CacheLevels(
-            MemoryLevel(self._options.memory), self._disk(), requests, self._source(world, requests), neighbours
-        )
-        self._loader = Loader(world, self._dataset, self._batches, self._options, levels)
+        requests, options, coder = Requests(world, inbox), self._options, SampleCoder(self._dataset)
+        workers, here = self._plan.with_role("worker"), self._node.data_center
+        fetch: Fetch = SampleStore(world, coder, options.rate, options.latency).fetch
+        if options.source and options.source != here:
+            owner = next(worker.name for worker in workers if worker.data_center == options.source)
+            fetch = partial(requests.ask, owner, whole=True)
+        neighbours = tuple(worker.name for worker in workers if worker.data_center == here)
+        memory: Level[Sample] = Level(options.memory, lambda sample: sample.size_bytes)
+        levels = CacheLevels(memory, self._disk(), requests, fetch, neighbours)
+        self._loader = Loader(world, coder, self._batches, options, levels)
         requests.give = self._loader.give
 
     async def prepare(self, step: int, round_: int) -> None:
@@ -53,18 +58,11 @@ class LoadingTrainer(Trainer):
         inputs, labels = self._ready.pop(step)
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 
-    def _disk(self) -> Disk:
+    def _disk(self) -> Level[bytes] | FolderDisk:
         if not self._options.folder:
-            return RunDisk(self._options.disk)
+            return Level(self._options.disk, len)
         data = digest_of(self._dataset.train_inputs, self._dataset.train_labels)
         return FolderDisk(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
-
-    def _source(self, world: World, requests: Requests) -> SampleSource:
-        options = self._options
-        if options.source and options.source != self._node.data_center:
-            owner = next(w.name for w in self._plan.with_role("worker") if w.data_center == options.source)
-            return SampleOwner(requests, owner)
-        return SampleStore(world, self._dataset, SampleCoder(self._dataset), options.rate, options.latency)
 
 
 def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:

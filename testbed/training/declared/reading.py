@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import IMAGE_MODELS, LANGUAGE_MODELS
@@ -15,23 +14,13 @@ from testbed.training.shapes import ModelShape, SegmentShape
 COLUMNS = ("segment", "key", "elements", "forward_flops")
 
 
-class DeclaredModel(Protocol):
-    """The options of a declared model; ``testbed.training.options.models.Declared`` documents them."""
+def declared_shape(name: str, sequence: int = 0, file: str = "", buckets: int = 0) -> ModelShape:
+    """Return the shape of a declared model; see ``testbed.training.options.models.Declared``.
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def file(self) -> str: ...
-    @property
-    def buckets(self) -> int: ...
-
-
-def declared_shape(options: DeclaredModel) -> ModelShape:
-    """Return the shape of a declared model. Raise ``ScenarioError`` for an invalid file or length."""
-    shape = _by_tensors(options)
-    return packed(shape, options.buckets) if options.buckets else shape
+    Raise ``ScenarioError`` for an invalid file or length.
+    """
+    shape = _by_tensors(name, sequence, file)
+    return packed(shape, buckets) if buckets else shape
 
 
 def packed(shape: ModelShape, buckets: int) -> ModelShape:
@@ -48,19 +37,17 @@ def packed(shape: ModelShape, buckets: int) -> ModelShape:
     return ModelShape(shape.name, (SegmentShape("model", sizes, forward, backward),))
 
 
-def _by_tensors(options: DeclaredModel) -> ModelShape:
-    if options.file:
-        return read_layers(Path(options.file))
-    if options.name in IMAGE_MODELS:
-        if options.sequence:
-            raise ScenarioError(f"training.model.sequence has no effect on {options.name}; remove it")
-        return IMAGE_MODELS[options.name]().shape(options.name)
-    longest = GPT2_TOKENS if options.name.startswith("gpt2") else BERT_TOKENS
-    if options.sequence > longest:
-        raise ScenarioError(
-            f"training.model.sequence: {options.sequence} is more than {options.name}'s {longest} tokens"
-        )
-    return LANGUAGE_MODELS[options.name](options.sequence or longest).shape(options.name)
+def _by_tensors(name: str, sequence: int, file: str) -> ModelShape:
+    if file:
+        return read_layers(Path(file))
+    if name in IMAGE_MODELS:
+        if sequence:
+            raise ScenarioError(f"training.model.sequence has no effect on {name}; remove it")
+        return IMAGE_MODELS[name]().shape(name)
+    longest = GPT2_TOKENS if name.startswith("gpt2") else BERT_TOKENS
+    if sequence > longest:
+        raise ScenarioError(f"training.model.sequence: {sequence} is more than {name}'s {longest} tokens")
+    return LANGUAGE_MODELS[name](sequence or longest).shape(name)
 
 
 def read_layers(path: Path) -> ModelShape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
     """
     chosen = MODELS.options(kind, options)
     if isinstance(chosen, Declared):
-        return declared_shape(chosen)
+        return declared_shape(**asdict(chosen))
     with torch.device("meta"):
         model = assemble(kind, options, input_shape, classes)
         dtype = torch.int64 if MODELS[kind].takes == TEXT else torch.float32

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.errors import ScenarioError
-from testbed.training.learner import State
+from testbed.training.learner import State, below, under
 from testbed.training.optimizers.compensation import Compensation
 from testbed.training.optimizers.lars import Lars, Norms, norms_of
 from testbed.training.options import OPTIMIZERS
@@ -44,11 +44,12 @@ def _factor(options: OptimizerOptions, since_warmup: int, done: int) -> float:
     return 1.0
 
 
-def _sgd(options: options_of.Sgd, value: Tensor) -> torch.optim.Optimizer:
-    if options.nesterov and not options.momentum:
+def _sgd(options: options_of.Sgd | options_of.DcAsgd, value: Tensor) -> torch.optim.Optimizer:
+    nesterov = isinstance(options, options_of.Sgd) and options.nesterov
+    if nesterov and not options.momentum:
         raise ScenarioError("optimizer.nesterov: has no effect without momentum; write momentum: 0.9")
     return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=options.nesterov,
+        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=nesterov,
         weight_decay=options.weight_decay, foreach=False,
     )  # fmt: skip
 
@@ -66,12 +67,6 @@ def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimiz
     return Lars(value, options.momentum, options.weight_decay, options.trust, options.adapt_from)
 
 
-def _dcasgd(options: options_of.DcAsgd, value: Tensor) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, weight_decay=options.weight_decay, foreach=False
-    )
-
-
 def _nesterov(options: options_of.Nesterov, value: Tensor) -> torch.optim.Optimizer:
     look_ahead = options.momentum > 0
     return torch.optim.SGD(
@@ -84,7 +79,7 @@ _MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
     "adam": _adam,
     "adamw": _adam,
     "lars": _lars,
-    "dcasgd": _dcasgd,
+    "dcasgd": _sgd,
     "nesterov": _nesterov,
 }
 
@@ -148,11 +143,9 @@ class KeyOptimizer:
         assert isinstance(value, Tensor) and value.numel() == self.value.numel(), "the state of another key"
         self.value.copy_(value)
         self.updates = int(state["updates"])
-        prefix = "optimizer/"
         self._optimizer.state[self.value] = {
-            name.removeprefix(prefix): content.clone() if isinstance(content, Tensor) else content
-            for name, content in state.items()
-            if name.startswith(prefix)
+            name: content.clone() if isinstance(content, Tensor) else content
+            for name, content in below("optimizer", state).items()
         }
         if self._compensation is not None:
             self._compensation.load_state(state)
@@ -193,11 +186,12 @@ class ModelOptimizer:
 
     def state(self) -> State:
         """Return the states of all keys, by ``<key>/<name>``."""
-        states = [key.state() for key in self.keys]
-        return {f"{number}/{name}": content for number, state in enumerate(states) for name, content in state.items()}
+        state: State = {}
+        for number, key in enumerate(self.keys):
+            state |= under(str(number), key.state())
+        return state
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
         """Restore ``state``."""
         for number, key in enumerate(self.keys):
-            prefix = f"{number}/"
-            key.load_state({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+            key.load_state(below(str(number), state))

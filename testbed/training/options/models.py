@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from testbed.training.declared import DECLARED
@@ -101,4 +101,4 @@ class Declared(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Declared) -> int:
-        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(options).sizes))
+        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(**asdict(options)).sizes))

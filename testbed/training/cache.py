@@ -1,6 +1,7 @@
-"""The two cache levels of a node. Each keeps the first contents that fit, and evicts none.
+"""The cache levels of a node: decoded samples in memory, encoded ones on disk; and how a sample is encoded.
 
-An epoch visits every sample once: with eviction of the oldest, each sample would be gone before its next use.
+A level keeps the first contents that fit, and evicts none. An epoch visits every sample once: with eviction of
+the oldest, each sample would be gone before its next use.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -40,6 +42,10 @@ class SampleCoder:
     def __init__(self, dataset: Dataset) -> None:
         self._like = (dataset.train_inputs, dataset.train_labels)
 
+    def sample(self, number: int) -> Sample:
+        """Return a sample of the data set itself."""
+        return Sample(*(tensor[number] for tensor in self._like))
+
     def encode(self, sample: Sample) -> bytes:
         """Return the sample, compressed without loss (zlib, level 1)."""
         parts = [tensor.contiguous().numpy().tobytes() for tensor in (sample.input, sample.label)]
@@ -59,16 +65,14 @@ class SampleCoder:
 
 
 _DIGEST_BYTES = 32
-
-
 Content = TypeVar("Content")
 
 
-class _Level(Generic[Content]):
-    """Contents by number, within a capacity."""
+class Level(Generic[Content]):
+    """Contents by number that exist as long as the run, within a capacity; ``size_of`` gives their bytes."""
 
-    def __init__(self, capacity_bytes: int) -> None:
-        self._free_bytes = capacity_bytes
+    def __init__(self, capacity_bytes: int, size_of: Callable[[Content], int]) -> None:
+        self._free_bytes, self._size_of = capacity_bytes, size_of
         self._contents: dict[int, Content] = {}
 
     def get(self, number: int) -> Content | None:
@@ -77,36 +81,10 @@ class _Level(Generic[Content]):
 
     def put(self, number: int, content: Content) -> None:
         """Keep the content if there is room."""
-        size_bytes = self._size_bytes(content)
+        size_bytes = self._size_of(content)
         if number not in self._contents and size_bytes <= self._free_bytes:
             self._contents[number] = content
             self._free_bytes -= size_bytes
-
-    def _size_bytes(self, content: Content) -> int:
-        raise NotImplementedError
-
-
-class MemoryLevel(_Level[Sample]):
-    """Decoded samples by number."""
-
-    def _size_bytes(self, content: Sample) -> int:
-        return content.size_bytes
-
-
-class Disk(Protocol):
-    """Encoded samples by number."""
-
-    def get(self, number: int) -> bytes | None: ...
-
-    def put(self, number: int, content: bytes) -> None:
-        """Keep the content if there is room."""
-
-
-class RunDisk(_Level[bytes]):
-    """A disk that exists as long as the run, in memory."""
-
-    def _size_bytes(self, content: bytes) -> int:
-        return len(content)
 
 
 class FolderDisk:
