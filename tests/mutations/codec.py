@@ -56,7 +56,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.codec.fourbit:decode", edit("+ 0.5)", "+ 0.0)"), ("tests/codec/test_fourbit.py",)
     ),
     "differences: the mirror is not updated": Mutation(
-        "testbed.codec.pull:DifferencePull.encode_value", edit("mirror[indices] = values.to(mirror.device)", "pass"), GEOMX
+        "testbed.codec.pull:DifferencePull.encode_value",
+        edit("mirror[indices] = values.to(mirror.device)", "pass"),
+        GEOMX,
     ),
     "sparse sums are cut": Mutation(
         "testbed.codec.pull:SparseSumPull.encode_value",
