@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed.engine.loading.trainer import LoadingTrainer
+from testbed.engine.slicing import overlaps
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.order import ORDERS
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
 from testbed.training.devices import torch_device
@@ -78,6 +78,5 @@ def warm_up(plan: Plan) -> None:
     if plan.training.compute != "modelled":
         import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every server, while all others wait
     learner = make_learner(plan, plan.with_role("worker")[0])
-    order = plan.technique.order
-    if ORDERS[order.kind].overlaps(ORDERS.options(order.kind, order.options)):
+    if overlaps(plan):
         shape_of(plan, learner)  # the counting of operations takes seconds to import

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
@@ -18,16 +19,33 @@ from testbed.training.options import OPTIMIZERS
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]  # from the elements of each key and the number of servers
 
 
+def _order(plan: Plan) -> tuple[type[Order], Any]:
+    choice = plan.technique.order
+    return ORDERS[choice.kind], ORDERS.options(choice.kind, choice.options)
+
+
 def order_of(plan: Plan) -> Order:
     """Return what decides which slice is sent next."""
-    choice = plan.technique.order
-    return ORDERS[choice.kind](ORDERS.options(choice.kind, choice.options))
+    order, options = _order(plan)
+    return order(options)
 
 
 def overlaps(plan: Plan) -> bool:
     """Return whether layers are sent while others are being computed."""
-    choice = plan.technique.order
-    return ORDERS[choice.kind].overlaps(ORDERS.options(choice.kind, choice.options))
+    order, options = _order(plan)
+    return order.overlaps(options)
+
+
+def needs_loss(plan: Plan) -> bool:
+    """Return whether workers send their training loss along with their pushes."""
+    order, options = _order(plan)
+    return order.needs_loss(options)
+
+
+def dgt_options(plan: Plan) -> Dgt.Options | None:
+    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
+    order, options = _order(plan)
+    return options if order.best_effort else None
 
 
 def slicer_of(plan: Plan) -> Slicer:
@@ -55,16 +73,3 @@ def optimizer_at_top(plan: Plan) -> bool:
     """Return whether the scenario's optimizer stands at the global servers, and not at workers."""
     is_gradient = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return is_gradient and plan.technique.optimizer.options.get("at") != "worker"
-
-
-def dgt_options(plan: Plan) -> Dgt.Options | None:
-    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
-    order = plan.technique.order
-    options = ORDERS.options(order.kind, order.options)
-    return options if ORDERS[order.kind].best_effort else None
-
-
-def needs_loss(plan: Plan) -> bool:
-    """Return whether workers send their training loss along with their pushes."""
-    order = plan.technique.order
-    return ORDERS[order.kind].needs_loss(ORDERS.options(order.kind, order.options))

@@ -13,8 +13,8 @@ from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
+from testbed.training.models import Segment, segments
 from testbed.training.models.measuring import measure
-from testbed.training.models.segments import Segment, segments
 from testbed.training.shapes import ModelShape
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.training.declared import DECLARED, IMAGE_MODELS
-from testbed.training.declared.reading import declared_shape, packed, read_layers
+from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, packed, read_layers
 from testbed.training.models.measuring import shape_of_model
 from testbed.training.shapes import ModelShape, SegmentShape
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from testbed.codec.base import Codec
@@ -13,7 +15,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import SumsAndStep, data_parallel
+from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
@@ -40,9 +42,11 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
 
     _check_shares(plan, options, ranks)
 
-    async def make_sums(world: World, mail: CollectiveMail) -> list[BucketSum]:
+    async def make_parts(
+        world: World, mail: CollectiveMail, values: list[Tensor]
+    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
         make = _SumMaker(plan, options, world, mail, ranks)
-        return [make.sum_of(number) for number in range(len(buckets))]
+        return [make.sum_of(number) for number in range(len(buckets))], make_step(world, mail, values)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
         if options.optimizer_work == "replicated":
@@ -52,7 +56,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, make_parts)
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:

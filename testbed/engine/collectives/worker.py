@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,36 +20,41 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, SegmentedLearner, StepResult
 from testbed.world import World
 
-AnyWorld = TypeVar("AnyWorld", bound=World)
+Train = Callable[[Any, CollectiveMail, Session, list[Tensor]], Awaitable[int]]
+MakeParts = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[tuple[Sequence[BucketSum], OptimizerStep]]]
 
 
-@dataclass(frozen=True, slots=True)
-class SumsAndStep(Generic[AnyWorld]):
-    """Makes what sums gradients, bucket by bucket, and what steps with the sums."""
+def serverless_worker(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, train: Train
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    """Return the role of a worker of a run without servers.
 
-    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]]
-    make_step: Callable[[AnyWorld, CollectiveMail, list[Tensor]], OptimizerStep]
+    ``train`` is given the world, the mail of collectives, the session, and first values; it returns the rounds done.
+    """
 
-
-def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, parts: SumsAndStep[AnyWorld]
-) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:
-    """Return the role of a worker that sums gradients with all others, and steps, with these parts."""
-
-    async def run(world: AnyWorld) -> list[Tensor]:
+    async def run(world: Any) -> list[Tensor]:
         session = Session(plan, node, world)
         mail = CollectiveMail(world, session.inbox)
         session.use(learner)
         await session.join()
         values = await first_values(world, mail, plan, learner, buckets)
-        rounds = 0
-        if node.trains:
-            sums, step = await parts.make_sums(world, mail), parts.make_step(world, mail, values)
-            rounds = await AllReduceWorker(world, plan, learner, buckets, sums, step).run(session.membership)
+        rounds = await train(world, mail, session, values) if node.trains else 0
         await session.finish()
         return session.record_final(learner.values(), rounds=rounds)
 
     return run
+
+
+def data_parallel(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_parts: MakeParts
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    """Return the role of a worker that sums gradients with all others, bucket by bucket, and steps with the sums."""
+
+    async def train(world: Any, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
+        sums, step = await make_parts(world, mail, values)
+        return await AllReduceWorker(world, plan, learner, buckets, sums, step).run(session.membership)
+
+    return serverless_worker(plan, node, learner, buckets, train)
 
 
 class AllReduceWorker:

@@ -23,17 +23,13 @@ class GossipMail:
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
         self._handlers: dict[str, Handler] = {}
-        self._early: list[Message] = []
         self._models: dict[tuple[int, str], Future[Message]] = {}
-        inbox.on(MessageKind.GOSSIP, self._on_message)
+        inbox.on(MessageKind.GOSSIP, lambda message: self._handlers[message.meta["what"]](message))
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:
-        """Hand messages of this sort to ``handler``, beginning with those that have arrived already."""
+        """Hand messages of this sort to ``handler``; to be called before training, when none can have been sent."""
         self._handlers[what] = handler
-        early, self._early = self._early, []
-        for message in early:
-            self._on_message(message)
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send one message of this sort."""
@@ -51,10 +47,3 @@ class GossipMail:
         if (round_, sender) not in self._models:
             self._models[round_, sender] = self._world.future()
         return self._models[round_, sender]
-
-    def _on_message(self, message: Message) -> None:
-        handler = self._handlers.get(message.meta["what"])
-        if handler is None:
-            self._early.append(message)
-        else:
-            handler(message)

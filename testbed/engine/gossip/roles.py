@@ -15,7 +15,7 @@ from torch import Tensor
 from testbed.codec.options import CODECS
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.worker import first_values
+from testbed.engine.collectives.worker import serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.mail import GossipMail
@@ -23,7 +23,6 @@ from testbed.engine.gossip.model import OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.membership import Membership
 from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
@@ -49,39 +48,22 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         fitting = " or ".join(CODECS.where(lambda codec: codec.exact))
         raise ScenarioError(f"codec: gossip averages models, and rounding would change the average; write {fitting}")
 
-    async def run(world: World) -> list[Tensor]:
-        session = Session(plan, node, world)
-        collective_mail, mail = CollectiveMail(world, session.inbox), GossipMail(world, session.inbox)
-        session.use(learner)
-        await session.join()
-        buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
-        values = await first_values(world, collective_mail, plan, learner, buckets)
-        rounds = 0
-        if node.trains:
-            ranks = [worker.name for worker in plan.training_workers]
-            factor = float(len(ranks)) if options.gradients == "sum" else 1.0
-            model = OwnModel(world, plan, learner, values, factor)
-            gossip = _make_gossip(plan, options, graph, world, mail, model)
-            workers = Collectives(world, collective_mail, ranks, name="end")
-            workers.round = -1  # after training
-            rounds = await _train(plan, world, session.membership, workers, learner, gossip)
-        await session.finish()
-        return session.record_final(learner.values(), rounds=rounds)
+    async def train(world: World, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
+        ranks = [worker.name for worker in plan.training_workers]
+        model = OwnModel(world, plan, learner, values, float(len(ranks)) if options.gradients == "sum" else 1.0)
+        gossip = _make_gossip(plan, options, graph, world, GossipMail(world, session.inbox), model)
+        workers = Collectives(world, mail, ranks, name="end")
+        workers.round = -1  # after training
+        await session.membership.barrier("train", workers.size)
+        evaluation = Evaluation(world, plan, learner)
+        evaluation.begin(plan.training.rounds, workers.size)
+        rounds = await gossip.run(evaluation)
+        await session.membership.barrier("trained", workers.size)  # from here on no model changes
+        learner.load(await _average(world, workers, gossip.value, learner, rounds))
+        await evaluation.finish(rounds)
+        return rounds
 
-    return run
-
-
-async def _train(
-    plan: Plan, world: World, membership: Membership, workers: Collectives, learner: Learner, gossip: Gossip
-) -> int:
-    await membership.barrier("train", workers.size)
-    evaluation = Evaluation(world, plan, learner)
-    evaluation.begin(plan.training.rounds, workers.size)
-    rounds = await gossip.run(evaluation)
-    await membership.barrier("trained", workers.size)  # from here on no model changes
-    learner.load(await _average(world, workers, gossip.value, learner, rounds))
-    await evaluation.finish(rounds)
-    return rounds
+    return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train)
 
 
 async def _average(world: World, workers: Collectives, flat: Tensor, learner: Learner, rounds: int) -> list[Tensor]:

@@ -11,7 +11,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum
-from testbed.engine.collectives.worker import SumsAndStep, data_parallel
+from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
@@ -54,17 +54,17 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
-    async def make_sums(world: RealWorld, mail: CollectiveMail) -> Sequence[BucketSum]:
+    async def make_parts(
+        world: RealWorld, mail: CollectiveMail, values: list[Tensor]
+    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
         training = [worker.name for worker in plan.with_role("worker") if worker.trains]
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await GROUPS[options.backend](world, plan, peers)
-        return [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+        sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+        return sums, WholeStep(plan.technique.optimizer, values)
 
-    def make_step(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        return WholeStep(plan.technique.optimizer, values)
-
-    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, make_parts)
 
 
 class LibrarySum:

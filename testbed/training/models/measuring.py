@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from testbed.training.declared.reading import declared_shape
-from testbed.training.models import assemble
-from testbed.training.models.segments import segments
+from testbed.training.declared import declared_shape
+from testbed.training.models import assemble, segments
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import TEXT
 from testbed.training.options.models import Declared

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
-from testbed.training.declared import DECLARED
-from testbed.training.declared.reading import declared_shape
+from testbed.training.declared import DECLARED, declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
     SCRIPT,
