@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, segments
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, segments, shape_of_model
 from testbed.training.options.declarations import IMAGES, TEXT
 from testbed.training.trainer import TorchStep, mean_loss
 

@@ -22,11 +22,14 @@ from testbed.codec import pairs
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import NonFiniteNumbers, check_finite
+from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.memory import MakeMemory, ResidualMemory, memories
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import (
     BiSparseOptions,
     DgcOptions,
+    Fp16Options,
+    MpqOptions,
     MsTopKOptions,
     NoneOptions,
     RandomKOptions,
@@ -189,3 +192,9 @@ def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
 
 def _with_exact_small_keys(options: SparseOptions, large: LargeKeys) -> BySize:
     return BySize(options.bound, NoneCodec(NoneOptions()), large)
+
+
+def mpq(options: MpqOptions, at: CodecContext) -> BySize:
+    """Return the codec of one tier. Within Bi-Sparse no key is below the bound."""
+    large = momentum_corrected(options, at) if at.tier == 2 else NoneCodec(NoneOptions())
+    return BySize(options.bound, Fp16Codec(Fp16Options()), large)

@@ -7,10 +7,9 @@ from typing import Any
 from testbed.codec.base import Codec, MakeCodec
 from testbed.codec.context import CodecContext
 from testbed.codec.fp16 import Fp16Codec
-from testbed.codec.mpq import mpq
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import CODECS
-from testbed.codec.sparse import bisparse, dgc, mstopk, randomk, topk
+from testbed.codec.sparse import bisparse, dgc, mpq, mstopk, randomk, topk
 from testbed.codec.twobit import TwoBitCodec
 
 _MAKERS: dict[str, MakeCodec] = {

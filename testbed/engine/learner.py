@@ -7,17 +7,15 @@ from testbed.engine.slicing import overlaps
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
-from testbed.training.devices import torch_device
 from testbed.training.learner import SegmentedLearner
-from testbed.training.models import build_model
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, shape_of_model
 from testbed.training.options import DATASETS, LOADINGS, MODELS
 from testbed.training.options.declarations import NOTHING, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
 from testbed.training.splits import share_of, shares_of
-from testbed.training.trainer import Trainer
+from testbed.training.trainer import Trainer, torch_device
 
 
 def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:

@@ -9,13 +9,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from testbed.errors import ScenarioError
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
-from testbed.training.models import Segment, segments
-from testbed.training.models.measuring import measure
+from testbed.training.models import Segment, measure, segments
 from testbed.training.shapes import ModelShape
+
+
+def torch_device(kind: str, rank: int = 0) -> torch.device:
+    """Return the device for the worker or server of that rank; ranks are distributed over the GPUs round robin.
+
+    Raise ``CapabilityError`` for ``cuda`` if torch finds no GPU. Results on a GPU differ in bits from the processor's.
+    """
+    assert kind in ("cpu", "cuda"), kind
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        cuda = torch.version.cuda
+        reason = f"for CUDA {cuda}, but finds no GPU: check its driver" if cuda else "without CUDA: install another"
+        raise CapabilityError(
+            f"device: cuda is not available here: torch {torch.__version__} was built {reason}, or write device: cpu"
+        )
+    return torch.device("cuda", rank % torch.cuda.device_count())
 
 
 def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:

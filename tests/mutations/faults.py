@@ -185,7 +185,7 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",),
     ),
     "nobody is told who is gone": Mutation(
-        "testbed.engine.membership_ledger:MembershipLedger._tell",
+        "testbed.engine.scheduler:MembershipLedger._tell",
         instead(_not_told),
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),

@@ -8,7 +8,7 @@ from tests.mutations.policy import in_place_of
 OPTIMIZERS, SPLITS = ("tests/training/test_optimizers.py",), ("tests/training/test_splits.py",)
 MAKERS = "testbed.training.optimizers.key:_MAKERS"
 MUTATIONS: dict[str, Mutation] = {
-    "LARS does not adapt": Mutation("testbed.training.optimizers.lars:_ratio", always(1.0), OPTIMIZERS),
+    "LARS does not adapt": Mutation("testbed.training.optimizers.key:_ratio", always(1.0), OPTIMIZERS),
     "DC-ASGD compensates from the first value": Mutation(
         "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS
     ),

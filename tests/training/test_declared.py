@@ -8,7 +8,7 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, packed, read_layers
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import shape_of_model
 from testbed.training.shapes import ModelShape, SegmentShape
 
 # Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.

@@ -14,13 +14,11 @@ import torch
 from testbed.errors import CapabilityError
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
-from testbed.training.devices import torch_device
 from testbed.training.learner import values_sha256
-from testbed.training.models import build_model
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, shape_of_model
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.shape_trainer import ShapeTrainer
-from testbed.training.trainer import Trainer
+from testbed.training.trainer import Trainer, torch_device
 from tests.training.jobs import JOBS, same_bits, trainer_for
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, 
 from testbed.policy.collective.predict import LinkCost
 from testbed.policy.collective.shares import saved_s
 from testbed.simulation.compute import ComputeModel
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import shape_of_model
 from testbed.training.options.models import Declared
 
 SCENARIO = """

@@ -9,11 +9,10 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
-from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
-from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
+from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
@@ -21,8 +20,8 @@ from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.shares import shares_of
+from testbed.policy.shard.slices import buckets_of
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 

@@ -18,8 +18,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.worker import serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel
+from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
@@ -27,10 +26,10 @@ from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.plan.routes import routes_of
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
 from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
+from testbed.policy.shard.slices import buckets_of
 from testbed.training.learner import Learner
 from testbed.world import Role, World
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from testbed.policy.collective.buckets import grouped
+from testbed.policy.shard.slices import grouped
 
-CHUNK = {
+CHUNK: dict[str, Any] = {
     "help": "keys of one server travel together up to this size (as float32); a larger key is a chunk of its own",
     "unit": "bytes",
 }
 CHUNK_BYTES = 4_000_000
-MERGE = {
+MERGE: dict[str, Any] = {
     "help": "sum: nodes add up what they pass on, so a server takes in few sums, and rounding depends on the tree; "
     "exact: contributions travel on one by one, and the sum has the bits that a star gives",
     "choices": ("sum", "exact"),

@@ -21,9 +21,10 @@ are under way at once, and there may be several servers.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
+from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
 
@@ -60,26 +61,16 @@ class TsEngine(ScheduledOverlay):
     class Options:
         """See the module's docstring."""
 
-        max_greed: float = field(
-            default=0.9,
-            metadata={"help": "largest probability of taking the best measured receiver", "min": 0, "max": 1},
+        max_greed: float = option(0.9, "largest probability of taking the best measured receiver", min=0, max=1)
+        expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)
+        pairing: str = option(
+            "first",
+            "first: the first two in the queue, as published; fastest: the best measured pair in it",
+            choices=("first", "fastest"),
         )
-        expiry: int = field(
-            default=5,
-            metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
-        )
-        pairing: str = field(
-            default="first",
-            metadata={
-                "help": "first: the first two in the queue, as published; fastest: the best measured pair in it",
-                "choices": ("first", "fastest"),
-            },
-        )
-        ports: int = field(
-            default=3, metadata={"help": "transfers that a node takes in, or sends, at a time", "min": 1, "max": 1000}
-        )
-        chunk: int = field(default=CHUNK_BYTES, metadata=CHUNK)
-        merge: str = field(default="sum", metadata=MERGE)
+        ports: int = option(3, "transfers that a node takes in, or sends, at a time", min=1, max=1000)
+        chunk: int = option(CHUNK_BYTES, **CHUNK)
+        merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
         self._root, self._members, self._options = setting.root, setting.members, options

@@ -6,8 +6,9 @@ original's behaviour, to compare with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice, evenly, numbered
 
@@ -21,7 +22,7 @@ class Hashed(Shard):
     class Options:
         """``bound``: tensors with at least so many elements are cut over all servers."""
 
-        bound: int = field(default=1_000_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
+        bound: int = option(1_000_000, "elements from which a tensor is cut", min=1)
 
     def __init__(self, options: Options) -> None:
         self._bound = options.bound

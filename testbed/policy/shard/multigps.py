@@ -10,8 +10,9 @@ even       a large tensor is cut at round(n·i/S), as parameter servers with a b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice, evenly, numbered
 
@@ -23,13 +24,11 @@ class MultiGps(Shard):
     class Options:
         """``bound``: tensors with at least so many elements may be cut."""
 
-        bound: int = field(default=10_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
-        rule: str = field(
-            default="balanced",
-            metadata={
-                "help": "balanced: large tensors make all servers level; even: each is cut into equal parts",
-                "choices": ("balanced", "even"),
-            },
+        bound: int = option(10_000, "elements from which a tensor is cut", min=1)
+        rule: str = option(
+            "balanced",
+            "balanced: large tensors make all servers level; even: each is cut into equal parts",
+            choices=("balanced", "even"),
         )
 
     def __init__(self, options: Options) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -35,3 +35,25 @@ def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
         for start in range(piece.start, piece.stop, elements):
             pieces.append((piece.key, start, min(start + elements, piece.stop), piece.server))
     return numbered(pieces)
+
+
+ELEMENT_BYTES = 4
+
+
+def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first."""
+    return tuple(map(tuple, grouped(reversed(range(len(sizes))), sizes, bucket_bytes)))
+
+
+def grouped(keys: Iterable[int], sizes: Sequence[int] | Mapping[int, int], limit_bytes: int) -> list[list[int]]:
+    """Consecutive ``keys`` of at most ``limit_bytes`` together; a larger tensor is one alone. ``sizes``: elements."""
+    groups: list[list[int]] = []
+    room = 0
+    for key in keys:
+        size_bytes = ELEMENT_BYTES * sizes[key]
+        if not groups or size_bytes > room:
+            groups.append([])
+            room = limit_bytes
+        groups[-1].append(key)
+        room -= size_bytes
+    return groups

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from testbed.policy.events import Contribution, Effect, Push
 
 Weights = str  # "party" | "worker" | "sample"
-WEIGHTS = {
+WEIGHTS: dict[str, Any] = {
     "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
     "choices": ("party", "worker", "sample"),
 }

@@ -14,9 +14,10 @@ round, not a counter of some key, decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from testbed.axes import option
 from testbed.policy.events import Aggregate, Contribution
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
@@ -32,9 +33,9 @@ class Hfa(Fsa):
     class Options:
         """See the module's docstring. ``weights``: what a member counts for in a mean."""
 
-        k1: int = field(default=20, metadata={"help": "local steps between two pushes", "min": 1, "max": 10**6})
-        k2: int = field(default=10, metadata={"help": "LAN rounds between two WAN rounds", "min": 1, "max": 10**6})
-        weights: str = field(default="party", metadata=WEIGHTS)
+        k1: int = option(20, "local steps between two pushes", min=1, max=10**6)
+        k2: int = option(10, "LAN rounds between two WAN rounds", min=1, max=10**6)
+        weights: str = option("party", **WEIGHTS)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)

@@ -16,8 +16,8 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
+from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed.group import ProcessGroup

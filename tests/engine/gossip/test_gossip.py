@@ -14,8 +14,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel, Sketch
+from testbed.engine.gossip.model import GossipMail, OwnModel, Sketch
 from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from testbed.policy.collective import ALL_REDUCE, AllReduceOptions, without_effect
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
+from testbed.policy.shard.slices import buckets_of
 from tests.policy.collective.cost import (
     ON_EQUAL_LINKS,
     LinkCost,
