@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -18,17 +18,6 @@ from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Future, Work, World
-
-
-class ParameterState(Protocol):
-    """``step`` applies an aggregate, of ``member`` alone if given; ``pulled`` notes which value a member holds."""
-
-    value: Tensor
-
-    def step(self, total: Tensor, member: str | None = None) -> None: ...
-    def pulled(self, member: str, value: Tensor) -> None: ...
-    def state(self) -> State: ...
-    def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
 class OverwriteUpdate:
@@ -48,6 +37,9 @@ class OverwriteUpdate:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.value = state["value"].clone()
+
+
+ParameterState = KeyOptimizer | OverwriteUpdate
 
 
 def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +21,8 @@ from testbed.world import Work, World
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
 
 
-class Chooser(Protocol):
-    """Chooses what to send now of a tensor, and keeps the rest for later (error feedback)."""
-
-    async def __call__(self, tensor: Tensor, round_: int) -> Choice: ...
+# Chooses what to send of a tensor in a round, and keeps the rest for later (error feedback).
+Chooser = Callable[[Tensor, int], Awaitable[Choice]]
 
 
 class OwnChoice:
@@ -98,11 +96,9 @@ def _counts(magnitudes: Tensor, turn: Turn, prefix: int) -> Tensor:
     return torch.bincount(bins, minlength=1 << turn.bits).to(torch.int32)
 
 
-class BucketSum(Protocol):
-    """One bucket's sums, round after round; it may keep residuals for later rounds."""
-
-    async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """Return the sum of all workers' gradients, and whether one raised its flag: the same at every worker."""
+# From one bucket's gradient, a round and this worker's flag to the sum of all workers' gradients, and whether one
+# raised its flag: the same at every worker. It may keep residuals for later rounds.
+BucketSum = Callable[[Tensor, int, bool], Coroutine[Any, Any, tuple[Tensor, bool]]]
 
 
 class DenseSum:

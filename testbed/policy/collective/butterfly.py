@@ -15,7 +15,9 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
+    exchange,
     placed,
     receiving,
     segmented,
@@ -30,7 +32,7 @@ def halving(rank: int, size: int) -> Steps:
         middle = (low + high) // 2
         partner = rank ^ (middle - low)
         mine, theirs = ((low, middle), (middle, high)) if rank < middle else ((middle, high), (low, middle))
-        steps.append(ScheduleStep((RankTransfer(partner, *theirs, True),), (RankTransfer(partner, *mine, True),)))
+        steps.append(exchange(partner, theirs, partner, mine, reduce=True))
         low, high = mine
     return tuple(steps)
 
@@ -41,11 +43,7 @@ def doubling(rank: int, size: int) -> Steps:
     while distance < size:
         partner = rank ^ distance
         mine, theirs = rank // distance * distance, partner // distance * distance
-        steps.append(
-            ScheduleStep(
-                (RankTransfer(partner, mine, mine + distance),), (RankTransfer(partner, theirs, theirs + distance),)
-            ),
-        )
+        steps.append(exchange(partner, (mine, mine + distance), partner, (theirs, theirs + distance)))
         distance *= 2
     return tuple(steps)
 
@@ -54,8 +52,7 @@ def exchanging(rank: int, size: int) -> Steps:
     """One chunk, ``size`` a power of two: partners swap everything and add, so all hold the sum after log2 p steps."""
     steps, distance = [], 1
     while distance < size:
-        whole = (RankTransfer(rank ^ distance, 0, 1, True),)
-        steps.append(ScheduleStep(whole, whole))
+        steps.append(exchange(rank ^ distance, (0, 1), rank ^ distance, (0, 1), reduce=True))
         distance *= 2
     return tuple(steps)
 
@@ -140,14 +137,9 @@ def _neighbours(other: Block, local: int, block: Block, chunks: int) -> tuple[tu
 
 def _exchange(smaller: tuple[tuple[int, int, int], ...], larger: tuple[tuple[int, int, int], ...]) -> Steps:
     """Take the smaller block's sums, pass one's own to the larger block, take its results, pass them back."""
-    up_in = tuple(RankTransfer(*piece, True) for piece in smaller)
-    up_out = tuple(RankTransfer(*piece, True) for piece in larger)
-    down_in = tuple(RankTransfer(*piece) for piece in larger)
-    down_out = tuple(RankTransfer(*piece) for piece in smaller)
-    steps = (
-        ScheduleStep(receives=up_in),
-        ScheduleStep(sends=up_out),
-        ScheduleStep(receives=down_in),
-        ScheduleStep(sends=down_out),
+    return busy(
+        ScheduleStep(receives=tuple(RankTransfer(*piece, True) for piece in smaller)),
+        ScheduleStep(sends=tuple(RankTransfer(*piece, True) for piece in larger)),
+        ScheduleStep(receives=tuple(RankTransfer(*piece) for piece in larger)),
+        ScheduleStep(sends=tuple(RankTransfer(*piece) for piece in smaller)),
     )
-    return tuple(step for step in steps if step != ScheduleStep())

@@ -17,7 +17,9 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
+    exchange,
     segmented,
 )
 
@@ -37,11 +39,7 @@ def _around(rank: int, size: int, first: int, *, reduce: bool) -> Steps:
     steps = []
     for step in range(size - 1):
         mine, theirs = (first - step) % size, (first - step - 1) % size
-        steps.append(
-            ScheduleStep(
-                (RankTransfer(right, mine, mine + 1, reduce),), (RankTransfer(left, theirs, theirs + 1, reduce),)
-            ),
-        )
+        steps.append(exchange(right, (mine, mine + 1), left, (theirs, theirs + 1), reduce=reduce))
     return tuple(steps)
 
 
@@ -62,8 +60,7 @@ def all_gather_direct(rank: int, size: int) -> Schedule:
     turned = [(rank + i) % size for i in range(1, size)]
     sends = tuple(RankTransfer(peer, rank, rank + 1) for peer in turned)
     receives = tuple(RankTransfer(peer, peer, peer + 1) for peer in reversed(turned))
-    step = ScheduleStep(sends, receives)
-    return Schedule(even_cuts(size), ((step,) if sends else (),))
+    return Schedule(even_cuts(size), (busy(ScheduleStep(sends, receives)),))
 
 
 def reduce_scatter(rank: int, size: int) -> Schedule:

@@ -15,6 +15,7 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
     placed,
     segmented,
@@ -87,14 +88,14 @@ def tree_reduce(place: TreePosition) -> Steps:
     """Chunk 0: the root ends with the sum."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1, True),)
     down = tuple(RankTransfer(child, 0, 1, True) for child in place.children)
-    return tuple(step for step in (ScheduleStep(receives=down), ScheduleStep(sends=up)) if step != ScheduleStep())
+    return busy(ScheduleStep(receives=down), ScheduleStep(sends=up))
 
 
 def tree_broadcast(place: TreePosition) -> Steps:
     """Chunk 0: the root's value comes to all. The largest subtree is served first."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1),)
     down = tuple(RankTransfer(child, 0, 1) for child in reversed(place.children))
-    return tuple(step for step in (ScheduleStep(receives=up), ScheduleStep(sends=down)) if step != ScheduleStep())
+    return busy(ScheduleStep(receives=up), ScheduleStep(sends=down))
 
 
 def tree(shape: GroupShape, rank: int) -> Schedule:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import isqrt
 
+import networkx as nx
+
 Graph = tuple[tuple[int, ...], ...]
 
 
@@ -55,32 +57,15 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
 }
 
 
-def reached(graph: Graph, start: int) -> set[int]:
-    """All ranks that a word from ``start`` can reach."""
-    known, fresh = {start}, [start]
-    while fresh:
-        fresh = [other for rank in fresh for other in graph[rank] if other not in known]
-        known.update(fresh)
-    return known
-
-
 def is_connected(graph: Graph) -> bool:
     """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
-    return len(reached(graph, 0)) == len(graph)
+    return nx.is_connected(nx.from_dict_of_lists(dict(enumerate(graph))))
 
 
 def two_sides(graph: Graph) -> tuple[bool, ...] | None:
     """A side for each rank so that all edges go across, if there is one (the graph is bipartite)."""
-    sides: list[bool | None] = [None] * len(graph)
-    for start in range(len(graph)):
-        if sides[start] is None:
-            sides[start] = True
-            queue = [start]
-            for rank in queue:
-                for other in graph[rank]:
-                    if sides[other] is None:
-                        sides[other] = not sides[rank]
-                        queue.append(other)
-                    elif sides[other] == sides[rank]:
-                        return None
-    return tuple(bool(side) for side in sides)
+    try:
+        sides = nx.bipartite.color(nx.from_dict_of_lists(dict(enumerate(graph))))
+    except nx.NetworkXError:
+        return None
+    return tuple(bool(sides[rank]) for rank in range(len(graph)))

@@ -8,7 +8,6 @@ and push-sum (Kempe et al., 2003) divides by how much weight has come in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from testbed.policy.gossip.graphs import Graph, hops, two_sides
 
@@ -20,15 +19,6 @@ class Part:
     keep: float
     sends: tuple[int, ...]
     receives: tuple[tuple[int, float], ...]
-
-
-class Mixing(Protocol):
-    """Which ranks average with which, in every round; repeats after ``period`` rounds."""
-
-    size: int
-    period: int
-
-    def part(self, round_: int, rank: int) -> Part: ...
 
 
 class Metropolis:
@@ -77,6 +67,9 @@ class PushToOne:
             return Part(1.0, (), ())
         hop = self._hops[round_ % self.period]
         return Part(0.5, ((rank + hop) % self.size,), (((rank - hop) % self.size, 0.5),))
+
+
+Mixing = Metropolis | PushToAll | PushToOne  # which ranks average with which; repeats after ``period`` rounds
 
 
 def rounds_to_reach_all(mixing: Mixing) -> int:
