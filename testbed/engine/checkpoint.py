@@ -13,7 +13,6 @@ import errno
 import hashlib
 import io
 import json
-import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -64,10 +63,7 @@ class CheckpointFiles:
         torch.save(dict(state), buffer)
         data = buffer.getvalue()
         try:
-            with open(folder / _file_name(node), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            atomic.write_bytes(folder / _file_name(node), data)
         except OSError as error:
             raise _explained(error, folder, len(data)) from error
         return hashlib.sha256(data).hexdigest()
@@ -81,7 +77,7 @@ class CheckpointFiles:
         atomic.write_json(folder / "manifest.json", about)
         shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
         folder.rename(path)
-        _sync(self._directory)
+        atomic.sync(self._directory)
         for old in self._found()[:-KEPT]:
             shutil.rmtree(old)
         return path
@@ -141,14 +137,6 @@ def job_sha256(plan: Plan) -> str:
 
 def _file_name(node: str) -> str:
     return node.replace("/", ".") + ".pt"
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
