@@ -195,6 +195,9 @@ def _with_exact_small_keys(options: SparseOptions, large: LargeKeys) -> BySize:
 
 
 def mpq(options: MpqOptions, at: CodecContext) -> BySize:
-    """Return the codec of one tier. Within Bi-Sparse no key is below the bound."""
+    """MPQ, mixed-precision quantisation (GeoMX): small keys in float16 on both tiers.
+
+    Large keys travel as float32, and by Bi-Sparse on tier 2, where it pays.
+    """
     large = momentum_corrected(options, at) if at.tier == 2 else NoneCodec(NoneOptions())
     return BySize(options.bound, Fp16Codec(Fp16Options()), large)

@@ -1,4 +1,4 @@
-"""An aggregate, and how one is made of the contributions of a round."""
+"""Contributions that have arrived at a server, how long each of them waited, and the aggregate made of a round's."""
 
 from __future__ import annotations
 

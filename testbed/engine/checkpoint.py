@@ -5,6 +5,11 @@
    to stopping).
 2. The scheduler releases the workers and tells the servers; all of them write, and meet at a second barrier.
 3. The scheduler makes the files a checkpoint (``commit``) and releases everyone.
+
+On disk a checkpoint is a directory, absent or complete, whatever happens while it is written: every node writes its own
+file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files' SHA-256, gives the directory its
+name, and removes all but the newest two. Nothing is pickled: files are read as tensors and plain values only
+(``torch.load`` with ``weights_only``).
 """
 
 from __future__ import annotations

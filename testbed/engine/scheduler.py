@@ -16,7 +16,16 @@ from testbed.world import World
 
 
 class MembershipLedger:
-    """``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss."""
+    """Who takes part, and what follows when a node is lost, leaves or joins.
+
+    Every change makes a new membership epoch. The scheduler alone decides changes, one after the other, numbers them,
+    records them and tells all nodes in that order (EPOCH), so every node sees the same history. A node that joins is
+    told its epoch (READY) and sends it with its declarations; a server drops a declaration that is older than the epoch
+    in which it heard of that node's loss. So no message of a lost process can be taken for one of the process that
+    replaces it.
+
+    ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.nodes}

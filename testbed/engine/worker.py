@@ -25,7 +25,12 @@ from testbed.world import World
 
 
 class Departure:
-    """Decides whether this worker leaves: after a round that the Plan names, or when its world asks it to (LEAVE)."""
+    """Decides whether this worker leaves: after a round that the Plan names, or when its world asks it to (LEAVE).
+
+    It leaves between two of its rounds, when every push is answered, and after a round whose aggregate crossed the
+    WAN: what a data centre has only averaged inside (HFA) would be lost with its last worker. So what it has computed
+    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch.
+    """
 
     def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
         self._world, self._lan_rounds = world, sync_setup.lan_rounds(plan)

@@ -40,7 +40,12 @@ def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 class TorchStep:
-    """Forward and backward over one batch, one segment at a time; see ``SegmentedStep`` for the order."""
+    """Forward and backward over one batch, one segment at a time; see ``SegmentedStep`` for the order.
+
+    Each segment's autograd graph begins at a detached copy of its input. Its backward pass starts from the next
+    segment's gradient with respect to that copy, which is the value that autograd passes on in a whole backward pass.
+    So these are the same operations as the whole step, hence the same bits.
+    """
 
     def __init__(self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor) -> None:
         self._segments, self._labels = segments, labels

@@ -3,6 +3,10 @@
 Error feedback adds the gradient to a residual and then chooses from the residual. Done as one sweep, in blocks that
 stay in the cache, this reads and writes the memory once: 12 bytes an element, where separate steps need 28 and more.
 So a selector is given a ``ValueSource``, which it must ``update`` exactly once everywhere, block by block.
+
+Selectors compare by bit patterns. Without the sign bit, the bits of a float32 read as an integer order exactly as |x|
+does (zero and denormals included), with infinities and NaN above everything finite. So one integer comparison finds
+large elements and bad ones alike.
 """
 
 from __future__ import annotations

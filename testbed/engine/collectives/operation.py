@@ -1,4 +1,7 @@
-"""Carries out one rank's schedule in a World: its pipes run concurrently, their steps one after another."""
+"""Carries out one rank's schedule in a World: its pipes run concurrently, their steps one after another.
+
+Messages are sorted by operation, pipe and sender, so that operations may overlap.
+"""
 
 from __future__ import annotations
 

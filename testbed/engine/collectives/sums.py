@@ -1,4 +1,7 @@
-"""How one bucket of gradients is summed over the workers: dense, by any all-reduce, or the largest elements only."""
+"""How one bucket of gradients is summed over the workers: dense, by any all-reduce, or the largest elements only.
+
+What is not sent is kept and added to the next tensor (error feedback).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,13 @@ class OwnChoice:
 
 
 class CoordinatedChoice:
-    """A share ``density`` of the elements of all shards together; keeps the rest of this shard."""
+    """A share ``density`` of the elements of all shards together; keeps the rest of this shard.
+
+    With the same number of elements from each shard, large ones of one shard are kept back while smaller ones of
+    another are sent. So the workers of a data centre agree on one threshold for all shards of its sum: three small
+    histograms are summed over the workers (8, 8 and 2 KiB; see ``policy.collective.threshold``), and all send what
+    reaches it: exactly the k largest of the whole, ties by the lowest index.
+    """
 
     def __init__(self, world: World, inside: Collectives, density: float) -> None:
         self._world, self._inside, self._density = world, inside, density

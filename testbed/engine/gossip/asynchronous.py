@@ -21,7 +21,7 @@ from testbed.world import Future, World
 
 
 class AsynchronousGossip:
-    """One worker; ``policy.gossip.pairs`` explains why the average is kept and no circle of waits can form."""
+    """One worker; ``Partners`` explains why the average is kept and no circle of waits can form."""
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], partners: Partners,

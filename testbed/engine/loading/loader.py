@@ -24,7 +24,10 @@ Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
 
 
 class Requests:
-    """One per worker. ``give(numbers, whole)``, to be set before messages are read, answers others.
+    """Samples that workers request from each other: encoded, several in one message, by numbers of their data set.
+
+    The key of FETCH and of its answer SAMPLES is the number of the request, so that several may be pending.
+    ``give(numbers, whole)``, to be set before messages are read, answers others.
 
     ``whole``: from the whole data set, not from the worker's share.
     """

@@ -111,7 +111,13 @@ def blocks_of(size: int) -> tuple[Block, ...]:
 
 
 def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
-    """See the module."""
+    """Binary blocks (Rabenseifner, 2004), for numbers of ranks that are no power of two.
+
+    The ranks form blocks of powers of two, the binary digits of p, largest first. Each block halves by itself; then the
+    sums go from the smallest block to the next larger one, and so on, until the largest has them all; the results come
+    back the same way, and each block doubles. Order of a sum: within a block as the butterfly, then plus the sum of all
+    smaller blocks.
+    """
     blocks = blocks_of(shape.size)
     chunks = blocks[0].size
     index = next(i for i, block in enumerate(blocks) if rank in block.members())

@@ -94,7 +94,13 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
 
 
 class Partners:
-    """One worker's partners."""
+    """One worker's partners in asynchronous pairwise averaging (AD-PSGD, Lian et al., 2018).
+
+    A worker that asks sends its model x_a; the other answers at once with its own x_p and moves by (x_a − x_p) / 2; the
+    first moves by the opposite when the answer is there. Both move by the same amount, so the sum of all models stays,
+    whatever happens in between; and a worker that is asked waits for no other, so there is no deadlock on any graph.
+    On a graph with two sides only one side asks, as in the paper.
+    """
 
     def __init__(self, graph: Graph, rank: int) -> None:
         sides = two_sides(graph)

@@ -89,7 +89,10 @@ class ScheduledOverlay(Overlay):
 
 
 class Throughput:
-    """The latest measurement per directed pair; forgotten ``expiry`` rounds after the round it was made in."""
+    """The latest measurement per directed pair: bytes over wall time of what really travelled.
+
+    It is forgotten ``expiry`` rounds after the round it was made in.
+    """
 
     def __init__(self, expiry: int) -> None:
         self._expiry = expiry

@@ -1,4 +1,4 @@
-"""A slice: the part of a key that lives on one server, under a wire key of its own."""
+"""Parts of keys, and keys together: slices, which live on one server under wire keys of their own, and buckets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ ELEMENT_BYTES = 4
 
 
 def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first."""
+    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first.
+
+    Small tensors travel together (gradient bucketing of PyTorch DDP: Li et al., VLDB 2020).
+    """
     return tuple(map(tuple, grouped(reversed(range(len(sizes))), sizes, bucket_bytes)))
 
 

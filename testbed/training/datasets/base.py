@@ -76,7 +76,10 @@ def digest_of(inputs: Tensor, labels: Tensor) -> str:
 
 
 def find_files(folder: str, names: tuple[str, ...], source: str) -> dict[str, Path]:
-    """Return the path of every file, plain or with ``.gz``. Raise ``ScenarioError`` that names all missing files."""
+    """Return the path of every file, plain or with ``.gz``. Raise ``ScenarioError`` that names all missing files.
+
+    Nothing is downloaded: nodes of a run may have no network but the emulated one.
+    """
     place = Path(folder).expanduser()
     found = {name: path for name in names for path in _candidates(place, name) if path.is_file()}
     missing = [name for name in names if name not in found]

@@ -1,4 +1,7 @@
-"""MNIST and Fashion-MNIST from IDX files."""
+"""MNIST and Fashion-MNIST from IDX files.
+
+IDX is two zero bytes, a type, the number of dimensions, sizes as big-endian 32 bits, data.
+"""
 
 from __future__ import annotations
 

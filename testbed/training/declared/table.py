@@ -1,4 +1,12 @@
-"""A table of layers under construction, and the model shape made of it."""
+"""Tables of layers, and the model shapes made of them.
+
+Images are 224×224, of 1 000 classes, as in torchvision: Krizhevsky, One weird trick, 2014 · Simonyan and Zisserman,
+2015, table 1 · He et al., 2016, table 1 (stride in the 3×3 convolution, as in torchvision) · Liu et al., 2022
+(ConvNeXt), table 9. Running means and variances are not parameters and are omitted.
+
+Language models are by depth and width: BERT (Devlin et al., 2019), XLM-R (Conneau et al., 2020), GPT-2 (Radford et al.,
+2019). Work of a sample of T tokens: 2·T per matrix element, and 4·T²·width per layer for the attention's two products.
+"""
 
 from __future__ import annotations
 

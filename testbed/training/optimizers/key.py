@@ -25,7 +25,7 @@ class Norms(NamedTuple):
 
 
 class Lars(torch.optim.Optimizer):
-    """Algorithm 1 of the paper: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
+    """You, Gitman, Ginsburg, 2017, algorithm 1: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
 
     λ is 1 where a norm is 0 (biases start at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
     those of the given tensor, unless the group's ``norms`` gives those of the whole tensor that it is a slice of; then
