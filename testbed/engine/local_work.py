@@ -16,7 +16,7 @@ from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
-from testbed.engine.loading.trainer import wait_for_batch
+from testbed.engine.loading.trainer import loading_of
 from testbed.engine.slicing import optimizer_at_top
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -129,7 +129,9 @@ class LocalSteps(LocalWork):
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
     """Compute one paced training step of a worker, once its batch is loaded."""
-    await wait_for_batch(learner, step, round_)
+    loading = loading_of(learner)
+    if loading is not None:
+        await loading.prepare(step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))
 
 

@@ -1,4 +1,4 @@
-"""A trainer whose batches come from a loader, and what roles call for it, which does nothing with others."""
+"""A trainer whose batches come from a loader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoadingTrainer(Trainer):
         self._loader: Loader
 
     def open(self, world: World, inbox: Inbox) -> None:
-        """Start to load, and to give samples to others."""
+        """Start to load; to be called before messages are read, as others may ask for samples."""
         requests, options, coder = Requests(world, inbox), self._options, SampleCoder(self._dataset)
         workers, here = self._plan.with_role("worker"), self._node.data_center
         fetch: Fetch = SampleStore(world, coder, options.rate, options.latency).fetch
@@ -51,7 +51,7 @@ class LoadingTrainer(Trainer):
         self._ready[step] = await self._loader.batch(step, round_)
 
     async def finish(self) -> None:
-        """Wait for what is being loaded."""
+        """Wait for what is being loaded; to be called after the last step, while the others still answer."""
         await self._loader.finish()
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -65,28 +65,7 @@ class LoadingTrainer(Trainer):
         return FolderDisk(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
 
 
-def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
-    """Start to load; to be called before messages are read, as others may ask for samples."""
-    loading = _loading(learner)
-    if loading is not None:
-        loading.open(world, inbox)
-
-
-async def wait_for_batch(learner: Learner, step: int, round_: int) -> None:
-    """Return when the batch of ``step`` is loaded."""
-    loading = _loading(learner)
-    if loading is not None:
-        await loading.prepare(step, round_)
-
-
-async def finish_loading(learner: Learner) -> None:
-    """Wait for what is being loaded; to be called after the last step, while the others still answer."""
-    loading = _loading(learner)
-    if loading is not None:
-        await loading.finish()
-
-
-def _loading(learner: Learner) -> LoadingTrainer | None:
-    """Return the loading trainer, behind a guard if there is one."""
+def loading_of(learner: Learner) -> LoadingTrainer | None:
+    """Return the loading trainer, behind a guard if there is one; ``None`` if samples are in memory."""
     inner = getattr(learner, "inner", learner)
     return inner if isinstance(inner, LoadingTrainer) else None
