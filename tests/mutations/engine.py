@@ -24,7 +24,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.dgt.receiver:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
     ),
     "DGT adds late blocks of older rounds": Mutation(
-        "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != state.closed_round or ", ""), DGT
+        "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != last.push.round or ", ""), DGT
     ),
     "DGT closes a round without waiting": Mutation(
         "testbed.engine.dgt.receiver:BlockReceiver._on_push", edit("self._deadline_s <= 0", "True"), DGT

@@ -40,15 +40,8 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
-def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
-    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of data centres for such buckets.
-
-    Every rank of a simulation asks for the same, and it takes long: the last few answers are kept.
-    """
-    return _ranks(plan, order, bucket_bytes)
-
-
 def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
+    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of sites for such buckets."""
     by_site: dict[str, list[str]] = {}
     for worker in plan.training_workers:
         by_site.setdefault(worker.data_center, []).append(worker.name)
@@ -59,7 +52,7 @@ def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
     return Ranks(tuple(worker for site in sites for worker in site), sites)
 
 
-_ranks = Recent(_ranks_of)
+ranks_of = Recent(_ranks_of)  # every rank of a simulation asks for the same, and it takes long
 
 
 def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:

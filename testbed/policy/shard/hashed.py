@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from testbed.axes import option
 from testbed.policy.shard.base import Shard
-from testbed.policy.shard.slices import Slice, evenly, numbered
+from testbed.policy.shard.slices import Slice, evenly, numbered, one_after_another
 
 HASH_FACTOR = 9973
 
@@ -31,10 +31,7 @@ class Hashed(Shard):
         pieces: list[tuple[int, int, int, int]] = []
         for key, size in enumerate(sizes):
             if servers > 1 and size >= self._bound:
-                start = 0
-                for server, part in enumerate(evenly(size, servers)):
-                    pieces += [(key, start, start + part, server)] if part else []
-                    start += part
+                pieces += one_after_another(key, evenly(size, servers))
             else:
                 pieces.append((key, 0, size, key * HASH_FACTOR % servers))
         return numbered(pieces)

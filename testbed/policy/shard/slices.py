@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,13 @@ def numbered(pieces: list[tuple[int, int, int, int]]) -> tuple[Slice, ...]:
 
 def evenly(size: int, parts: int) -> list[int]:
     """Sizes between the cuts at round(size·i/parts), halves rounded up as C does; some are 0 where size < parts."""
-    cuts = [(2 * size * i + parts) // (2 * parts) for i in range(parts + 1)]
-    return [cuts[i + 1] - cuts[i] for i in range(parts)]
+    return [stop - start for start, stop in pairwise((2 * size * i + parts) // (2 * parts) for i in range(parts + 1))]
+
+
+def one_after_another(key: int, parts: Iterable[int]) -> list[tuple[int, int, int, int]]:
+    """Pieces of a key for ``numbered``: ``parts`` are the elements of each server, in order."""
+    ends = list(accumulate(parts, initial=0))
+    return [(key, start, stop, server) for server, (start, stop) in enumerate(pairwise(ends)) if stop > start]
 
 
 def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
