@@ -80,22 +80,6 @@ class ValueSource(Protocol):
         """After the update: the numbers there."""
 
 
-class Numbers:
-    """Numbers that do not change."""
-
-    def __init__(self, numbers: Floats) -> None:
-        self._numbers, self.size = numbers, numbers.size
-
-    def peek(self, at: Indices) -> Floats:
-        return self._numbers[at]
-
-    def update(self, part: slice) -> Floats:
-        return self._numbers[part]
-
-    def read(self, at: slice | Indices) -> Floats:
-        return self._numbers[at]
-
-
 class Feedback:
     """Error feedback (Seide et al., 2014): residual ← residual + gradient."""
 

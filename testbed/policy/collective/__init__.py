@@ -63,19 +63,3 @@ class AllReduceOptions:
         choices=SHARED_WORK,
     )
     shared_by: str = option("data_center", "who shares the optimizer's work", choices=("data_center", "all"))
-
-
-def without_effect(options: AllReduceOptions) -> tuple[str, ...]:
-    """Options set to other than their default that the chosen algorithm does not look at."""
-    looked_at = {"algorithm", "bucket", "optimizer_work"}
-    if options.optimizer_work != "replicated":
-        looked_at.add("shared_by")
-    if options.algorithm in ALL_REDUCE:
-        looked_at |= {"segments", "rank_order"}
-    else:
-        looked_at |= {"density", "coordinated"} if SPARSE[options.algorithm].hierarchical else {"density"}
-    default = AllReduceOptions()
-    return tuple(
-        name for name in AllReduceOptions.__slots__
-        if name not in looked_at and getattr(options, name) != getattr(default, name)
-    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.policy.collective import ALL_REDUCE, AllReduceOptions, without_effect
+from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import buckets_of
@@ -121,10 +121,3 @@ def test_buckets_go_from_the_last_key_to_the_first() -> None:
     assert buckets_of([10, 20], 10**6) == ((1, 0),)
     assert buckets_of([], 10) == ()
     assert sorted(key for bucket in buckets_of(list(range(50)), 333) for key in bucket) == list(range(50))
-
-
-def test_options_that_have_no_effect_are_named() -> None:
-    assert without_effect(AllReduceOptions()) == ()
-    assert without_effect(AllReduceOptions(density=0.1)) == ("density",)
-    assert without_effect(AllReduceOptions(algorithm="flat_topk", density=0.1, coordinated=True)) == ("coordinated",)
-    assert without_effect(AllReduceOptions(algorithm="hitopk", segments=4)) == ("segments",)
