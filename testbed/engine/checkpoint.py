@@ -34,6 +34,9 @@ from testbed.plan.model import Plan
 from testbed.results import atomic
 from testbed.world import World
 
+GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
+GetState = Callable[[], Mapping[str, Any]]
+
 VERSION = 1
 KEPT = 2
 NodeState = dict[str, Tensor | int | float | str]
@@ -142,10 +145,6 @@ def job_sha256(plan: Plan) -> str:
 
 def _file_name(node: str) -> str:
     return node.replace("/", ".") + ".pt"
-
-
-GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
-GetState = Callable[[], Mapping[str, Any]]
 
 
 class Checkpointer:

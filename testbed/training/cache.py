@@ -21,6 +21,9 @@ from torch import Tensor
 
 from testbed.training.datasets import Dataset
 
+_DIGEST_BYTES = 32
+Content = TypeVar("Content")
+
 _SIZES = struct.Struct("!II")  # bytes of the input and of the label, before compression
 
 
@@ -62,10 +65,6 @@ class SampleCoder:
         like = self._like[which]
         numbers = np.frombuffer(bytearray(data), dtype=like[:0].numpy().dtype)
         return torch.from_numpy(numbers).reshape(like.shape[1:])
-
-
-_DIGEST_BYTES = 32
-Content = TypeVar("Content")
 
 
 class Level(Generic[Content]):

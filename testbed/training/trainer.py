@@ -16,6 +16,9 @@ from testbed.training.learner import Score, SegmentedStep, State, StepResult
 from testbed.training.models import Segment, measure, segments
 from testbed.training.shapes import ModelShape
 
+TEST_BATCH = 1000
+CPU = torch.device("cpu")
+
 
 def torch_device(kind: str, rank: int = 0) -> torch.device:
     """Return the device for the worker or server of that rank; ranks are distributed over the GPUs round robin.
@@ -97,10 +100,6 @@ class TorchStep:
 def to_host(gradient: Tensor) -> Tensor:
     """Return the gradient flat and in main memory, as messages need it."""
     return gradient.reshape(-1).cpu()
-
-
-TEST_BATCH = 1000
-CPU = torch.device("cpu")
 
 
 class Trainer:

@@ -38,6 +38,8 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
 from testbed.world import World
 
+_TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
+
 
 @dataclass(slots=True)
 class Assembly:
@@ -104,9 +106,6 @@ class Assembly:
                 self._rows[block] += values
         rows, self._rows = self._rows, torch.empty(0)  # late blocks are counted here, no longer taken
         return rows.view(-1)[: self._size]
-
-
-_TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
 
 
 @dataclass(slots=True)

@@ -18,6 +18,11 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
 
+WIDTH = 256
+Handler = Callable[[Message], None]
+_KEYS = {"model": 0, "offer": 0, "answer": 1}
+"""Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
+
 
 class OwnModel:
     """``flat`` is the model as one tensor; mixing sets it, a step changes it.
@@ -63,9 +68,6 @@ class OwnModel:
             self._world.record("gossip", round=round_, sketch=self._sketch(flat))
 
 
-WIDTH = 256
-
-
 class Sketch:
     """A model in 256 numbers, so that the consensus distance can be read from event logs without moving any model.
 
@@ -85,12 +87,6 @@ class Sketch:
             return []
         padded = functional.pad(flat * self._signs, (0, -flat.numel() % WIDTH))
         return [float(f"{value:.6g}") for value in padded.view(-1, WIDTH).sum(dim=0).tolist()]
-
-
-Handler = Callable[[Message], None]
-
-_KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
 
 
 class GossipMail:

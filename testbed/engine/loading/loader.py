@@ -19,6 +19,9 @@ from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.options.loading import Cached
 from testbed.world import Future, Work, World
 
+Batch = tuple[Tensor, Tensor]
+LEVELS = ("memory", "disk", "neighbour", "remote")
+
 Fetch = Callable[[Sequence[int]], Awaitable[list[bytes]]]
 Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
 
@@ -76,10 +79,6 @@ class SampleStore:
         self._busy_until_s = max(now_s, self._busy_until_s) + 8 * sum(map(len, contents)) / self._rate_bps
         await self._world.sleep(self._busy_until_s + self._latency_s - now_s)
         return contents
-
-
-Batch = tuple[Tensor, Tensor]
-LEVELS = ("memory", "disk", "neighbour", "remote")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
-from testbed.policy.order.fifo import ELEMENT_BYTES, Fifo
+from testbed.policy.order.fifo import Fifo
+from testbed.policy.shard.slices import ELEMENT_BYTES
 
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header

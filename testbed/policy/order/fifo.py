@@ -12,9 +12,8 @@ from typing import Any
 
 from testbed.axes import option
 from testbed.policy.order.base import Order
-from testbed.policy.shard.slices import Slice, sliced
+from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
 
-ELEMENT_BYTES = 4
 WHOLE = 16 << 30  # bytes; no tensor is larger
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "

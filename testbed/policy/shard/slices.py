@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+ELEMENT_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -41,9 +43,6 @@ def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
         for start in range(piece.start, piece.stop, elements):
             pieces.append((piece.key, start, min(start + elements, piece.stop), piece.server))
     return numbered(pieces)
-
-
-ELEMENT_BYTES = 4
 
 
 def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:

@@ -15,6 +15,8 @@ from torch import Tensor
 from testbed.training.datasets.base import Dataset, find_files, malformed, read_bytes
 from testbed.training.options.datasets import FashionMnist, Mnist
 
+_UNSIGNED_BYTE = 0x08
+
 CLASSES = 10
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 MNIST_SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/FILE.gz"
@@ -40,9 +42,6 @@ def _part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
     if labels.max() >= CLASSES:
         raise malformed(labels_path, f"has the label {int(labels.max())}, and only 0 to {CLASSES - 1} exist")
     return images, labels
-
-
-_UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:

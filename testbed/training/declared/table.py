@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from testbed.training.shapes import ModelShape, SegmentShape
 
+CLASSES = 1000
+
 
 @dataclass(slots=True)
 class Layers:
@@ -43,9 +45,6 @@ class Layers:
             backward = 2 * forward if segments else forward  # the gradient with respect to the samples is not needed
             segments.append(SegmentShape(segment, tuple(sizes), forward, backward))
         return ModelShape(name, tuple(segments))
-
-
-CLASSES = 1000
 
 
 def alexnet() -> Layers:

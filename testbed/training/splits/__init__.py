@@ -17,6 +17,8 @@ from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirich
 from testbed.training.seeds import numpy_stream
 from testbed.units import parse_number
 
+DIRICHLET_ATTEMPTS = 100
+
 
 def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank: int, workers: int) -> Tensor:
     """Return the int64 indices of the samples of worker ``rank`` of ``workers``.
@@ -48,9 +50,6 @@ def _cut(
 
 
 __all__ = ["share_of", "shares_of"]
-
-
-DIRICHLET_ATTEMPTS = 100
 
 
 def _iid(options: Iid, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
