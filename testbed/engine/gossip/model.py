@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from testbed.engine.inbox import Inbox
+from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import one_step
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
@@ -19,7 +18,6 @@ from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
 
 WIDTH = 256
-Handler = Callable[[Message], None]
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
 """Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
 
