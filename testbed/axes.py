@@ -118,8 +118,9 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code."""
         if kind in self.shipped:
             return None
-        path = Path(str(sys.modules[self[kind].__module__].__file__))
-        return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        entry, place = self[kind], kind.rpartition(":")[0]
+        path = Path(place if place.endswith(".py") else str(sys.modules[entry.__module__].__file__))
+        return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=sha256_of(path))
 
     def options(self, kind: str, values: Mapping[str, Any]) -> Any:
         """Return the options dataclass of ``kind`` with ``values``."""
@@ -197,11 +198,7 @@ def import_code(kind: str, point: EntryPoint | None = None) -> Any:
 
 def _module_of_file(path: Path) -> ModuleType:
     """Import a file under a name made from its content: two files of one name do not collide, an edited one is new."""
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise AxisError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    name = f"testbed_code_{digest[:16]}"
+    name = f"testbed_code_{sha256_of(path)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -214,6 +211,14 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content. Raise ``AxisError`` when it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise AxisError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
 def _where(error: BaseException, place: str) -> str:

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from testbed.check import codec, codec_values, data, declared, model, optimizer, overlay, slices, split, sync, training
+from types import FunctionType, ModuleType
+
+from testbed.check import (
+    codec,
+    codec_values,
+    data,
+    declared,
+    files,
+    model,
+    optimizer,
+    overlay,
+    slices,
+    split,
+    sync,
+    training,
+)
 from testbed.check.verdict import Check
 
+
+def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of modules, in their order: the public functions that take a subject and return nothing."""
+    return tuple(
+        function
+        for module in modules
+        for name, function in vars(module).items()
+        if isinstance(function, FunctionType)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
+        and function.__annotations__["return"] == "None"
+    )
+
+
 CONTRACTS: dict[str, tuple[Check, ...]] = {
-    "sync": sync.CHECKS,
-    "codec": codec.CHECKS + codec_values.CHECKS,
+    "sync": checks_in(sync),
+    "codec": checks_in(codec, codec_values),
     "order": slices.ORDER,
-    "overlay": overlay.CHECKS,
+    "overlay": checks_in(overlay),
     "shard": slices.SHARD,
-    "model": model.CHECKS,
-    "data": data.CHECKS,
-    "split": split.CHECKS,
-    "optimizer": optimizer.CHECKS,
+    "model": checks_in(model),
+    "data": checks_in(data),
+    "split": checks_in(split),
+    "optimizer": checks_in(optimizer),
+    "topology": files.TOPOLOGY,
+    "trace": files.TRACE,
 }
 
 
@@ -24,4 +55,6 @@ def checks_of(axis: str, *, with_training: bool = True) -> tuple[Check, ...]:
         from testbed.check import figure  # which loads pandas and matplotlib
 
         return figure.CHECKS + (figure.RUNNING if with_training else ())
-    return declared.CHECKS + CONTRACTS[axis] + (training.CHECKS if with_training else ())
+    if axis in ("topology", "trace"):  # whose options are the settings of a scenario
+        return (declared.declarations_have_the_types_of_the_base_class, *CONTRACTS[axis])
+    return checks_in(declared) + CONTRACTS[axis] + (checks_in(training) if with_training else ())

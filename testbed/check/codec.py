@@ -1,9 +1,9 @@
-"""Checks of a codec on the way up: contributions, their sizes, and what is remembered (``docs/axes/codec.md``)."""
+"""Checks of a codec in both directions: sizes, damage, and what is remembered (``docs/axes/codec.md``)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,18 +13,19 @@ from testbed.check.codec_ends import (
     LARGEST,
     SIZES,
     CodecEnds,
+    Direction,
     Parts,
     bytes_of,
     damaged,
+    directions,
     layout,
     numbers,
     require_tensor,
     same,
     tiers,
 )
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
-from testbed.codec.base import Codec
+from testbed.check.verdict import CheckFailed, require
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.messages import Message, MessageKind, decode_header, encode_header
 
@@ -32,47 +33,44 @@ DAMAGES = 120
 _FEEDBACK_SIZE, _FEEDBACK_ROUNDS = 1024, (200, 400, 800, 1600, 3200)
 
 
-def a_contribution_arrives_with_its_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            arrived = ends.make().decode(KEY, ends.make().encode(KEY, numbers(size)), size)
-            require_tensor(arrived, size, f"decode on tier {ends.tier}")
+def what_is_sent_arrives_with_its_size(subject: Subject) -> None:
+    for way in directions(subject):
+        require_tensor(way.receive(way.send(way.tensor())), way.size, str(way))
 
 
 def payloads_have_the_declared_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            codec = ends.make()
-            for tensor in (*(numbers(size, seed) for seed in range(4)), torch.zeros(size)):
-                _sized(subject, bytes_of(codec.encode(KEY, tensor)), codec.encoded_bytes(size), size)
+    for way in directions(subject):
+        for tensor in (*(way.tensor(seed) for seed in range(4)), *([torch.zeros(way.size)] if way.up else [])):
+            _sized(subject, way, way.send(tensor))
 
 
-def _sized(subject: Subject, sent: int, declared: int, size: int) -> None:
-    exactly = subject.entry.size_only
+def _sized(subject: Subject, way: Direction, parts: Parts) -> None:
+    exactly, sent, declared = subject.entry.size_only, bytes_of(parts), way.declared_bytes
     require(
         sent == declared if exactly else sent <= declared,
-        f"a payload of {'' if exactly else 'at most '}{declared} bytes for {size} elements", f"{sent} bytes",
+        f"a payload of {'' if exactly else 'at most '}{declared} bytes for {way.size} elements", f"{sent} bytes",
         "correct encoded_bytes or value_bytes, or declare size_only = False where sizes depend on the numbers",
     )  # fmt: skip
 
 
 def shapes_alone_give_payloads_of_the_same_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            real, shapes, server = ends.make(), ends.make(), ends.make()
-            honest = real.encode(KEY, numbers(size))
-            parts = shapes.encode(KEY, torch.empty(size, device="meta"))
-            require(
-                all(part.is_meta for part in parts), "parts on the meta device for a meta tensor", str(layout(parts)),
-                "return torch.empty(…, device=tensor.device) if tensor.is_meta",
-            )  # fmt: skip
-            _sized(subject, bytes_of(parts), shapes.encoded_bytes(size), size)
-            require(
-                layout(parts) == layout(honest) or not subject.entry.size_only,
-                f"parts as for real numbers, {layout(honest)}", str(layout(parts)), "give meta parts the same shapes",
-            )  # fmt: skip
-            arrived = require_tensor(server.decode(KEY, parts, size), size, "decode of meta parts")
-            require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
+    for way in directions(subject):
+        honest, meta = layout(way.send(way.tensor())), torch.empty(way.size, device="meta")
+        shapes = Direction(way.ends, way.up, way.ends.make(), way.ends.make(), way.size)
+        for end in (shapes.source, shapes.target) if not way.up else ():
+            end.begin(KEY, meta)
+        parts = shapes.send(meta)
+        require(
+            all(part.is_meta for part in parts), "parts on the meta device for a meta tensor", str(layout(parts)),
+            "return torch.empty(…, device=tensor.device) if tensor.is_meta",
+        )  # fmt: skip
+        _sized(subject, shapes, parts)
+        require(
+            layout(parts) == honest or not subject.entry.size_only or not way.up,
+            f"parts as for real numbers, {honest}", str(layout(parts)), "give meta parts the same shapes",
+        )  # fmt: skip
+        arrived = require_tensor(shapes.receive(parts), way.size, f"{way} of meta parts")
+        require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
 
 
 def zeros_arrive_as_zeros(subject: Subject) -> None:
@@ -110,11 +108,10 @@ def decoding_changes_no_payload(subject: Subject) -> None:
 
 
 def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
-    for ends in tiers(subject):
-        one, other = ends.make(), ends.make()
+    for one, other in zip(directions(subject, LARGEST), directions(subject, LARGEST), strict=True):
         for seed in range(4):
             require(
-                same(one.encode(KEY, numbers(LARGEST, seed)), other.encode(KEY, numbers(LARGEST, seed))),
+                same(one.send(one.tensor(seed)), other.send(one.tensor(seed))),
                 "equal payloads from two ends of equal options, seed and inputs", f"they differ in round {seed}",
                 "draw random numbers from context.seed alone, and keep no state outside the object",
             )  # fmt: skip
@@ -161,11 +158,22 @@ def payloads_travel_in_messages(subject: Subject) -> None:
 
 
 def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
+    """``ValueError``, or a tensor of the right size."""
+    for number in range(DAMAGES):
+        for way in directions(subject, SIZES[number % len(SIZES)]):
+            parts = damaged(way.send(way.tensor(1)), number)
+            try:
+                arrived = way.receive(parts)
+            except ValueError:
+                continue
+            except Exception as error:
+                raise CheckFailed(
+                    "ValueError for a damaged payload",
+                    f"{type(error).__name__}: {error} for parts {layout(parts)}, {way.size} elements",
+                    "look at number, dtype and size of the parts before using them",
+                ) from error  # fmt: skip
+            require_tensor(arrived, way.size, f"{way} of damaged parts {layout(parts)}")
     for ends in tiers(subject):
-        for number in range(DAMAGES):
-            size = SIZES[number % len(SIZES)]
-            honest = ends.make().encode(KEY, numbers(size))
-            _refuses(ends.make().decode, damaged(honest, number), size)
         with_another_size = ends.make().encode(KEY, numbers(LARGEST))
         try:
             ends.make().decode(KEY, with_another_size, 16)
@@ -175,21 +183,6 @@ def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
             f"ValueError for a payload of {LARGEST} elements where 16 are expected", "it was decoded",
             "compare the number of elements of each part with size",
         )  # fmt: skip
-
-
-def _refuses(decode: Callable[[int, Parts, int], Tensor], parts: Parts, size: int) -> None:
-    """Require ``ValueError``, or a tensor of the right size."""
-    try:
-        arrived = decode(KEY, parts, size)
-    except ValueError:
-        return
-    except Exception as error:
-        raise CheckFailed(
-            "ValueError for a damaged payload",
-            f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
-            "look at number, dtype and size of the parts before using them",
-        ) from error  # fmt: skip
-    require_tensor(arrived, size, f"decode of damaged parts {layout(parts)}")
 
 
 def non_finite_numbers_leave_no_trace(subject: Subject) -> None:
@@ -290,18 +283,16 @@ def what_is_held_back_is_sent_later(subject: Subject) -> None:
 
 def state_is_taken_over(subject: Subject) -> None:
     """Of a codec that gives any: an end with the state of another sends what that one would."""
-    for ends in tiers(subject):
-        server, _ = ends.connected(LARGEST)
-        old = (ends.make(), server)
+    for way in directions(subject, LARGEST):
+        source = way.ends.make() if way.up else way.source
+        old = replace(way, source=source)
         for seed in range(3):
-            old[0].encode(KEY, numbers(LARGEST, seed))
-            old[1].encode_value(KEY, ends.value(LARGEST, seed))
-        for codec, send in zip(old, (_encode, _encode_value), strict=True):
-            _state_fits(ends, codec, send)
+            old.send(way.tensor(seed))
+        _state_fits(old)
 
 
-def _state_fits(ends: CodecEnds, codec: Codec, send: Callable[[Codec, Tensor], Parts]) -> None:
-    state = codec.state()
+def _state_fits(old: Direction) -> None:
+    state = old.source.state()
     if not state:
         return
     require(
@@ -312,39 +303,11 @@ def _state_fits(ends: CodecEnds, codec: Codec, send: Callable[[Codec, Tensor], P
         "flatten it: {f'residual/{key}': tensor}",
     )  # fmt: skip
     copy = {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}
-    fresh = ends.make()
-    fresh.load_state(copy)
+    fresh = replace(old, source=old.ends.make())
+    fresh.source.load_state(copy)
     for seed in (5, 6):
-        value = ends.value(LARGEST, seed)
+        value = old.ends.value(LARGEST, seed)
         require(
-            same(send(fresh, value), send(codec, value)), "equal payloads after load_state(state())", "they differ",
+            same(fresh.send(value), old.send(value)), "equal payloads after load_state(state())", "they differ",
             "put all that the next payload depends on into state(), and take copies in load_state",
         )  # fmt: skip
-
-
-def _encode(codec: Codec, tensor: Tensor) -> Parts:
-    return codec.encode(KEY, tensor)
-
-
-def _encode_value(codec: Codec, tensor: Tensor) -> Parts:
-    return codec.encode_value(KEY, tensor)
-
-
-CHECKS = (
-    a_contribution_arrives_with_its_size,
-    payloads_have_the_declared_size,
-    shapes_alone_give_payloads_of_the_same_size,
-    zeros_arrive_as_zeros,
-    encoding_changes_neither_input_nor_earlier_payloads,
-    decoding_changes_no_payload,
-    the_same_numbers_give_the_same_bytes,
-    keys_share_no_memory,
-    a_slice_is_encoded_like_a_tensor_of_its_own,
-    payloads_travel_in_messages,
-    damaged_payloads_raise_value_errors_only,
-    non_finite_numbers_leave_no_trace,
-    has_memory_is_declared_as_it_behaves,
-    dense_is_declared_as_it_behaves,
-    what_is_held_back_is_sent_later,
-    state_is_taken_over,
-)

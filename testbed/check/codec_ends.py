@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
 
@@ -59,6 +60,45 @@ class CodecEnds:
         """Whether payloads depend on the seed."""
         tensor = numbers(LARGEST)
         return not same(self.make(1).encode(KEY, tensor), self.make(2).encode(KEY, tensor))
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One direction between two new ends that hold the first value: contributions ``up``, or values down."""
+
+    ends: CodecEnds
+    up: bool
+    source: Codec
+    target: Codec
+    size: int
+
+    def tensor(self, seed: int = 0) -> Tensor:
+        """Return numbers that may travel this way."""
+        return numbers(self.size, seed) if self.up else self.ends.value(self.size, seed)
+
+    def send(self, tensor: Tensor) -> Parts:
+        """Encode at the source."""
+        return (self.source.encode if self.up else self.source.encode_value)(KEY, tensor)
+
+    def receive(self, parts: Parts, size: int | None = None) -> Tensor:
+        """Decode at the target."""
+        return (self.target.decode if self.up else self.target.decode_value)(KEY, parts, size or self.size)
+
+    @property
+    def declared_bytes(self) -> int:
+        """The size of a payload, or its upper bound."""
+        return (self.source.encoded_bytes if self.up else self.source.value_bytes)(self.size)
+
+    def __str__(self) -> str:
+        return f"{'decode' if self.up else 'decode_value'} on tier {self.ends.tier}"
+
+
+def directions(subject: Subject, *sizes: int) -> Iterator[Direction]:
+    """Yield both directions of both tiers for each of the sizes (default: all)."""
+    for ends in tiers(subject):
+        for size in sizes or SIZES:
+            for up in (True, False):
+                yield Direction(ends, up, *ends.connected(size), size)
 
 
 def tiers(subject: Subject) -> Iterator[CodecEnds]:

@@ -7,69 +7,12 @@ import torch
 from testbed.check.codec_ends import (
     KEY,
     LARGEST,
-    SIZES,
-    bytes_of,
-    damaged,
-    layout,
-    require_tensor,
-    same,
     tiers,
 )
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 
-DAMAGES = 120
 _SETTLING_ROUNDS = 600
-
-
-def a_value_arrives_with_its_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            server, child = ends.connected(size)
-            arrived = child.decode_value(KEY, server.encode_value(KEY, ends.value(size)), size)
-            require_tensor(arrived, size, f"decode_value on tier {ends.tier}")
-
-
-def values_have_the_declared_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            server, _ = ends.connected(size)
-            sent, declared = bytes_of(server.encode_value(KEY, ends.value(size))), server.value_bytes(size)
-            exactly = subject.entry.size_only
-            require(
-                sent == declared if exactly else sent <= declared,
-                f"a value's payload of {'' if exactly else 'at most '}{declared} bytes for {size} elements",
-                f"{sent} bytes", "correct value_bytes, or declare size_only = False",
-            )  # fmt: skip
-
-
-def shapes_alone_give_values_of_the_declared_size(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for size in SIZES:
-            meta = torch.empty(size, device="meta")
-            server, child = ends.make(), ends.make()
-            for end in (server, child):
-                end.begin(KEY, meta)
-            parts = server.encode_value(KEY, meta)
-            require(
-                bytes_of(parts) == server.value_bytes(size),
-                f"{server.value_bytes(size)} bytes for {size} meta elements",
-                f"{bytes_of(parts)} bytes in {layout(parts)}",
-                "return meta parts of the size that value_bytes declares",
-            )  # fmt: skip
-            arrived = require_tensor(child.decode_value(KEY, parts, size), size, "decode_value of meta parts")
-            require(arrived.is_meta, "a meta tensor from meta parts", str(arrived.device), "decode to parts[0].device")
-
-
-def the_same_values_give_the_same_bytes(subject: Subject) -> None:
-    for ends in tiers(subject):
-        (one, _), (other, _) = ends.connected(LARGEST), ends.connected(LARGEST)
-        for seed in range(3):
-            require(
-                same(one.encode_value(KEY, ends.value(LARGEST, seed)),
-                other.encode_value(KEY, ends.value(LARGEST, seed))),
-                "equal payloads of equal values", f"they differ in round {seed}", "draw from context.seed alone",
-            )  # fmt: skip
 
 
 def a_value_that_stays_arrives(subject: Subject) -> None:
@@ -126,34 +69,3 @@ def begin_makes_both_ends_agree_again(subject: Subject) -> None:
             torch.equal(*arrived) or ends.draws, "after begin, values as between new ends",
             "what was sent before begin still shows", "let begin replace all that is remembered of the key's value",
         )  # fmt: skip
-
-
-def damaged_values_raise_value_errors_only(subject: Subject) -> None:
-    for ends in tiers(subject):
-        for number in range(DAMAGES):
-            size = SIZES[number % len(SIZES)]
-            server, child = ends.connected(size)
-            parts = damaged(server.encode_value(KEY, ends.value(size, 1)), number)
-            try:
-                arrived = child.decode_value(KEY, parts, size)
-            except ValueError:
-                continue
-            except Exception as error:
-                raise CheckFailed(
-                    "ValueError for a damaged payload",
-                    f"{type(error).__name__}: {error} for parts {layout(parts)}, {size} elements",
-                    "look at number, dtype and size of the parts before using them",
-                ) from error  # fmt: skip
-            require_tensor(arrived, size, f"decode_value of damaged parts {layout(parts)}")
-
-
-CHECKS = (
-    a_value_arrives_with_its_size,
-    values_have_the_declared_size,
-    shapes_alone_give_values_of_the_declared_size,
-    the_same_values_give_the_same_bytes,
-    a_value_that_stays_arrives,
-    values_change_nothing_that_was_given_or_returned,
-    begin_makes_both_ends_agree_again,
-    damaged_values_raise_value_errors_only,
-)

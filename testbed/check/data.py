@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.training.datasets import Dataset, digest_of, load_anew
 from testbed.training.options.declarations import IMAGES, TEXT
 
@@ -85,11 +85,3 @@ def torchs_own_stream_is_left_alone(subject: Subject) -> None:
         "load drew some",
         "use a generator of your own",
     )  # fmt: skip
-
-
-CHECKS = (
-    samples_are_what_gives_declares,
-    labels_count_the_classes,
-    the_seed_alone_decides_the_samples,
-    torchs_own_stream_is_left_alone,
-)

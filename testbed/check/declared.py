@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from testbed.axes import options_of
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 
 _LIMITS = ("min", "max", "above")
 
@@ -65,10 +65,3 @@ def _declarations(base: type[Any]) -> list[tuple[str, Any]]:
     plain = (bool, int, float, str, tuple)
     found = {name: getattr(base, name) for each in reversed(base.__mro__) for name in vars(each)}
     return [(name, value) for name, value in found.items() if not name.startswith("_") and isinstance(value, plain)]
-
-
-CHECKS = (
-    the_options_are_a_frozen_dataclass_with_defaults,
-    every_option_says_what_it_is,
-    declarations_have_the_types_of_the_base_class,
-)

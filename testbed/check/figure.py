@@ -13,7 +13,7 @@ from typing import Any
 from analysis.studies import drawing, engine
 from analysis.studies.loading import find as find_study
 from analysis.studies.study import Request, Study
-from testbed.check.failure import CheckFailed, require
+from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 
 _LEAST_BYTES = 5000  # of a picture with axes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 from testbed.training.models import build_model, segments, shape_of_model
 from testbed.training.options.declarations import IMAGES, TEXT
@@ -37,8 +37,8 @@ def shapes(subject: Subject) -> Iterator[tuple[int, ...]]:
         )
 
 
-def _build(subject: Subject, shape: tuple[int, ...], seed: int = 1) -> nn.Sequential:
-    return build_model(subject.kind, dict(subject.values), shape, CLASSES, seed)
+def _build(subject: Subject, shape: tuple[int, ...]) -> nn.Sequential:
+    return build_model(subject.kind, dict(subject.values), shape, CLASSES, seed=1)
 
 
 def _batch(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -152,13 +152,3 @@ def sizes_are_known_without_numbers(subject: Subject) -> None:
             bound >= size_bytes, f"size_bound_bytes of at least {size_bytes}, for samples {shape}", str(bound),
             "return an upper bound: deadlines are derived from it",
         )  # fmt: skip
-
-
-CHECKS = (
-    it_has_parameters_and_no_buffers,
-    scores_have_the_shape_of_the_labels,
-    the_seed_alone_decides_the_parameters,
-    gradients_are_finite_and_repeat,
-    blocks_give_the_gradient_of_the_whole,
-    sizes_are_known_without_numbers,
-)

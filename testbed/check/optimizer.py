@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.training.optimizers import KeyOptimizer
 
 SIZE = 50
@@ -113,13 +113,3 @@ def shapes_alone_count_updates(subject: Subject) -> None:
         key.value.is_meta and key.updates == 1, "an update counted for a meta tensor", str(key.value.device),
         "make() must accept a meta tensor",
     )  # fmt: skip
-
-
-CHECKS = (
-    a_step_descends,
-    equal_gradients_give_equal_values,
-    the_schedule_sets_the_step_size,
-    state_goes_through_a_checkpoint,
-    slices_step_like_the_whole,
-    shapes_alone_count_updates,
-)

@@ -7,8 +7,8 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, Rates, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
@@ -217,13 +217,3 @@ def equal_events_give_equal_transfers(subject: Subject) -> None:
     )
     if one != other:
         raise CheckFailed("equal transfers for equal events", "two objects differ", "draw from setting.seed alone")
-
-
-CHECKS = (
-    it_is_of_one_of_the_two_kinds,
-    trees_reach_every_member,
-    every_node_computes_the_same_trees,
-    trees_change_only_when_revised,
-    scheduled_transfers_complete,
-    equal_events_give_equal_transfers,
-)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from testbed.check.failure import require
 from testbed.check.subject import Subject
+from testbed.check.verdict import require
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import MAX_CHANNELS, Dgt
 from testbed.policy.shard import SHARDS

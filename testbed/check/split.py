@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from testbed.check.failure import require
 from testbed.check.subject import Subject
+from testbed.check.verdict import require
 from testbed.errors import ScenarioError
 from testbed.training.splits import shares_of
 
@@ -72,6 +72,3 @@ def the_labels_stay_as_they_were(subject: Subject) -> None:
     copy = labels.clone()
     shares_of(labels, subject.kind, dict(subject.values), 1, 4)
     require(torch.equal(labels, copy), "labels as they were", "they have changed", "work on a copy")
-
-
-CHECKS = (shares_are_disjoint_and_not_empty, the_seed_alone_decides, the_labels_stay_as_they_were)

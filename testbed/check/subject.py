@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.axes import Axis, AxisError, names_code
-from testbed.codec.options import CODECS
-from testbed.policy.order import ORDERS
-from testbed.policy.overlay import OVERLAYS
-from testbed.policy.shard import SHARDS
-from testbed.policy.sync import SYNC
-from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
+from testbed.errors import ScenarioError
+from testbed.plan import code
+from topologies.readers import READERS
+from topologies.traces import FORMATS
+from topologies.traces.model import TextFile
 
-AXES: dict[str, Axis[Any]] = {
-    axis.name: axis for axis in (SYNC, CODECS, ORDERS, OVERLAYS, SHARDS, MODELS, DATASETS, SPLITS, OPTIMIZERS)
-}
+AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: FORMATS}
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A technique with the options to check it with; those not in ``values`` have their defaults."""
+    """A technique with the options to check it with; those not in ``values`` have their defaults.
+
+    ``file``: what a topology reader or trace format reads; for others ``None``.
+    """
 
     axis: Axis[Any]
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    file: TextFile | None = None
 
     @property
     def entry(self) -> type[Any]:
@@ -41,8 +42,8 @@ class Subject:
     @property
     def code_path(self) -> str:
         """The file that defines the technique, empty for a shipped one."""
-        code = self.axis.code_of(self.kind)
-        return code.path if code else ""
+        file = self.axis.code_of(self.kind)
+        return file.path if file else ""
 
     @property
     def options(self) -> Any:
@@ -50,8 +51,8 @@ class Subject:
         return self.axis.options(self.kind, self.values)
 
 
-def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, folder: Path | None = None) -> Subject:
-    """Return the technique ``kind``; a file is relative to ``folder``. Imports its code.
+def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> Subject:
+    """Return the technique ``kind``; a file is relative to the working directory. Imports its code.
 
     Without ``axis``, search all axes. Raise ``AxisError`` when no axis, or more than one, has it.
     """
@@ -59,7 +60,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
     problems: list[AxisError] = []
     for candidate in [AXES[axis]] if axis else AXES.values():
         try:
-            whole = candidate.resolve(kind, folder or Path.cwd())
+            whole = candidate.resolve(kind, Path.cwd())
             if names_code(whole) and not axis and not candidate.derives(whole):
                 continue
             candidate[whole]
@@ -68,7 +69,7 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
         else:
             found.append(Subject(candidate, whole, values or {}))
     if len(found) == 1:
-        return found[0]
+        return with_file(found[0])
     if found:
         names = ", ".join(subject.axis.name for subject in found)
         raise AxisError(
@@ -79,3 +80,12 @@ def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None, fol
     raise AxisError(
         f"'{kind}' is a technique of no axis", f"derive from a base class of {', '.join(AXES)}; see docs/axes"
     )
+
+
+def with_file(subject: Subject, path: Path | None = None) -> Subject:
+    """Return the subject with the file to read: ``path``, or the class' sample. Raise ``ScenarioError``."""
+    if subject.axis not in (READERS, FORMATS):
+        if path is not None:
+            raise ScenarioError(f"--file {path}: has no effect on the axis {subject.axis_name}; leave it out")
+        return subject
+    return replace(subject, file=TextFile.read(path) if path else TextFile.of("sample", subject.entry.sample))

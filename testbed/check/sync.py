@@ -7,9 +7,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from testbed.check.failure import require
 from testbed.check.subject import Subject
 from testbed.check.sync_schedule import Changes, Place, PushSchedule
+from testbed.check.verdict import require
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
@@ -190,19 +190,3 @@ def instances_share_no_state(subject: Subject) -> None:
                 f"{place.name}: beside another instance, other effects than alone",
                 "keep state on self, not on the class or the module",
             )  # fmt: skip
-
-
-CHECKS = (
-    declarations_are_valid,
-    local_steps_are_pure_and_at_least_one,
-    every_push_is_aggregated_once_and_answered_once,
-    members_are_lost_and_join_again,
-    members_that_leave_are_not_waited_for,
-    a_resumed_run_begins_at_its_round,
-    waits_is_declared_as_it_behaves,
-    assigned_steps_are_declared,
-    aggregates_go_up_every_lan_rounds,
-    a_replica_takes_over,
-    the_same_pushes_give_the_same_effects,
-    instances_share_no_state,
-)

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 
@@ -36,10 +36,10 @@ class Place:
     begin: int = 0
     steps_assigned_above: bool = False
 
-    def tier(self, members: int = 3) -> Tier:
-        """Return the tier with so many members, of two workers each on tier 2."""
+    def tier(self) -> Tier:
+        """Return the tier of three members, with two workers each on tier 2."""
         return Tier(
-            tuple(Member(f"m{rank}", self._workers(rank), self.pushes_per_round) for rank in range(members)),
+            tuple(Member(f"m{rank}", self._workers(rank), self.pushes_per_round) for rank in range(3)),
             number=self.number, top=self.top, steps_assigned_above=self.steps_assigned_above,
         )  # fmt: skip
 

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from testbed.check.failure import CheckFailed, require
 from testbed.check.subject import Subject
+from testbed.check.verdict import CheckFailed, require
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.policy.events import Contribution
@@ -216,11 +216,3 @@ def _steps_of(subject: Subject, round_: int) -> int:
         return 1
     entry: type[SyncPolicy] = subject.entry
     return 0 if entry.assigns_steps else entry.local_steps(subject.options, round_)
-
-
-CHECKS = (
-    training_takes_the_declared_steps_in_the_virtual_world,
-    training_repeats_to_the_bit,
-    training_takes_the_declared_steps_in_real_processes,
-    training_gives_equal_bits_in_both_worlds,
-)

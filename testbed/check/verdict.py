@@ -1,4 +1,4 @@
-"""Run checks on a technique and collect one result per check."""
+"""Run checks on a technique and collect one result per check: what is demanded, what happened, and what to change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.check.failure import CheckFailed
-
 Check = Callable[[Any], None]
+
+
+class CheckFailed(AssertionError):
+    """A technique breaks its contract."""
+
+    def __init__(self, expected: str, happened: str, cure: str) -> None:
+        self.expected, self.happened, self.cure = expected, happened, cure
+        super().__init__(f"expected: {expected}; happened: {happened}; cure: {cure}")
+
+
+def require(condition: object, expected: str, happened: str, cure: str) -> None:
+    """Raise ``CheckFailed`` unless ``condition`` holds."""
+    if not condition:
+        raise CheckFailed(expected, happened, cure)
 
 
 class Checked(Protocol):

@@ -31,11 +31,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     rows = [
         ("cores", str(found.cores), "shared by all nodes"),
         ("message", look.seconds(found.message_s), "of a core, per message and end; unexplained "
-         f"{look.share(found.residual, 0)} of {found.nodes} nodes' processor time"),
+         f"{look.share(found.residual)} of {found.nodes} nodes' processor time"),
         ("stream", f"{1e-6 / found.byte_s:.0f} MB/s", "of a core, at each end"),
         ("step", look.seconds(found.step_s), "of a core, per training step with its overhead"),
         ("memory", f"{1e-9 / found.memory_s:.2f} GB/s", "of a core, for sums"),
-        ("idle", look.share(found.idle_share, 1), "of a core, for each idle node"),
+        ("idle", look.share(found.idle_share), "of a core, for each idle node"),
     ]  # fmt: skip
     if found.packet_s:
         rows.append(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,10 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--axis", default="", help="axis of a name that stands on several, such as codec; figure: a study"
     )
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", dest="options", help=_SET)
+    parser.add_argument("--file", type=Path, help="what a topology reader or trace format reads, instead of its sample")
     parser.add_argument("--quick", action="store_true", help="leave out the trainings in both worlds")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     import torch
 
     from testbed.check import verdict
@@ -44,19 +47,22 @@ def execute(arguments: argparse.Namespace) -> int:
     failed, count = sum(not result.passed for result in results), len(results)
     if arguments.json:
         about = {"kind": "check", "axis": subject.axis_name, "technique": subject.kind, "passed": not failed}
-        print(json.dumps({**about, "checks": [asdict(result) for result in results]}))
-    else:
-        outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
-        print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
-    return 1 if failed else 0
+        return int(failed > 0), {**about, "checks": [asdict(result) for result in results]}
+    outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
+    print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
+    return int(failed > 0)
 
 
 def _subject(arguments: argparse.Namespace) -> Checked:
     """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
-    from testbed.check.subject import AXES, find
+    from testbed.check.subject import AXES, find, with_file
 
     if arguments.axis == "figure":
-        return _figure(arguments.technique)
+        from testbed.check.figure import CheckedFigure
+
+        figure = CheckedFigure(arguments.technique)
+        _ = figure.study  # raises ``ScenarioError`` if there is none
+        return figure
     if arguments.axis and arguments.axis not in AXES:
         raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}, figure")
     subject = find(arguments.technique, arguments.axis, dict(map(_option, arguments.options)))
@@ -64,15 +70,10 @@ def _subject(arguments: argparse.Namespace) -> Checked:
         _ = subject.options
     except TypeError as error:
         raise ScenarioError(f"--set: {error}; the options are the fields of its class Options") from error
+    subject = with_file(subject, arguments.file)
+    if subject.file is not None and not subject.file.rows:
+        raise ScenarioError(f"{arguments.technique}: has no 'sample' to read; set it in the class, or give --file FILE")
     return subject
-
-
-def _figure(kind: str) -> Checked:
-    from testbed.check.figure import CheckedFigure
-
-    figure = CheckedFigure(kind)
-    _ = figure.study  # raises ``ScenarioError`` if there is none
-    return figure
 
 
 def _option(text: str) -> tuple[str, Any]:

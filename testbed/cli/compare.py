@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from testbed.cli.options import Outcome
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's")  # fmt: skip
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
@@ -34,8 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
     files = write(runs, rows, arguments.out, arguments.columns)
     if arguments.json:
         paths = [str(path) for path in files]
-        print(json.dumps({"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}))
-        return 0
+        return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
     _print(rows, errors, files)
     return 0
 

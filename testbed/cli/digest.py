@@ -18,6 +18,8 @@ WARNINGS_SHOWN = 8
 FAULTS_SHOWN = 12
 ROWS_SHOWN = 40  # of data centres, and of nodes
 
+_AGREEMENT = {True: "identical on all replicas", False: "replicas differ", None: ""}
+
 
 def summary_of(run: Run) -> list[RenderableType]:
     """Return the answer, the traffic, the faults, the time per round, and the fidelity."""
@@ -41,11 +43,11 @@ def answer(run: Run) -> Table:
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
         ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
-        (f"time to {look.share(target, 0)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
+        (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
         ("training", look.seconds(result["training_s"]), "run's clock"),
         ("whole command", look.seconds(result["duration_s"]), "wall clock"),
-        ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _agreement(result)),
+        ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _AGREEMENT[result["parameters_agree"]]),
     )  # fmt: skip
     return look.table(title, "", ">value", "", rows=rows)
 
@@ -53,14 +55,13 @@ def answer(run: Run) -> Table:
 def traffic(run: Run) -> Table:
     """Return WAN bytes per data centre."""
     assert run.result is not None
-    shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down")
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
     rows = [
         (site, moved["up"], moved["down"], headers[site]["up"], headers[site]["down"])
         for site, moved in payload.items()
     ]
-    for site, *counts in rows[:ROWS_SHOWN]:
-        shown.add_row(site, *map(look.size, counts))
+    lines = ((site, *map(look.size, counts)) for site, *counts in rows[:ROWS_SHOWN])
+    shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down", rows=lines)
     if left := rows[ROWS_SHOWN:]:
         sums = (sum(row[column] for row in left) for column in range(1, 5))
         shown.add_row(f"and {len(left)} more, together", *map(look.size, sums))
@@ -125,7 +126,3 @@ def as_text(parts: Iterable[RenderableType]) -> str:
     stream = io.StringIO()
     Console(file=stream, width=look.PIPE_WIDTH, no_color=True, highlight=False).print(*parts, sep="\n")
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
-
-
-def _agreement(result: dict[str, Any]) -> str:
-    return {True: "identical on all replicas", False: "replicas differ", None: ""}[result["parameters_agree"]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
+
+from testbed.cli.options import Outcome
 
 HELP = "write runs for Perfetto, as CSV, or for TensorBoard, Weights & Biases or MLflow"
 FORMATS = ("perfetto", "csv", "tensorboard", "wandb", "mlflow")
@@ -16,14 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("export"), metavar="DIR", help="default: export/")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis import export
     from analysis.load import load
 
     written = export.FORMATS[arguments.format](load(arguments.runs), arguments.out)
     if arguments.json:
-        print(json.dumps({"kind": "export", "format": arguments.format, "files": [str(path) for path in written]}))
-        return 0
+        return {"kind": "export", "format": arguments.format, "files": [str(path) for path in written]}
     for path in written:
         print(path)
     if arguments.format == "perfetto":

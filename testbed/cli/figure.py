@@ -8,14 +8,13 @@ fewer points and seeds: more of its claims stay unresolved. A study of your own 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import EXPERIMENTS, PAPERS
-from testbed.cli.options import BACK_ENDS, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, check_jobs
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.studies.engine import execute as make
     from analysis.studies.loading import find
 
@@ -60,7 +59,10 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"{job.directory.name}: {len(job.points)} runs, {job.jobs} at once")
         return progress(job, quiet=arguments.json)
 
-    _print(make(name, study, request, watch), request.out, arguments.json)
+    verdict = make(name, study, request, watch)
+    if arguments.json:
+        return {"kind": "figure", "directory": str(request.out), **verdict}
+    _print(verdict, request.out)
     return 0
 
 
@@ -86,23 +88,23 @@ def _needs_sandbox(study: Study, request: Request) -> bool:
     return not is_inside()
 
 
-def _print(verdict: dict[str, Any], out: Path, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"kind": "figure", "directory": str(out), **verdict}))
-        return
+def _print(verdict: dict[str, Any], out: Path) -> None:
     from testbed.cli import look
 
     console = look.console()
     if verdict["means"]:
-        columns = list(verdict["means"][0])
-        shown = look.table("", *columns)
-        for row in verdict["means"]:
-            shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-        console.print(shown)
+        rows = [
+            [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
+            for row in verdict["means"]
+        ]
+        console.print(look.table("", *verdict["means"][0], rows=rows))
     if verdict["assertions"]:
-        shown = look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured")
-        for each in verdict["assertions"]:
-            shown.add_row(each["verdict"], each["claim"], "\n".join(filter(None, (each["measured"], each["why"]))))
-        console.print(shown)
+        rows = [
+            [each["verdict"], each["claim"], "\n".join(filter(None, (each["measured"], each["why"])))]
+            for each in verdict["assertions"]
+        ]
+        console.print(
+            look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured", rows=rows)
+        )
     told = ", ".join(f"{count} {state}" for state, count in verdict["summary"].items())
     console.print(f"{told}; written to {out}", markup=False, soft_wrap=True)

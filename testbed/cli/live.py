@@ -164,7 +164,7 @@ def one_line(known: state.RunState) -> str:
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"virtual time {look.seconds(known.t)}, {look.three(known.simulated_rate)} times real time")
+        parts.append(f"virtual time {look.seconds(known.t)}, {look.short(known.simulated_rate)} times real time")
     return "  ".join(parts)
 
 
@@ -181,6 +181,6 @@ def site_table(known: state.RunState, title: str) -> Table:
     for name, row in rows:
         shown.add_row(
             name, f"{row.completed}", look.number(row.loss), look.number(known.accuracy),
-            look.size(sum(row.up_bytes.values())), look.size(sum(row.down_bytes.values())), row.waits,
+            look.size(sum(row.of("wan_up_bytes"))), look.size(sum(row.of("wan_down_bytes"))), row.waits,
         )  # fmt: skip
     return shown

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from analysis.numbers import MISSING as NONE
+from analysis.numbers import seconds, share, short, size
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
 
 PIPE_WIDTH = 110
-NONE = "-"
+__all__ = ["NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "table"]
 
 
 def console() -> Console:
@@ -45,35 +48,6 @@ def progress_bar(estimate: str, unit: str = "") -> Progress:
         TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn(unit),
         TimeElapsedColumn(), TextColumn(f"elapsed, {estimate}"), Remaining(), TextColumn("left"),
     )  # fmt: skip
-
-
-def seconds(value: float | None) -> str:
-    """Format with three significant digits, in s or ms."""
-    if value is None:
-        return NONE
-    if value and abs(value) < 0.9995:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
-
-
-def size(value: float | None) -> str:
-    """Format bytes with a decimal prefix."""
-    if value is None:
-        return NONE
-    for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g} {prefix}B" if value / factor < 100 else f"{value / factor:.0f} {prefix}B"
-    return f"{value:.0f} B"
-
-
-def three(value: float) -> str:
-    """Format with three significant digits, and with all digits before the point."""
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
-
-
-def share(value: float | None, digits: int = 1) -> str:
-    """Format a share in per cent."""
-    return NONE if value is None else f"{value * 100:.{digits}f} %"
 
 
 def number(value: float | None, form: str = ".4f") -> str:

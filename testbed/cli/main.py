@@ -65,10 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     try:
         outcome = arguments.execute(arguments)
-        if isinstance(outcome, dict):
-            print(json.dumps(outcome))
-            return 0
-        return int(outcome)
+        if isinstance(outcome, int):
+            return outcome
+        code, told = outcome if isinstance(outcome, tuple) else (0, outcome)
+        print(json.dumps(told))
+        return int(code)
     except TestbedError as error:
         return _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:

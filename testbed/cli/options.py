@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from testbed.scenario.schema import Scenario
 
 BACK_ENDS = ("emulate", "simulate", "local")
-Outcome = int | dict[str, Any]  # the exit code; or, with --json, the object to print (exit code 0)
+# the exit code; or, with --json, the object to print, alone (exit code 0) or after an exit code
+Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:

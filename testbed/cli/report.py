@@ -7,8 +7,9 @@ that is installed.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
+
+from testbed.cli.options import Outcome
 
 HELP = "write one self-contained HTML page about runs"
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pdf", action="store_true", help="also print it to a PDF of the same name")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.load import load
     from analysis.report.page import page
     from analysis.report.printing import printed
@@ -31,6 +32,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
     files = [path, *([printed(path)] if arguments.pdf else [])]
-    told = {"kind": "report", "file": str(path), "files": [str(each) for each in files]}
-    print(json.dumps(told) if arguments.json else "\n".join(told["files"]))
+    if arguments.json:
+        return {"kind": "report", "file": str(path), "files": [str(each) for each in files]}
+    print(*files, sep="\n")
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli import look
-from testbed.cli.options import add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
 from testbed.errors import CapabilityError, ScenarioError, TestbedError
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> Outcome:
     with _interrupts() as interrupts:
         return _execute(arguments, interrupts, time.monotonic())
 
 
-def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> int:
+def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
     from testbed.results.rundir import AlreadyDone
 
     scenario, plan = read_plan(arguments)
@@ -62,8 +63,13 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     outcome = _train(arguments, plan, run)
     interrupts.deferred = True
     _finish(run, plan, outcome, begin_s, interrupts)
-    _show(run, outcome, arguments.json)
-    return 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
+    if outcome.status not in ("done", "degraded"):
+        print(f"testbed: {outcome.message}", file=sys.stderr)
+    code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
+    if arguments.json:
+        return code, _result(run.path, outcome.exit_code)
+    _print_summary(run.path)
+    return code
 
 
 def _check_resume(arguments: argparse.Namespace) -> None:
@@ -78,11 +84,12 @@ def _check_resume(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace, scenario: Any, plan: Plan) -> RunDirectory:
-    from testbed.cli.finish import prepare, run_path
+    from testbed.results.rundir import new_path
+    from testbed.run.record import prepare
     from testbed.scenario.write import resolved_yaml
 
     return prepare(
-        run_path(plan, arguments.out, datetime.now()),
+        arguments.out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
         plan,
         scenario=arguments.scenario.read_bytes(),
         resolved=resolved_yaml(scenario),
@@ -134,17 +141,6 @@ def _finish(run: RunDirectory, plan: Plan, outcome: SessionResult, begin_s: floa
     finish(run, plan, outcome, started=started, duration_s=duration_s, hurry=lambda: interrupts.count > 1)
 
 
-def _show(run: RunDirectory, outcome: SessionResult, as_json: bool) -> None:
-    """Print the summary, or the result as the last line of JSON; write the cause of a failure to stderr, too."""
-    if outcome.status not in ("done", "degraded"):
-        print(f"testbed: {outcome.message}", file=sys.stderr)
-    if as_json:
-        result = json.loads(run.file("result.json").read_text())
-        print(json.dumps({"kind": "result", "run": str(run.path), "exit_code": outcome.exit_code, "result": result}))
-        return
-    _print_summary(run.path)
-
-
 def _print_summary(path: Path) -> None:
     from analysis.load import load_run
     from testbed.cli.digest import summary_of
@@ -154,11 +150,14 @@ def _print_summary(path: Path) -> None:
     print(f"run directory: {path} ({', '.join(made)})")
 
 
-def _already_done(path: Path, as_json: bool) -> int:
+def _result(path: Path, exit_code: int, **more: Any) -> dict[str, Any]:
+    result = json.loads((path / "result.json").read_text())
+    return {"kind": "result", "run": str(path), "exit_code": exit_code, **more, "result": result}
+
+
+def _already_done(path: Path, as_json: bool) -> Outcome:
     if as_json:
-        result = json.loads((path / "result.json").read_text())
-        print(json.dumps({"kind": "result", "run": str(path), "exit_code": 0, "already_done": True, "result": result}))
-        return 0
+        return _result(path, 0, already_done=True)
     print(f"{path}: has been run already with the same plan; nothing to do (--again repeats it)")
     _print_summary(path)
     return 0

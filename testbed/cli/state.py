@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from testbed.ids import data_center_of
@@ -12,30 +14,30 @@ from testbed.plan.model import Plan
 
 @dataclass(slots=True)
 class NodeRow:
-    """Latest values of the nodes of one data centre, by node."""
+    """The latest fields of the events of each node of one data centre, without those that were ``None``."""
 
-    rounds: dict[str, int] = field(default_factory=dict)
-    losses: dict[str, float] = field(default_factory=dict)
-    up_bytes: dict[str, int] = field(default_factory=dict)
-    down_bytes: dict[str, int] = field(default_factory=dict)
-    waiting_for: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+
+    def of(self, name: str) -> list[Any]:
+        """Return the values of a field, of the nodes that have one."""
+        return [latest[name] for latest in self.nodes.values() if name in latest]
 
     @property
     def completed(self) -> int:
         """Rounds that all of its workers have completed."""
-        return min(self.rounds.values(), default=-1) + 1
+        return int(min(self.of("round"), default=-1)) + 1
 
     @property
     def loss(self) -> float | None:
         """Mean loss of its workers."""
-        return sum(self.losses.values()) / len(self.losses) if self.losses else None
+        return fmean(losses) if (losses := self.of("loss")) else None
 
     @property
     def waits(self) -> str:
         """What its slowest waiting worker waits for; empty if none waits."""
-        slowest_first = sorted(self.rounds, key=lambda node: (self.rounds[node], node))
-        waits = (self.waiting_for.get(node) for node in (*slowest_first, *self.waiting_for))
-        return next(filter(None, waits), "")
+        slowest_first = sorted(self.nodes, key=lambda node: ("round" not in self.nodes[node],
+                                                             self.nodes[node].get("round", 0), node))  # fmt: skip
+        return next(filter(None, (self.nodes[node].get("waiting_for") for node in slowest_first)), "")
 
 
 @dataclass(slots=True)
@@ -53,18 +55,18 @@ class RunState:
     @property
     def completed(self) -> int:
         """Rounds that all workers have completed."""
-        return min((row.completed for row in self.rows.values() if row.rounds), default=0)
+        return min((row.completed for row in self.rows.values() if row.completed), default=0)
 
     @property
     def loss(self) -> float | None:
         """Mean loss of the data centres."""
         losses = [row.loss for row in self.rows.values() if row.loss is not None]
-        return sum(losses) / len(losses) if losses else None
+        return fmean(losses) if losses else None
 
     def wan_bytes(self) -> tuple[int, int]:
         """Return the bytes sent and received over the WAN by all data centres."""
-        up = sum(sum(row.up_bytes.values()) for row in self.rows.values())
-        return up, sum(sum(row.down_bytes.values()) for row in self.rows.values())
+        up, down = (sum(sum(row.of(f"wan_{way}_bytes")) for row in self.rows.values()) for way in ("up", "down"))
+        return up, down
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Fold one progress event in; unknown kinds are ignored."""
@@ -78,23 +80,12 @@ class RunState:
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "status" | "round":
-                self._take_status(event)
-
-    def _take_status(self, event: Mapping[str, Any]) -> None:
-        node = str(event.get("node", ""))
-        row = self.rows.get(data_center_of(node))
-        if row is None:
-            return
-        tables: dict[str, dict[str, Any]] = {
-            "loss": row.losses, "wan_up_bytes": row.up_bytes, "wan_down_bytes": row.down_bytes,
-        }  # fmt: skip
-        for name, latest in tables.items():
-            if event.get(name) is not None:
-                latest[node] = event[name]
-        if event["kind"] == "round" or event.get("round"):  # a status has round 0 before the first round, too
-            row.rounds[node] = event["round"]
-        if "waiting_for" in event:
-            row.waiting_for[node] = event["waiting_for"] or ""
+                row = self.rows.get(data_center_of(node := str(event.get("node", ""))))
+                known = {name: value for name, value in event.items() if value is not None}
+                if event["kind"] == "status" and not event.get("round"):
+                    known.pop("round", None)  # a status has round 0 before the first round, too
+                if row is not None:
+                    row.nodes[node].update(known)
 
 
 def initial(plan: Plan) -> RunState:

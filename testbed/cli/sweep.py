@@ -7,7 +7,6 @@ continue an interrupted sweep, start it again.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli import look
 from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
 from testbed.cli.sweep_progress import progress
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob
 
 HELP = "run a grid of settings and seeds; resumable, one table at the end"
 FAILURES_SHOWN = 20
-COMPLETED = ("done", "degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,12 +81,12 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
     return 0
 
 
-def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> int:
+def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> Outcome:
     mine = {point.id for point in job.shard.of(job.points)}
     failed = [row for row in rows if row["run"] in mine and row["status"] not in COMPLETED]
     if as_json:
-        print(json.dumps({"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}))
-        return 4 if failed else 0
+        told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
+        return 4 if failed else 0, told
     console = look.console()
     console.print(_table(rows, job.sweep.varied()))
     for row in failed[:FAILURES_SHOWN]:

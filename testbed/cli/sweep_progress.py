@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from testbed.results import FINISHED
+
 if TYPE_CHECKING:
     from testbed.run.sweep import SweepJob
     from testbed.run.sweep_points import SweepPoint
 
 LINE_EVERY_S = 5.0
-ENDED = ("done", "degraded", "failed", "interrupted")
 
 
 class SweepProgress:
@@ -40,8 +41,8 @@ class _Lines(SweepProgress):
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
-        now, ended = time.monotonic(), self.count(*ENDED)
-        if state in ENDED and (now - self._last_s >= LINE_EVERY_S or state == "failed"):
+        now, ended = time.monotonic(), self.count(*FINISHED)
+        if state in FINISHED and (now - self._last_s >= LINE_EVERY_S or state == "failed"):
             self._last_s = now
             left_s = (now - self._begin_s) / ended * (self.total - ended)
             text = f"{ended}/{self.total} runs, {self.count('failed')} failed, about {left_s:.0f} s left"
@@ -59,7 +60,7 @@ class _Bar(SweepProgress):
         super().take(point, state)
         failed = self.count("failed")
         text = f"runs, {self.count('running')} running" + (f", {failed} failed" if failed else "")
-        self._bar.update(self._task, completed=self.count(*ENDED), description=text)
+        self._bar.update(self._task, completed=self.count(*FINISHED), description=text)
 
 
 @contextmanager

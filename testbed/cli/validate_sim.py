@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli import look
 from testbed.cli.options import Outcome
 from testbed.cli.sweep_progress import progress
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     from analysis.validation import Agreement, ValidationPoint
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     Result = dict[str, Any]
 
 HELP = "validate the simulator against the emulation over a grid of rates, delays and techniques"
-_DONE = ("done", "degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def _results(
 
 
 def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
-    if row["status"] in _DONE and row["round_time_s"]:
+    if row["status"] in COMPLETED and row["round_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
         return result
     cause = (row["message"].splitlines() or ["no round was completed"])[0]

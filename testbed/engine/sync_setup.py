@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from testbed.plan.index import index_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
@@ -81,5 +80,4 @@ def tier_of(plan: Plan, node: NodePlan) -> Tier:
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
     """Return the children that contribute to rounds: training workers, or servers with a training worker, in order."""
-    contributing = index_of(plan.nodes).contributing
-    return tuple(child for child in node.children if child in contributing)
+    return tuple(child for child in node.children if child in plan.contributing)

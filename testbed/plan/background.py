@@ -23,7 +23,13 @@ def build_background(scenario: Scenario, network: NetworkPlan) -> tuple[Backgrou
             cure = "use constant or on_off traffic, or 'on: emulate'"
             where = scenario.place_of("background", index)
             raise ScenarioError(f"{where}: background[{index}]: tcp traffic cannot be simulated ({cure})")
-        found.append(_plan(traffic, scenario.transport.parallel_streams, f"{scenario.seed}/background/{index}"))
+        planned = BackgroundPlan(
+            kind=traffic.kind, source=traffic.source, target=traffic.target, rate_bps=traffic.rate or 0.0,
+            on_s=traffic.on, off_s=traffic.off, streams=traffic.streams or scenario.transport.parallel_streams,
+            start_s=traffic.start, stop_s=math.inf if traffic.stop is None else traffic.stop,
+            seed=f"{scenario.seed}/background/{index}",
+        )  # fmt: skip
+        found.append(planned)
     return tuple(found)
 
 
@@ -32,11 +38,3 @@ def _is_path(scenario: Scenario, network: NetworkPlan, traffic: Background) -> b
     if scenario.run.on == "simulate":
         return {traffic.source, traffic.target} <= {site.name for site in network.sites}  # which all reach each other
     return link_name(traffic.source, traffic.target) in network.routes
-
-
-def _plan(traffic: Background, streams: int, seed: str) -> BackgroundPlan:
-    return BackgroundPlan(
-        kind=traffic.kind, source=traffic.source, target=traffic.target, rate_bps=traffic.rate or 0.0,
-        on_s=traffic.on, off_s=traffic.off, streams=traffic.streams or streams, start_s=traffic.start,
-        stop_s=math.inf if traffic.stop is None else traffic.stop, seed=seed,
-    )  # fmt: skip

@@ -33,5 +33,5 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
         timeouts=derive(scenario, network, nodes, training.model), warnings=warnings_for(scenario, network, nodes),
-        background=build_background(scenario, network), code=code_of(technique, training),
+        background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
     )  # fmt: skip

@@ -7,6 +7,7 @@ due. One clock serves a run through all of its restarts, so no fault happens twi
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class FaultClock:
         self._timed = [fault for fault in plan.faults if fault.at_s is not None]
         self._by_round = [fault for fault in plan.faults if fault.at_s is None and fault.kind not in IN_ROUNDS]
         self._heap: list[tuple[float, int, Due]] = []
-        self._count = 0
+        self._count = itertools.count()
         self.training_since_s: float | None = None
 
     def started(self, now_s: float) -> None:
@@ -81,9 +82,7 @@ class FaultClock:
             yield due
 
     def _push(self, due: Due) -> None:
-        self._count += 1
-        when_s = due.planned_s
-        heapq.heappush(self._heap, (when_s, self._count, due))
+        heapq.heappush(self._heap, (due.planned_s, next(self._count), due))
 
 
 def expendable(plan: Plan) -> frozenset[str]:

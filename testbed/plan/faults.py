@@ -138,7 +138,7 @@ def _times(fault: Fault, targets: tuple[str, ...], draws: _Draws) -> list[FaultP
         span_s = fault.sometime.end - fault.sometime.start
         start_s = round(fault.sometime.start + draws.draw() * span_s, 6)
     one = FaultPlan(
-        kind=fault.kind, targets=(), round=fault.round, value=fault.value or _default(fault),
+        kind=fault.kind, targets=(), round=fault.round, value=fault.value,
         for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
     )  # fmt: skip
     found = []
@@ -146,7 +146,3 @@ def _times(fault: Fault, targets: tuple[str, ...], draws: _Draws) -> list[FaultP
         at_s = None if start_s is None else start_s + number * (fault.every or 0.0)
         found.append(replace(one, targets=draws.pick(targets, fault.pick), at_s=at_s))
     return found
-
-
-def _default(fault: Fault) -> float:
-    return 1.0 if fault.kind == "disk_full" else 0.0

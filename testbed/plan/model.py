@@ -8,13 +8,20 @@ Times are seconds since the start of training, rates are bits per second, sizes 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from testbed.axes import CodeFile
-from testbed.plan.index import index_of
+from testbed.errors import ScenarioError
+from testbed.ids import link_name
+
+if TYPE_CHECKING:
+    from topologies.paths import Paths
 
 PLAN_VERSION = 1
 
@@ -142,7 +149,7 @@ class SitePlan:
     subnet: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
     """Sites, further routers, directed links, and for ordered pairs of sites the links of the path between them.
 
@@ -155,6 +162,25 @@ class NetworkPlan:
     links: tuple[LinkPlan, ...]
     routes: dict[str, tuple[str, ...]]  # "virginia>tokyo": ("virginia>core", "core>tokyo")
     routing: str = "delay"
+
+    @cached_property
+    def _paths(self) -> dict[str, Paths]:
+        """Of the sites whose routes are left out, as far as they have been asked for."""
+        return {}
+
+    def between(self, source: str, target: str) -> tuple[str, ...]:
+        """Names of the links from one site to another. ``ScenarioError`` if there is no path."""
+        name = link_name(source, target)
+        if name in self.routes:
+            return self.routes[name]
+        if source not in self._paths:
+            from topologies.paths import Paths
+
+            edges = [(link.source, link.target, link.delay_s) for link in self.links]
+            self._paths[source] = Paths(edges, source, self.routing, backwards=False)
+        if target not in self._paths[source]:
+            raise ScenarioError(f"the Plan has no route {name}; its nodes cannot talk to each other")
+        return tuple(link_name(a, b) for a, b in pairwise(self._paths[source].path(target)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,9 +344,9 @@ class SimulationPlan:
     host: HostPlan | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """See the module's docstring."""
+    """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
 
     version: int
     name: str
@@ -338,20 +364,40 @@ class Plan:
     faults: tuple[FaultPlan, ...] = ()
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
-    code: tuple[CodeFile, ...] = ()  # of techniques that are not shipped
+    code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""
-        return index_of(self.nodes).by_name[name]
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, NodePlan]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _by_role(self) -> Mapping[str, tuple[NodePlan, ...]]:
+        roles = dict.fromkeys(node.role for node in self.nodes)
+        return {role: tuple(node for node in self.nodes if node.role == role) for role in roles}
 
     def with_role(self, role: str) -> tuple[NodePlan, ...]:
         """All nodes of one role, in rank order."""
-        return index_of(self.nodes).by_role.get(role, ())
+        return self._by_role.get(role, ())
 
-    @property
+    @cached_property
     def training_workers(self) -> tuple[NodePlan, ...]:
         """Workers that contribute, in rank order."""
-        return index_of(self.nodes).training
+        return tuple(worker for worker in self.with_role("worker") if worker.trains)
+
+    @cached_property
+    def contributing(self) -> frozenset[str]:
+        """Names of the training workers, and of the servers that they push to."""
+        parents = {parent for worker in self.training_workers for parent in worker.parents}
+        return frozenset(parents.union(worker.name for worker in self.training_workers))
+
+    @cached_property
+    def memory(self) -> dict[Any, Any]:
+        """Values made from this Plan that all nodes ask for, by what was asked."""
+        return {}
 
     def site(self, name: str) -> SitePlan:
         """The data centre of that name; ``KeyError`` if there is none."""

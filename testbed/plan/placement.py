@@ -12,11 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from testbed.ids import node_name
 from testbed.plan.model import DevicePlan, NodePlan, Series
 from testbed.scenario import Scenario
-from testbed.scenario.sections.devices import Device, DeviceChanges, Slowdown
+from testbed.scenario.reading.section import Section
+from testbed.scenario.sections.devices import Device, Slowdown
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
 
@@ -70,41 +72,28 @@ def _global_servers(topology: Topology) -> tuple[str, ...]:
 
 def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodePlan]:
     """Yield the nodes of one site, without ranks and addresses."""
+    node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
     default = _device_plan(device, site.device)
     plain = DevicePlan(kind=default.kind)
+    parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
         own = _device_plan(device, site.device, changes) if changes else default
-        yield NodePlan(
-            name=name,
-            role="worker",
-            data_center=site.name,
-            rank=0,
-            parents=(server,) if tops.tiers == 2 else tops.names,
-            trains=site.workers > 0,
-            device=own,
-        )
+        yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
     if tops.tiers == 2:
-        yield NodePlan(
-            name=server, role="server", data_center=site.name, rank=0, parents=tops.names, children=workers,
-            device=plain,
-        )  # fmt: skip
+        yield node(name=server, role="server", parents=tops.names, children=workers, device=plain)
     if site.central:
         for name in tops.names:
-            yield NodePlan(
-                name=name, role="global_server", data_center=site.name, rank=0, children=tops.children, device=plain
-            )
+            yield node(name=name, role="global_server", children=tops.children, device=plain)
         for number in range(tops.replicas):
             name = node_name(site.name, "replica", number)
-            yield NodePlan(
-                name=name, role="replica", data_center=site.name, rank=0, children=tops.children, device=plain
-            )
-        yield NodePlan(name=node_name(site.name, "scheduler"), role="scheduler", data_center=site.name, rank=0)
+            yield node(name=name, role="replica", children=tops.children, device=plain)
+        yield node(name=node_name(site.name, "scheduler"), role="scheduler")
 
 
-def _device_plan(device: Device, *changes: DeviceChanges | None) -> DevicePlan:
+def _device_plan(device: Device, *changes: Section | None) -> DevicePlan:
     """Return the device after the changes of data centre and worker; ``speed`` is already divided in."""
     for change in changes:
         if change is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
 
 from testbed.plan.model import (
     Choice,
@@ -15,27 +16,29 @@ from testbed.plan.model import (
 )
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
-from testbed.scenario.sections.run import HostSection
+from testbed.scenario.reading.section import Section
+
+T = TypeVar("T")
+
+
+def _same(made: type[T], section: Section, **others: Any) -> T:
+    """Return a part of the Plan with what ``section`` calls by the same name, and ``others``."""
+    names = {field.name for field in fields(made)} & set(type(section).model_fields)  # type: ignore[arg-type]
+    return made(**{name: getattr(section, name) for name in names}, **others)
 
 
 def transport_of(scenario: Scenario) -> TransportPlan:
     transport = scenario.transport
-    return TransportPlan(
-        congestion_control=transport.congestion_control, slow_start_after_idle=transport.slow_start_after_idle,
-        unsent_limit_bytes=transport.unsent_limit, mac=transport.mac, tls=transport.tls,
-        send_buffer_bytes=transport.send_buffer, receive_buffer_bytes=transport.receive_buffer,
-        initial_window_packets=transport.initial_window, parallel_streams=transport.parallel_streams,
+    return _same(
+        TransportPlan, transport, unsent_limit_bytes=transport.unsent_limit, send_buffer_bytes=transport.send_buffer,
+        receive_buffer_bytes=transport.receive_buffer, initial_window_packets=transport.initial_window,
         best_effort_channels=scenario.order.declared.channels(scenario.order.options),
     )  # fmt: skip
 
 
 def training_of(scenario: Scenario) -> TrainingPlan:
-    training = scenario.training
-    return TrainingPlan(
-        model=_choice(training.model), data=_choice(training.data), split=_choice(training.split),
-        batch_size=training.batch, rounds=training.rounds, evaluate_every=training.evaluate_every,
-        target_accuracy=training.target_accuracy, compute=training.compute, loading=_choice(training.loading),
-    )  # fmt: skip
+    choices = {key: _choice(value) for key, value in scenario.training if isinstance(value, Technique)}
+    return _same(TrainingPlan, scenario.training.model_copy(update=choices), batch_size=scenario.training.batch)
 
 
 def technique_of(scenario: Scenario) -> TechniquePlan:
@@ -51,23 +54,16 @@ def technique_of(scenario: Scenario) -> TechniquePlan:
 
 
 def recovery_of(scenario: Scenario) -> RecoveryPlan:
-    recovery = scenario.recovery
-    return RecoveryPlan(
-        on_failure=recovery.on_failure, max_restarts=recovery.max_restarts, restart_delay_s=recovery.delay,
-        on_nan=recovery.on_nan, replicas=recovery.replicas,
-    )  # fmt: skip
+    return _same(RecoveryPlan, scenario.recovery, restart_delay_s=scenario.recovery.delay)
 
 
 def simulation_of(scenario: Scenario) -> SimulationPlan:
-    simulation, host = scenario.simulation, scenario.simulation.host
-    return SimulationPlan(fold=simulation.fold, events=simulation.events, host=None if host is None else _host(host))
-
-
-def _host(host: HostSection) -> HostPlan:
-    return HostPlan(
+    host = scenario.simulation.host
+    planned = host and HostPlan(
         cores=host.cores, message_s=host.message, byte_s=8 / host.stream, step_s=host.step, memory_s=8 / host.memory,
         packet_s=host.packet,
     )  # fmt: skip
+    return _same(SimulationPlan, scenario.simulation.model_copy(update={"host": planned}))
 
 
 def _choice(technique: Technique) -> Choice:

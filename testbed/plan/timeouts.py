@@ -12,13 +12,14 @@ run_deadline     at least 10 step deadlines, or 5 times the rounds' expected tim
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from testbed.errors import ScenarioError
-from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Timeouts
+from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts
 from testbed.plan.pace import longest_step_s
-from testbed.plan.series import slowest_mean
 from testbed.scenario import Scenario
 from testbed.training.options import MODELS
 
@@ -63,6 +64,30 @@ def model_bytes(model: Choice) -> int:
 def slowest_bps(link: LinkPlan) -> float:
     """Return the lowest mean rate over ``PATIENCE_S``: an outage of a second does not make a link slow."""
     return slowest_mean(link.rate_trace, PATIENCE_S) if link.rate_trace else link.rate_bps
+
+
+def slowest_mean(series: Series, window_s: float) -> float:
+    """Return the least mean of a series over any interval of length ``window_s``."""
+    times, values = list(series.times_s), list(series.values)
+    if math.isfinite(series.period_s):
+        laps = math.ceil(window_s / series.period_s) + 1
+        times = [lap * series.period_s + time for lap in range(laps) for time in series.times_s]
+        values *= laps
+        end_s = laps * series.period_s
+    else:
+        end_s = times[-1] + window_s
+    sums = [0.0]  # integral until each time
+    for value, time, after in zip(values, times, [*times[1:], end_s], strict=True):
+        sums.append(sums[-1] + value * (after - time))
+    times.append(end_s)
+
+    def integral(at_s: float) -> float:
+        index = bisect_right(times, at_s) - 1
+        return sums[-1] if index >= len(values) else sums[index] + values[index] * (at_s - times[index])
+
+    # the mean is least where a window begins or ends at a change
+    starts = {max(0.0, start) for time in times for start in (time, time - window_s) if start + window_s <= end_s}
+    return min((integral(start + window_s) - integral(start)) / window_s for start in starts)
 
 
 def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> Pace:

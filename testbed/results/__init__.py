@@ -1,0 +1,4 @@
+"""What a run leaves behind, and how it is read again."""
+
+COMPLETED = ("done", "degraded")
+FINISHED = (*COMPLETED, "failed", "interrupted")  # states of runs; see ``rundir``

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,14 @@ def describe(
     """Return the manifest of a run that starts ``now``.
 
     capabilities  what the probe found and the back end chose
-    code          files of the techniques that are not shipped
+    code          files of techniques, topology readers and trace formats that are not shipped
     """
     return {
         "schema_version": SCHEMA_VERSION,
         "started": now.astimezone(UTC).isoformat(timespec="seconds"),
         "argv": argv,
         "seed": seed,
-        "testbed": {"version": __version__, **_git(Path(__file__).parent)},
+        "testbed": {"version": __version__, **git_state()},
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in _PACKAGES},
         "machine": _machine(),
@@ -95,8 +96,10 @@ def _read(path: str) -> str:
         return ""
 
 
-def _git(directory: Path) -> dict[str, Any]:
+@cache
+def git_state() -> dict[str, Any]:
     """Return the commit and the digest of changes to it; both ``None`` outside a checkout or with ``git_error``."""
+    directory = Path(__file__).parent
     unknown = {"git_commit": None, "git_dirty_sha256": None}
     try:
         commit = _git_output(directory, "rev-parse", "HEAD")

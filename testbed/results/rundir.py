@@ -27,10 +27,9 @@ from typing import Any
 import msgspec
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.results import atomic, owner
+from testbed.results import COMPLETED, FINISHED, atomic, owner
 from testbed.results.owner import ProcessOwner
 
-FINISHED = ("done", "degraded", "failed", "interrupted")
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
             "checkpoints",
             "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
@@ -186,7 +185,7 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
     status = run.status()
     if status.state in ("pending", "running") and status.owner:
         raise ScenarioError(f"{run.path}: is in use by the run of process {status.owner.pid}; give another --out")
-    if status.state in ("done", "degraded") and not again:
+    if status.state in COMPLETED and not again:
         if status.plan_sha256 == plan_sha256:
             raise AlreadyDone(str(run.path))
         raise ScenarioError(

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan, to_json
-from testbed.results import atomic, rundir, summary
+from testbed.results import atomic, manifest, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
 from testbed.run.session import SessionResult
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The origin of a plan, as kept in the run directory: ``scenario.yaml``, ``resolved.yaml``, ``manifest.json``."""
+def prepare(
+    path: Path, plan: Plan, *, scenario: bytes, resolved: str, capabilities: Mapping[str, Any], again: bool = False
+) -> RunDirectory:
+    """Claim the directory and write what is known before the run. Raises what ``rundir.claim`` raises.
 
-    scenario: bytes
-    resolved: str
-    manifest: Mapping[str, Any]
-
-
-def prepare(path: Path, plan: Plan, texts: Texts, again: bool = False) -> RunDirectory:
-    """Claim the directory and write what is known before the run. Raises what ``rundir.claim`` raises."""
+    scenario, resolved  the scenario as written, and with its defaults
+    capabilities        what the probe found and the back end chose
+    """
     text = to_json(plan)
     sha256 = summary.sha256_of(json.loads(text))
     run = rundir.claim(path, sha256, again)
-    atomic.write_bytes(run.file("scenario.yaml"), texts.scenario)
-    atomic.write_text(run.file("resolved.yaml"), texts.resolved)
+    atomic.write_bytes(run.file("scenario.yaml"), scenario)
+    atomic.write_text(run.file("resolved.yaml"), resolved)
     atomic.write_bytes(run.file("plan.json"), text)
-    atomic.write_json(run.file("manifest.json"), dict(texts.manifest))
+    now = datetime.now(UTC)
+    about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
+    atomic.write_json(run.file("manifest.json"), about)
     run.set_status("running", sha256)
     return run
 

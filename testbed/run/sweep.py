@@ -13,19 +13,17 @@ from __future__ import annotations
 import csv
 import io
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.results import atomic, manifest
-from testbed.results.rundir import FINISHED, RunDirectory
+from testbed.results import FINISHED, atomic
+from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.run.sweep_points import SweepPoint, index_of
-from testbed.run.sweep_pool import OnState, Pool, warm_up
+from testbed.run.sweep_pool import OnState, Pool
 from testbed.scenario.sweep import Sweep
 
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
@@ -74,19 +72,11 @@ def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
     atomic.sweep(job.directory)
     mine = job.shard.of(job.points)
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
-    if any(_open(job.path(point), job.retry_failed) for point in mine):
-        warm_up(mine)
-    about = manifest.describe(seed=0, argv=sys.argv, capabilities={}, now=datetime.now(UTC))
-    pool = Pool(job.path, about, job.scenario.read_bytes(), on_state, job.retry_failed)
+    pool = Pool(job.path, job.scenario.read_bytes(), on_state, job.retry_failed)
     pool.run(mine, job.jobs)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows
-
-
-def _open(path: Path, retry_failed: bool) -> bool:
-    state = RunDirectory(path).status().state
-    return state not in FINISHED or state == "interrupted" or (state == "failed" and retry_failed)
 
 
 def default_jobs(points: list[SweepPoint]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,13 +51,8 @@ def points_of(scenario: Path, sweep: Sweep, on: str | None, allow_code: bool = F
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
     versions: dict[str, str] = {}
-    return [_point(read, settings, seed, versions) for settings, seed in _combinations(sweep, read().seed)]
-
-
-def _combinations(sweep: Sweep, first: int) -> Iterator[tuple[dict[str, str], int]]:
-    for settings in sweep.settings():
-        for seed in sweep.seeds_from(first):
-            yield settings, seed
+    seeds = sweep.seeds_from(read().seed)
+    return [_point(read, settings, seed, versions) for settings in sweep.settings() for seed in seeds]
 
 
 def _point(

@@ -15,16 +15,17 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from testbed.errors import ScenarioError
+from testbed.results import COMPLETED
+from testbed.results.manifest import git_state
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.run import session
-from testbed.run.record import Texts, add_capabilities, conclude, prepare
+from testbed.run.record import add_capabilities, conclude, prepare
 from testbed.run.session import SessionResult
 from testbed.run.sweep_points import SweepPoint
 
@@ -40,7 +41,6 @@ class Pool:
     """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes."""
 
     directory: Callable[[SweepPoint], Path]
-    manifest: Mapping[str, Any]
     scenario: bytes
     on_state: OnState
     retry_failed: bool = False
@@ -49,6 +49,8 @@ class Pool:
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
         """Run what is not done; return when every point has ended, here or in another process."""
         queue = deque(self._open(points))
+        if queue:
+            warm_up(queue)
         elsewhere: deque[SweepPoint] = deque()
         try:
             while queue or self._children or elsewhere:
@@ -69,7 +71,7 @@ class Pool:
         left = []
         for point in {point.id: point for point in points}.values():
             state = RunDirectory(self.directory(point)).status().state
-            if state in ("done", "degraded") or (state == "failed" and not self.retry_failed):
+            if state in COMPLETED or (state == "failed" and not self.retry_failed):
                 self.on_state(point, state)
             else:
                 left.append(point)
@@ -123,8 +125,8 @@ class Pool:
 
     def _execute(self, point: SweepPoint) -> int:
         begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-        texts = Texts(self.scenario, point.resolved, {**self.manifest, "seed": point.plan.seed})
-        run = prepare(self.directory(point), point.plan, texts)
+        path = self.directory(point)
+        run = prepare(path, point.plan, scenario=self.scenario, resolved=point.resolved, capabilities={})
         log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -144,7 +146,7 @@ def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:
 
 
 def warm_up(points: Iterable[SweepPoint]) -> None:
-    """Import what every child needs and read the data sets, before the first fork."""
+    """Import what every child needs, read the data sets and ask git for the commit, before the first fork."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
     import torch
@@ -156,6 +158,7 @@ def warm_up(points: Iterable[SweepPoint]) -> None:
     from testbed.engine.learner import warm_up as read_data
 
     torch.set_num_threads(1)
+    git_state()
     for point in {repr(point.plan.training.data): point for point in points}.values():
         read_data(point.plan)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
 from testbed.scenario.reading.document import Mapping, Node, Where, parse, plain
@@ -41,7 +42,7 @@ def load(
     if isinstance(root, Mapping):
         _take_sweep(root, sweeping)
     allow_code = allow_code or path.resolve().is_relative_to(Path.cwd())
-    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code}, on)
+    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": []}, on)
 
 
 def loads(
@@ -55,7 +56,7 @@ def loads(
     root = parse(text, name)
     if isinstance(root, Mapping):
         _take_sweep(root, sweeping=False)
-    return _read(root, overrides, {"folder": folder, "allow_code": True}, on)
+    return _read(root, overrides, {"folder": folder, "allow_code": True, "code": []}, on)
 
 
 def moved(scenario: Scenario, on: str | None) -> Scenario:
@@ -81,7 +82,7 @@ def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str
         problems = problems_of(error, root, Scenario) + _hidden(error, root, context)
     if mistakes or problems:
         raise ScenarioError(mistakes + lines_of(problems))
-    scenario._places = _Places(root)
+    scenario._origin = _Origin(root, tuple(dict.fromkeys(context["code"])))
     return scenario
 
 
@@ -123,17 +124,17 @@ def _sections() -> dict[str, tuple[str, ...]]:
     return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario)}
 
 
-class _Places:
-    """Finds where a value was written. Two scenarios are equal wherever they were written."""
+class _Origin:
+    """Where values were written, and the code that read them. Two scenarios are equal wherever they come from."""
 
-    def __init__(self, root: Node) -> None:
-        self._root = root
+    def __init__(self, root: Node, code: tuple[CodeFile, ...]) -> None:
+        self._root, self.code = root, code
 
-    def __call__(self, path: tuple[str | int, ...]) -> Where:
+    def place_of(self, path: tuple[str | int, ...]) -> Where:
         return place(self._root, path)[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Places)
+        return isinstance(other, _Origin)
 
     __hash__ = None  # type: ignore[assignment]
 

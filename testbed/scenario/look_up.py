@@ -16,7 +16,7 @@ from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, pars
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.topology.graphs import graph_of, topology_of
+from testbed.scenario.topology.graphs import generated, graph_of
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.use import TOPOLOGY
 from topologies.generators import GENERATORS
@@ -61,11 +61,8 @@ def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
 
 
 def _made(name: str, topology: Topology) -> NetworkDescription:
-    if topology.generator is None:
-        return NetworkDescription(name, topology, graph_of(topology))
-    graph = topology.generator.options.build()
-    changes = {"lan": topology.lan, "scale": topology.scale, "speed": topology.speed}
-    return NetworkDescription(name, topology_of(graph).model_copy(update=changes), graph)
+    made = topology.generator
+    return NetworkDescription(name, generated(topology), made.options.build() if made else graph_of(topology))
 
 
 def _mapping(entries: dict[str, Node], source: str) -> Mapping:

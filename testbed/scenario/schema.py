@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import PrivateAttr, ValidationInfo, model_validator
 
+from testbed.axes import CodeFile
 from testbed.codec.options import CODECS
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
@@ -23,8 +24,14 @@ from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.background import Background
 from testbed.scenario.sections.devices import Device
 from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.recovery import Checkpoints, Recovery
-from testbed.scenario.sections.run import RunSection, SimulationSection, TimeoutChanges, Transport
+from testbed.scenario.sections.run import (
+    Checkpoints,
+    Recovery,
+    RunSection,
+    SimulationSection,
+    TimeoutChanges,
+    Transport,
+)
 from testbed.scenario.sections.training import Training
 from testbed.scenario.sections.workload import Workload, with_script
 from testbed.scenario.topology.topology import Topology
@@ -80,7 +87,7 @@ class Scenario(Section):
     shard: Annotated[Technique, axis("shard", SHARDS)] = short("hashed")
     """Which key, or slice, lives on which global server."""
 
-    _places: Any = PrivateAttr(default=None)
+    _origin: Any = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -89,4 +96,9 @@ class Scenario(Section):
 
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""
-        return self._places(path) if self._places else Where(self.name)
+        return self._origin.place_of(path) if self._origin else Where(self.name)
+
+    @property
+    def code(self) -> tuple[CodeFile, ...]:
+        """The files of topology readers and trace formats from outside that read parts of it."""
+        return self._origin.code if self._origin else ()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from testbed.plan.model import BackgroundPlan, Plan
-from testbed.plan.routes import routes_of
 from testbed.simulation.clock import Clock
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.traffic import bursts
@@ -20,7 +19,7 @@ def start_background(plan: Plan, clock: Clock, links: LinkMonitor, start_s: floa
     """Start all background traffic of the Plan; its time 0 is ``start_s``, the start of training."""
     numbers = {link.name: number for number, link in enumerate(plan.network.links)}
     for traffic in plan.background:
-        route = routes_of(plan.network).between(traffic.source, traffic.target)
+        route = plan.network.between(traffic.source, traffic.target)
         path = tuple(numbers[name] for name in route)
         clock.follow(_rate_changes(traffic), start_s, partial(_take, links, path))
 

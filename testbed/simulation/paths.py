@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
-from testbed.plan.routes import routes_of
 from testbed.simulation.emulated_link import EmulatedLink
 
 
@@ -72,7 +71,7 @@ class PathTable:
         self._by_name = {link.plan.name: link for link in self.links}
         if plan.simulation.host is not None:
             self._emulate()
-        self._routes = routes_of(plan.network)
+        self._network = plan.network
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
@@ -135,7 +134,7 @@ class PathTable:
         if here.name == there.name:
             path = SitePath("lan", (), here.lan_delay_s)
         else:
-            links = tuple(self._by_name[link] for link in self._routes.between(here.name, there.name))
+            links = tuple(self._by_name[link] for link in self._network.between(here.name, there.name))
             path = SitePath("wan", links, here.lan_delay_s + there.lan_delay_s)
         path.refresh()
         return path

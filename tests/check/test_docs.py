@@ -44,7 +44,8 @@ def test_the_scenario_is_valid(axis: str) -> None:
     yaml: Any = YAML(typ="safe")
     document, change = yaml.load(BASE), yaml.load(snippet)
     for section, content in change.items():
-        document[section] = {**document.get(section, {}), **content} if isinstance(content, dict) else content
+        whole = section == "topology" or not isinstance(content, dict)
+        document[section] = content if whole else {**document.get(section, {}), **content}
     loads(json.dumps(document), f"docs/axes/{axis}.md", folder=EXAMPLES)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.axes import AxisError
 from testbed.check import training, verdict
-from testbed.check.catalogue import checks_of
+from testbed.check.catalogue import checks_in, checks_of
 from testbed.check.subject import AXES, Subject, find
 from testbed.cli.main import main
 
@@ -26,7 +26,10 @@ GOOD = {
     "data": "stripes.py:Stripes",
     "split": "dealt_cards.py:DealtCards",
     "optimizer": "sign_step.py:SignStep",
+    "topology": "pairs.py:Pairs",
+    "trace": "halves.py:Halves",
 }
+TRAINED = [axis for axis in AXES if axis not in ("topology", "trace")]
 BROKEN = [
     ("sync_answers_twice.py:AnswersTwice", "every push is aggregated once and answered once"),
     ("sync_undeclared_steps.py:UndeclaredSteps", "every push is aggregated once and answered once"),
@@ -53,6 +56,15 @@ BROKEN = [
     ("optimizer_forgets_its_rate.py:ForgetsItsRate", "the schedule sets the step size"),
     ("optimizer_hides_its_state.py:HidesItsState", "state goes through a checkpoint"),
     ("optimizer_normalises.py:Normalises", "slices step like the whole"),
+    ("topology_counts_rows.py:CountsRows", "lines are counted in the file"),
+    ("topology_forgets_the_unit.py:ForgetsTheUnit", "it gives a whole network"),
+    ("topology_remembers.py:Remembers", "reading twice gives the same"),
+    ("topology_unpacks.py:Unpacks", "damage is refused with line and cure"),
+    ("trace_ignores_the_unit.py:IgnoresTheUnit", "declared settings have an effect"),
+    ("trace_names_no_line.py:NamesNoLine", "damage is refused with line and cure"),
+    ("trace_of_anything.py:OfAnything", "it gives a valid trace"),
+    ("trace_takes_any_number.py:TakesAnyNumber", "impossible numbers are refused"),
+    ("trace_without_end.py:WithoutEnd", "it gives a valid trace"),
 ]
 
 
@@ -102,7 +114,7 @@ def test_examples_import_public_modules_only(path: Path) -> None:
     names = [name for module in modules for name in str(module).split(".")]
     assert not [name for name in names if name.startswith("_") or name == "tests"]
     assert {str(module).partition(".")[0] for module in modules} <= {
-        "analysis", "testbed", "torch", "numpy", "dataclasses", "collections", "typing", "math",
+        "analysis", "testbed", "topologies", "torch", "numpy", "dataclasses", "collections", "typing", "math",
     }  # fmt: skip
 
 
@@ -114,20 +126,20 @@ def test_the_warm_up_takes_its_steps_in_the_virtual_world() -> None:
     steps = training.trained(subject, "simulate").steps
     expected = [(round_, 5 if round_ < 6 else 3) for round_ in range(8)]
     assert steps == dict.fromkeys(("hub/worker0", "hub/worker1", "east/worker0", "east/worker1"), expected)
-    assert all(result.passed for result in verdict.run(subject, training.CHECKS[:2]))
+    assert all(result.passed for result in verdict.run(subject, checks_in(training)[:2]))
 
 
-@pytest.mark.parametrize("axis", [axis for axis in AXES if axis != "sync"])
+@pytest.mark.parametrize("axis", [axis for axis in TRAINED if axis != "sync"])
 def test_a_good_technique_trains_in_the_virtual_world(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
-    assert [result for result in verdict.run(subject, training.CHECKS[:2]) if not result.passed] == []
+    assert [result for result in verdict.run(subject, checks_in(training)[:2]) if not result.passed] == []
 
 
 @pytest.mark.slow  # 20 s each: real processes
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", TRAINED)
 def test_a_good_technique_gives_equal_bits_in_both_worlds(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
-    assert [result for result in verdict.run(subject, training.CHECKS) if not result.passed] == []
+    assert [result for result in verdict.run(subject, checks_in(training)) if not result.passed] == []
 
 
 def test_steps_that_are_not_declared_are_seen_in_a_training() -> None:
@@ -180,6 +192,18 @@ def test_a_broken_figure_fails_in_the_right_check(
     assert main(["check", str(EXAMPLES / kind), "--axis", "figure", "--quick", "--json"]) == 1
     (failed,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if not each["passed"]]
     assert failed["check"] == check and happened in failed["happened"]
+
+
+def test_a_reader_reads_the_file_that_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs, codec = str(EXAMPLES / GOOD["topology"]), str(EXAMPLES / GOOD["codec"])
+    assert main(["check", pairs, "--file", str(EXAMPLES / "my.net")]) == 0
+    for arguments, told in (
+        ((pairs, "--file", str(tmp_path / "none.net")), "none.net: No such file"),
+        (("graphml",), "has no 'sample' to read; set it in the class, or give --file FILE"),
+        ((codec, "--file", pairs), "has no effect on the axis codec"),
+    ):
+        assert main(["check", *arguments]) == 2
+        assert told in capsys.readouterr().err
 
 
 MISTAKES: list[tuple[str, str, str]] = [

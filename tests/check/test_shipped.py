@@ -12,6 +12,9 @@ import testbed.check
 from testbed.check import verdict
 from testbed.check.catalogue import CONTRACTS, checks_of
 from testbed.check.subject import AXES, Subject
+from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, graphml
+from topologies.readers import READERS
+from topologies.traces.model import TextFile
 
 SPARSE = {"ratio": 0.05, "bound": 2}
 MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -42,9 +45,10 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
 }  # fmt: skip
 WITHOUT_CONTRACT = ("declared", "script", "none", "mnist", "fashion_mnist", "cifar10", "text")  # sizes or files alone
+ON_FILES = ("topology", "trace")
 CASES = [
     *((axis, kind, {}) for axis, table in AXES.items() for kind in table.shipped
-      if axis in ("sync", "codec") or kind not in WITHOUT_CONTRACT),
+      if axis not in ON_FILES and (axis in ("sync", "codec") or kind not in WITHOUT_CONTRACT)),
     *((axis, kind, values) for axis, cases in MORE.items() for kind, values in cases),
 ]  # fmt: skip
 
@@ -63,6 +67,30 @@ def test_text_keeps_the_contract_of_data_sets(tmp_path: Path) -> None:
     file = tmp_path / "fox.txt"
     file.write_text("the quick brown fox jumps over the lazy dog; " * 60, encoding="utf-8")
     assert failures(Subject(AXES["data"], "text", {"file": str(file), "context": 16})) == []
+
+
+INTERVALS = ", ".join(
+    f'{{"sum": {{"start": {n}, "end": {n + 1}, "seconds": 1.0, "bytes": 1000000, "bits_per_second": 8e6}}}}'
+    for n in range(2)
+)
+FILES = {
+    ("topology", "graphml"): graphml(*TRIANGLE),
+    ("topology", "gml"): GML,
+    ("topology", "sndlib"): SNDLIB,
+    ("trace", "csv"): "# measured\ntime_s,rate_mbit_s\n0,8\n1,16\n",
+    ("trace", "mahimahi"): "".join(f"{time_ms}\n" for time_ms in range(0, 3000, 7)),
+    ("trace", "pensieve"): "0.5 4.0\n1.0 8.0\n2.5 6.0\n",
+    ("trace", "fcc"): "900000\n800000\n700000\n",
+    ("trace", "hsdpa"): "1 1000 59.8 10.7 120000 1000\n2 2000 59.8 10.7 130000 1000\n",
+    ("trace", "iperf3"): f'{{"intervals": [\n{INTERVALS}\n]}}\n',
+}  # not of fcc-raw and skyplane, whose files hold many traces
+
+
+@pytest.mark.parametrize(("axis", "kind"), FILES)
+def test_readers_and_formats_keep_the_contract_on_a_file(axis: str, kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"file{''.join(READERS[kind].endings) if axis == 'topology' else '.txt'}"
+    file.write_text(FILES[axis, kind], encoding="utf-8")
+    assert failures(Subject(AXES[axis], kind, {}, TextFile.read(file))) == []
 
 
 def test_every_axis_has_checks() -> None:

@@ -80,7 +80,8 @@ def test_verbs_import_nothing_heavy_at_the_top() -> None:
         for node in ast.parse(path.read_text()).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names = [name for name in names if name != "analysis.studies"]  # a literal table, for the help text
+            light = ("analysis.studies", "analysis.numbers")  # a literal table for the help text; formats
+            names = [name for name in names if name not in light]
             assert not heavy & {name.split(".")[0] for name in names}, path
 
 

@@ -21,7 +21,7 @@ from testbed.scenario.load import load
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.rules import violations_of
 from testbed.scenario.sections.faults import Fault
-from testbed.scenario.sections.recovery import Checkpoints, Recovery
+from testbed.scenario.sections.run import Checkpoints, Recovery
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import JOB
 
@@ -53,7 +53,7 @@ def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:
 @cache
 def _scenario(calm: Texts) -> Scenario:
     scenario = load(THREE_SITES, (*JOB, *calm))
-    scenario._places = None  # of the file, where the faults are not
+    scenario._origin = None  # of the file, where the faults are not
     return scenario
 
 

@@ -12,7 +12,6 @@ from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.plan.routes import Routes, routes_of
 from testbed.scenario.load import loads
 from testbed.simulation.run import simulate
 
@@ -36,20 +35,19 @@ def plan_of(sites: int) -> Plan:
 def test_others_go_through_the_middle_of_a_star() -> None:
     plan = plan_of(SITES)
     assert "dc1>dc2" not in plan.network.routes
-    assert routes_of(plan.network).between("dc1", "dc2") == ("dc1>dc0", "dc0>dc2")
-    assert routes_of(plan.network) is routes_of(plan.network)
+    assert plan.network.between("dc1", "dc2") == ("dc1>dc0", "dc0>dc2")
 
 
 def test_what_is_found_is_what_a_plan_of_few_has() -> None:
     network = plan_of(9).network
-    found = Routes(replace(network, routes={}))
+    found = replace(network, routes={})
     assert {name: found.between(*name.split(">")) for name in network.routes} == network.routes
 
 
 def test_no_path_is_told() -> None:
     network = plan_of(9).network
     with pytest.raises(ScenarioError, match="no route dc1>dc2"):
-        Routes(replace(network, routes={}, links=())).between("dc1", "dc2")
+        replace(network, routes={}, links=()).between("dc1", "dc2")
 
 
 def test_more_than_64_data_centres_make_a_ring(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.plan.model import Series
-from testbed.plan.series import slowest_mean
+from testbed.plan.timeouts import slowest_mean
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
 
 def make_run(path: Path, **options: Any) -> Path:
     """A finished run directory, by way of the same code that finishes a real one."""
-    from testbed.cli.finish import finish, prepare
+    from testbed.cli.finish import finish
+    from testbed.run.record import prepare
 
     plan = make_plan(**options)
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})

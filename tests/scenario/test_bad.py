@@ -5,6 +5,7 @@ In an ``.err`` file ``{sync}`` and the like stand for the kinds that exist on th
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,12 @@ def test_no_such_file(tmp_path: Path) -> None:
 def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is a directory"):
         load(tmp_path)
+
+
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "scenario.yaml")
+    with pytest.raises(ScenarioError, match=r"scenario\.yaml: not a regular file \(copy its content into one\)"):
+        load(tmp_path / "scenario.yaml")
 
 
 def test_at_most_twenty_are_shown() -> None:

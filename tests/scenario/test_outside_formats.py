@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.code import check_code
 from testbed.scenario import load
 
-READER = '''
-from topologies.readers.base import GraphReader
-from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-
-
-class Pairs(GraphReader):
-    """Lines of two names and a rate in Mbit/s."""
-
-    @staticmethod
-    def parse(file):
-        names, edges = {}, []
-        for line, text in file.rows:
-            words = text.split()
-            if len(words) != 3:
-                file.refuse(line, f"expected two names and a rate, got '{text}'", "e.g. east west 20")
-            names |= dict.fromkeys(words[:2], line)
-            edges.append(RawEdge(words[0], words[1], line, {"LinkSpeedRaw": words[2]}))
-        return RawGraph([RawVertex(name, line) for name, line in names.items()], edges, default_unit="Mbit/s")
-'''
-FORMAT = '''
-from topologies.traces.formats.base import TraceFormat
-from topologies.traces.model import Trace
-
-
-class Halves(TraceFormat):
-    """One rate in Mbit/s a line, each for half a second."""
-
-    about = "one rate a line, for half a second"
-
-    @staticmethod
-    def parse(file, reading):
-        times_s = tuple(number / 2 for number in range(len(file.rows)))
-        return Trace(times_s, tuple(float(text) * 1e6 for _, text in file.rows), reading.what)
-'''
+EXAMPLES = Path(__file__).parents[1] / "check" / "examples"
 SCENARIO = """
 version: 1
 name: own
@@ -57,9 +26,9 @@ training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
 
 @pytest.fixture
 def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    files = {"pairs.py": READER, "halves.py": FORMAT, "my.net": "east west 20\neast north 30\n", "my.rates": "4\n8\n"}
-    for name, text in {**files, "own.yaml": SCENARIO}.items():
-        (tmp_path / name).write_text(text)
+    for name in ("pairs.py", "halves.py", "my.net", "my.rates"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    (tmp_path / "own.yaml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "own.yaml"
 
@@ -105,7 +74,30 @@ def test_code_of_a_scenario_from_elsewhere_is_not_imported(
     assert build_plan(load(scenario, allow_code=True)).network.sites
 
 
-@pytest.mark.parametrize(("page", "code"), [("topology", READER), ("trace", FORMAT)])
-def test_the_documents_show_this_very_code(page: str, code: str) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "axes" / f"{page}.md").read_text(encoding="utf-8")
-    assert f"```python\n{code.strip()}\n```" in text
+def test_their_code_is_in_the_plan(scenario: Path) -> None:
+    plan = build_plan(load(scenario))
+    assert [(file.axis, Path(file.path).name) for file in plan.code] == [
+        ("topology", "pairs.py"),
+        ("trace", "halves.py"),
+    ]
+    check_code(plan)
+    (scenario.parent / "halves.py").write_text((scenario.parent / "halves.py").read_text() + "\n")
+    assert build_plan(load(scenario)).code[1].sha256 != plan.code[1].sha256
+    with pytest.raises(ScenarioError, match=r"halves\.py: has changed since this run was planned"):
+        check_code(plan)
+
+
+def test_a_topology_file_names_no_code_either(
+    scenario: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = "{between: [a, b], rate: 1 Mbit/s, delay: 5 ms, rate_trace: {file: my.rates, format: ./halves.py:Halves}}"
+    (scenario.parent / "net.yaml").write_text(
+        f"data_centers: [{{name: a, central: true}}, {{name: b}}]\nlinks: [{link}]\n"
+    )
+    scenario.write_text(
+        f"{SCENARIO[: SCENARIO.index('topology')]}topology: {{use: net.yaml}}\n{SCENARIO[SCENARIO.index('training') :]}"
+    )
+    assert [file.axis for file in build_plan(load(scenario)).code] == ["trace"]
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(ScenarioError, match=r"names code.*--allow-code"):
+        load(scenario)

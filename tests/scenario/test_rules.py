@@ -65,6 +65,7 @@ EXAMPLES = [
     ("sync={tier1: tap, tier2: fsa}",),
     ("sync=hfa",),
     ("optimizer={kind: sgd, nesterov: true}",),
+    ("paradigm={kind: allreduce, density: 5 %}",),
     ("data_centers[west].workers=300",),
     ("order=dgt", "transport.tls=true"),
     ("background=[{kind: tcp, from: east, to: nowhere}]",),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
+from topologies.readers.options import GraphReading
 from topologies.readers.raw import RawGraph
 from topologies.traces.model import TextFile
 
@@ -17,13 +17,12 @@ class GraphReader(ABC):
     of a vertex; ``LinkSpeedRaw`` (in ``RawGraph.default_unit``) or ``LinkSpeed``/``LinkSpeedUnits`` of an edge.
 
     endings  of files that are read by it without being named, in lower case with the dot
+    sample   the text of a small file, which ``testbed check`` reads
     """
 
+    Options: ClassVar = GraphReading
     endings: ClassVar[tuple[str, ...]] = ()
-
-    @dataclass(frozen=True, slots=True)
-    class Options:
-        """No options."""
+    sample: ClassVar[str] = ""
 
     @staticmethod
     @abstractmethod

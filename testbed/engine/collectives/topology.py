@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
-from testbed.plan.recent import Recent
-from testbed.plan.routes import routes_of
 from testbed.policy.collective.ring_order import best_ring
 from testbed.policy.collective.schedule import GroupShape
 
@@ -40,8 +38,19 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
+def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
+    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of data centres for such buckets.
+
+    Every rank of a simulation asks for the same, and it takes long: answers are kept.
+    """
+    asked = (ranks_of, order, bucket_bytes)
+    if asked not in plan.memory:
+        plan.memory[asked] = _ranks_of(plan, order, bucket_bytes)
+    ranks: Ranks = plan.memory[asked]
+    return ranks
+
+
 def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
-    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of sites for such buckets."""
     by_site: dict[str, list[str]] = {}
     for worker in plan.training_workers:
         by_site.setdefault(worker.data_center, []).append(worker.name)
@@ -52,17 +61,14 @@ def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
     return Ranks(tuple(worker for site in sites for worker in site), sites)
 
 
-ranks_of = Recent(_ranks_of)  # every rank of a simulation asks for the same, and it takes long
-
-
 def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
     """Return the seconds of a message of that size from each data centre to each other, alone on its path."""
-    links, routes = {link.name: link for link in plan.network.links}, routes_of(plan.network)
+    links = {link.name: link for link in plan.network.links}
 
     def time_s(source: str, target: str) -> float:
         if source == target:
             return 0.0
-        path = [links[name] for name in routes.between(source, target)]
+        path = [links[name] for name in plan.network.between(source, target)]
         return sum(link.delay_s for link in path) + 8 * size_bytes / min(link.rate_bps for link in path)
 
     return [[time_s(source, target) for target in sites] for source in sites]

@@ -25,7 +25,6 @@ from testbed.engine.learner import make_learner
 from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
-from testbed.plan.routes import routes_of
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
 from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
@@ -112,5 +111,5 @@ def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
 def _direct(plan: Plan, source: str, target: str) -> bool:
     links = {link.name: link for link in plan.network.links}
     sites = {site.name for site in plan.network.sites}
-    path = routes_of(plan.network).between(source, target)
+    path = plan.network.between(source, target)
     return not any(links[name].target in sites for name in path[:-1])

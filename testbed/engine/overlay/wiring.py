@@ -15,7 +15,6 @@ from testbed.engine.overlay.member import OverlayMember
 from testbed.engine.overlay.root import Root
 from testbed.messages import MessageKind
 from testbed.plan.model import Choice, NodePlan, Plan
-from testbed.plan.routes import routes_of
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
 from testbed.policy.overlay.netstorm import Detours
@@ -101,7 +100,7 @@ def _rate_bps(plan: Plan, source: str, target: str) -> float | None:
     if source == target:
         return lan
     links = {link.name: link for link in plan.network.links}
-    route = [links[name] for name in routes_of(plan.network).between(source, target)]
+    route = [links[name] for name in plan.network.between(source, target)]
     if any(link.target not in plan.network.routers for link in route[:-1]):
         return None
     return min(lan, *(link.rate_bps for link in route))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 
 from testbed.axes import option
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
@@ -63,3 +63,17 @@ class AllReduceOptions:
         choices=SHARED_WORK,
     )
     shared_by: str = option("data_center", "who shares the optimizer's work", choices=("data_center", "all"))
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield options set to other than their default that the chosen algorithm does not look at."""
+        looked_at = {"algorithm", "bucket", "optimizer_work"}
+        if self.optimizer_work != "replicated":
+            looked_at.add("shared_by")
+        if self.algorithm in ALL_REDUCE:
+            looked_at |= {"segments", "rank_order"}
+        else:
+            looked_at |= {"density", "coordinated"} if SPARSE[self.algorithm].hierarchical else {"density"}
+        for each in fields(AllReduceOptions):
+            if each.name not in looked_at and getattr(self, each.name) != each.default:
+                cause = "optimizer_work" if each.name == "shared_by" else "algorithm"
+                yield each.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"

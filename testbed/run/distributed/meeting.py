@@ -1,17 +1,29 @@
-"""Exchanges between workers about a library's connections: where each listens, and who is at which other end."""
+"""A library's group of workers, and what they exchange about its connections: who is at the other end of each."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Protocol
 
 import msgspec
 import torch
+from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.run.distributed import sockets
 from testbed.run.distributed.sockets import Ends, Place
 
 LOOPBACK = "127.0.0.1"
+
+
+class ProcessGroup(Protocol):
+    """The workers that sum together. All start the same sums in the same order."""
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` in place over all workers; the future is done when the sum is."""
+
+    def received_bytes(self) -> dict[str, int]:
+        """Bytes received from each other worker since the last call."""
 
 
 async def exchange(peers: Collectives, value: Any) -> list[Any]:

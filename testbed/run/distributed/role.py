@@ -20,7 +20,7 @@ from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
 from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.run.distributed.group import ProcessGroup
+from testbed.run.distributed.meeting import ProcessGroup
 from testbed.run.distributed.mpi.group import mpi_group
 from testbed.run.distributed.mpi.library import load_mpi
 from testbed.run.distributed.torch_group import gloo_group, nccl_group

@@ -16,8 +16,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
-from testbed.run.distributed.group import ProcessGroup
-from testbed.run.distributed.meeting import LOOPBACK, peers_of_connections
+from testbed.run.distributed.meeting import LOOPBACK, ProcessGroup, peers_of_connections
 from testbed.run.distributed.sockets import Meter
 
 _LIBRARY: Any = torch.distributed  # its stubs are incomplete

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PlainSerializer,
@@ -30,7 +29,7 @@ from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
 from testbed.axes import Axis, AxisError, names_code, options_of
 from testbed.scenario.reading import quantities
 from testbed.scenario.reading.document import Scalar
-from testbed.scenario.reading.section import ReadAs, Section
+from testbed.scenario.reading.section import Made, ReadAs
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 
@@ -45,10 +44,9 @@ _UNITS = {
 Table = Mapping[str, type[Any]]
 
 
-class Technique(Section):
+class Technique(Made):
     """One value on one axis, with its options. ``declared`` is the class that states the technique's properties."""
 
-    model_config = ConfigDict(use_attribute_docstrings=False)  # looking for the source of a made class takes a second
     kind: str
 
     declared: ClassVar[type[Any]]
@@ -64,10 +62,9 @@ class Technique(Section):
             yield Violation((*at, option), problem, hint)
 
 
-class PerTier(Section):
+class PerTier(Made):
     """One technique for each tier."""
 
-    model_config = ConfigDict(use_attribute_docstrings=False)
     tier1: Technique
     tier2: Technique
 
@@ -131,10 +128,18 @@ def _long_form(value: Any, table: Table) -> dict[str, Any]:
 
 
 def kind_of(table: Axis[Any]) -> Any:
-    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing."""
+    """Return what a scenario may write where a kind of ``table`` stands alone, without options, or nothing.
+
+    What such a kind reads becomes part of the scenario, so its code is noted in the context's list ``code``.
+    """
 
     def read(value: Any, info: ValidationInfo) -> str | None:
-        return None if quantities.is_null(value) else _known({"kind": value}, table, info, at=())
+        if quantities.is_null(value):
+            return None
+        kind = _known({"kind": value}, table, info, at=())
+        if (code := table.code_of(kind)) is not None:
+            (info.context or {}).get("code", []).append(code)
+        return kind
 
     either = [{"enum": list(table)}, {"type": "string", "pattern": CODE_PATTERN}]
     return Annotated[str | None, BeforeValidator(read), WithJsonSchema({"anyOf": either})]

@@ -31,6 +31,8 @@ def beside(file: str, info: ValidationInfo) -> Path:
 def read_document(path: Path) -> Node:
     """Return the tree of a YAML file. Raise ``ScenarioError`` when it cannot be read, is too large, or is not valid."""
     try:
+        if path.is_fifo() and not path.is_relative_to("/dev"):  # which would wait for a writer; /dev/stdin has one
+            raise ScenarioError(f"{path}: not a regular file (copy its content into one)")
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
             size = path.stat().st_size

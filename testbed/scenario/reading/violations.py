@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pydantic_core import PydanticCustomError
 
@@ -26,3 +27,14 @@ def raise_found(found: Iterable[Violation]) -> None:
     found = tuple(found)
     if found:
         raise PydanticCustomError("rules", "rules", {"found": found})
+
+
+def series_violations(times_s: Sequence[float], repeat_after_s: float | None) -> Iterator[Violation]:
+    """Yield what is wrong with the ``points`` of a series: they must rise from 0 s, and a repetition comes after."""
+    if times_s[0] != 0:
+        yield Violation(("points", 0, "at"), f"the first time is {times_s[0]:g} s, and must be 0 s")
+    for index, (before, after) in enumerate(pairwise(times_s), start=1):
+        if after <= before:
+            yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
+    if repeat_after_s is not None and repeat_after_s <= times_s[-1]:
+        yield Violation(("repeat_after",), f"{repeat_after_s:g} s is not after the last point ({times_s[-1]:g} s)")

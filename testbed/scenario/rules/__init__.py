@@ -1,4 +1,4 @@
-"""Rules over a whole scenario: one table, read by the validator, the tests and ``testbed matrix``.
+"""Rules over a whole scenario: every public function of these modules, for the validator, tests and ``testbed matrix``.
 
 A rule is a function from a scenario to violations: a condition over what techniques declare, with the place, the
 reason and the cure. No rule tests for the name of a technique.
@@ -6,18 +6,19 @@ reason and the cure. No rule tests for the name of a technique.
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import job, limits, recovery, serverless, synchronisation, transfer
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-RULES: tuple[Rule, ...] = (
-    *recovery.RULES,
-    *serverless.RULES,
-    *transfer.RULES,
-    *synchronisation.RULES,
-    *job.RULES,
-    *limits.RULES,
+_MODULES = (recovery, serverless, transfer, synchronisation, job, limits)
+RULES: tuple[Rule, ...] = tuple(
+    function
+    for module in _MODULES
+    for name, function in vars(module).items()
+    if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
 )
 
 

@@ -6,7 +6,6 @@ from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    Rule,
     is_scripted,
     overlaps,
     techniques_of,
@@ -107,17 +106,3 @@ def options_are_good(scenario: Scenario) -> Found:
     """The owners of the options know their rules."""
     for at, technique in techniques_of(scenario):
         yield from technique.violations(*at)
-
-
-RULES: tuple[Rule, ...] = (
-    script_needs_servers_and_workers,
-    script_is_not_cut_at_layers,
-    script_may_end_early,
-    modelled_compute_is_simulated,
-    real_compute_needs_values,
-    loading_needs_samples,
-    loading_precedes_a_step,
-    samples_are_at_a_worker,
-    accuracy_needs_values,
-    options_are_good,
-)

@@ -8,7 +8,7 @@ from testbed.policy.order import ORDERS
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, kinds, tiers_of
+from testbed.scenario.rules.facts import Found, kinds, tiers_of
 from testbed.scenario.schema import Scenario
 from testbed.scenario.topology.topology import Topology
 
@@ -65,6 +65,3 @@ def _count_nodes(topology: Topology) -> Counter[str]:
     workers = sum(site.workers or int(site.central) for site in centers)
     global_servers = sum(site.global_servers or int(site.central) for site in centers)
     return Counter(worker=workers, server=len(centers), global_server=global_servers, scheduler=1)
-
-
-RULES: tuple[Rule, ...] = (node_count, tls_covers_all_traffic, background_ends_exist)

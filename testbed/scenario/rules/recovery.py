@@ -9,7 +9,6 @@ from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    Rule,
     by_tier,
     is_scripted,
     kinds,
@@ -142,17 +141,3 @@ def _plain_transfer() -> str:
     """Return the overlays and orders that keep nothing at nodes, for a hint."""
     overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
     return f"overlay: {overlays}, order: {kinds(ORDERS, lambda order: not order.best_effort)} without overlap"
-
-
-RULES: tuple[Rule, ...] = (
-    continuing_needs_replaceable_nodes,
-    replica_repeats_updates,
-    link_faults_need_links,
-    membership_changes_need_continue,
-    packet_faults_need_packets,
-    nan_needs_values,
-    full_disk_needs_checkpoints,
-    nan_skips_whole_gradients,
-    leaving_loses_nothing,
-    checkpoints_hold_no_memory,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.codec.options import CODECS
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, by_tier, kinds, without_servers
+from testbed.scenario.rules.facts import Found, by_tier, kinds, without_servers
 from testbed.scenario.schema import Scenario
 
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
@@ -66,13 +66,3 @@ def _any_chosen(scenario: Scenario, axis: str) -> bool:
     value, default = getattr(scenario, axis), type(scenario).model_fields[axis].default
     techniques = [value] if hasattr(value, "kind") else [technique for _, technique in by_tier(value)]
     return any(technique.kind != default for technique in techniques)
-
-
-RULES: tuple[Rule, ...] = (
-    no_synchronisation,
-    codec_of_paradigm,
-    no_sharding,
-    libraries_need_sockets,
-    no_order,
-    no_overlay,
-)

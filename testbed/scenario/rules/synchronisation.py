@@ -8,7 +8,7 @@ from __future__ import annotations
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, Rule, is_scripted, lan_rounds_option, tiers_of
+from testbed.scenario.rules.facts import Found, is_scripted, lan_rounds_option, tiers_of
 from testbed.scenario.schema import Scenario
 
 
@@ -84,11 +84,3 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
                 f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    one_tier_has_one_value,
-    one_tier_has_no_lan_rounds,
-    tiers_fit,
-    optimizer_runs_where_values_are,
-)

@@ -10,7 +10,6 @@ from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    Rule,
     by_tier,
     kinds,
     overlaps,
@@ -110,15 +109,3 @@ def models_lose_no_blocks(scenario: Scenario) -> Found:
             "here models travel up, not gradients: a block that is lost would set parameters to zero",
             "write 'late: retransmit' and 'code: exact'",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    models_are_sent_whole,
-    difference_follows_parameters,
-    overlap_needs_finished_values,
-    relaying_needs_rounds,
-    summing_needs_dense_payloads,
-    blocks_go_straight,
-    blocks_are_cut_anywhere,
-    models_lose_no_blocks,
-)

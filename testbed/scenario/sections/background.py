@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from testbed.scenario.reading.quantities import DURATION, INSTANT, NAME, RATE, integer, one_of
 from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation
 
 
 class Background(Section):
@@ -34,20 +34,14 @@ class Background(Section):
     stop: Annotated[float | None, DURATION] = None
     """Time since the start of training; by default it lasts as long as the run."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Background:
-        raise_found(_violations(self))
-        return self
-
-
-def _violations(traffic: Background) -> Iterator[Violation]:
-    if traffic.source == traffic.target:
-        yield Violation(("to",), f"both ends are '{traffic.source}'")
-    if traffic.kind == "tcp" and traffic.rate is not None:
-        yield Violation(("rate",), "has no effect on tcp", "congestion control decides; use 'streams'")
-    if traffic.kind != "tcp" and traffic.rate is None:
-        yield Violation((), f"{traffic.kind} traffic has no rate", "write 'rate: 5 Mbit/s'")
-    if traffic.kind != "tcp" and traffic.streams is not None:
-        yield Violation(("streams",), f"has no effect on {traffic.kind}")
-    if traffic.stop is not None and traffic.stop <= traffic.start:
-        yield Violation(("stop",), f"{traffic.stop:g} s does not come after the start, {traffic.start:g} s")
+    def _violations(self) -> Iterator[Violation]:
+        if self.source == self.target:
+            yield Violation(("to",), f"both ends are '{self.source}'")
+        if self.kind == "tcp" and self.rate is not None:
+            yield Violation(("rate",), "has no effect on tcp", "congestion control decides; use 'streams'")
+        if self.kind != "tcp" and self.rate is None:
+            yield Violation((), f"{self.kind} traffic has no rate", "write 'rate: 5 Mbit/s'")
+        if self.kind != "tcp" and self.streams is not None:
+            yield Violation(("streams",), f"has no effect on {self.kind}")
+        if self.stop is not None and self.stop <= self.start:
+            yield Violation(("stop",), f"{self.stop:g} s does not come after the start, {self.start:g} s")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
-from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.section import ReadAs, Section, changes_of
+from testbed.scenario.reading.violations import Violation, series_violations
 
 
 class SlowdownPoint(Section):
@@ -30,22 +29,10 @@ class Slowdown(Section):
     repeat_after: Annotated[float | None, DURATION] = None
     """Start again after so long; otherwise the last factor stays."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Slowdown:
-        raise_found(self._violations())
-        return self
-
-    def _violations(self) -> Iterator[Violation]:
-        times = [point.at for point in self.points]
-        if not times or times[0] != 0:
-            yield Violation(
-                ("points",), "must begin at 0 s", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}"
-            )
-        for index, (before, after) in enumerate(pairwise(times), start=1):
-            if after <= before:
-                yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
-        if self.repeat_after is not None and times and self.repeat_after <= times[-1]:
-            yield Violation(("repeat_after",), f"{self.repeat_after:g} s is not after the last point ({times[-1]:g} s)")
+    def _violations(self) -> Iterable[Violation]:
+        if not self.points:
+            return [Violation((), "has no points", "write a list of {at: 0 s, factor: 1}, {at: 10 s, factor: 5}")]
+        return series_violations([point.at for point in self.points], self.repeat_after)
 
 
 def _read_slowdown(value: Any) -> Any:
@@ -74,18 +61,6 @@ class Device(Section):
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
 
 
-class DeviceChanges(Section):
-    """What differs from the global ``device`` in one data centre or at one worker."""
-
-    kind: Annotated[str | None, one_of("cpu", "cuda")] = None
-    """As in device."""
-    pace: Annotated[str | None, one_of("paced", "measured")] = None
-    """As in device."""
-    step_time: Annotated[float | None, DURATION] = None
-    """As in device."""
-    speed: Annotated[float | None, number(0, 1000, above=True)] = None
-    """As in device."""
-    variation: Annotated[float | None, SHARE] = None
-    """As in device."""
-    slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
-    """As in device."""
+DEVICE_CHANGES = ReadAs(
+    changes_of(Device, "DeviceChanges", "What differs from the global ``device`` in one data centre or at one worker.")
+)

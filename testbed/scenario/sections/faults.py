@@ -6,14 +6,14 @@ nodes and links are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, number, one_of
 from testbed.scenario.reading.section import NULLABLE, Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation
 
 NODE_KINDS = ("kill", "pause", "slow", "join", "leave")
 LINK_KINDS = ("down", "rate", "loss", "delay", "corrupt", "duplicate", "reorder")
@@ -88,13 +88,11 @@ class Fault(Section):
 
     @property
     def value(self) -> float:
-        """The value of its kind (factor, rate, share, …); 0 for a kind without one."""
-        return float(getattr(self, _VALUES[self.kind], None) or 0.0) if self.kind in _VALUES else 0.0
+        """The value of its kind (factor, rate, share, …); 0 for a kind without one. A disk is full for one round."""
+        return float(getattr(self, _VALUES.get(self.kind, ""), None) or (self.kind == "disk_full"))
 
-    @model_validator(mode="after")
-    def _rules(self) -> Fault:
-        raise_found([*_targets(self), *_when(self), *_how(self)])
-        return self
+    def _violations(self) -> Iterable[Violation]:
+        return (*_targets(self), *_when(self), *_how(self))
 
 
 def _targets(fault: Fault) -> Iterator[Violation]:

@@ -1,10 +1,10 @@
-"""The sections ``run``, ``transport``, ``timeouts`` and ``simulation``: how the scenario is run."""
+"""How the scenario is run: ``run``, ``transport``, ``timeouts``, ``simulation``, ``recovery`` and ``checkpoint``."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from testbed.scenario.reading.quantities import BOOLEAN, DURATION, RATE, SIZE, integer, one_of
+from testbed.scenario.reading.quantities import BOOLEAN, DURATION, INSTANT, RATE, SIZE, integer, one_of
 from testbed.scenario.reading.section import NULLABLE, Section
 
 BACK_ENDS = ("emulate", "simulate", "local")
@@ -86,3 +86,25 @@ class SimulationSection(Section):
     runs of very many nodes."""
     host: Annotated[HostSection | None, NULLABLE] = None
     """The machine whose emulation is to be predicted. By default every node has a processor of its own."""
+
+
+class Recovery(Section):
+    """What is done when a node is lost."""
+
+    on_failure: Annotated[str, one_of("abort", "continue", "restart")] = "abort"
+    """abort: the run fails. continue: the others go on. restart: all go back to the last checkpoint."""
+    max_restarts: Annotated[int, integer(0, 10_000)] = 3
+    """restart: at most so often."""
+    delay: Annotated[float, INSTANT] = 1.0
+    """restart: so long after the loss."""
+    replicas: Annotated[int, integer(0, 1)] = 0
+    """continue: nodes that repeat every update of the global server, and take its place when it is lost."""
+    on_nan: Annotated[str, one_of("abort", "skip", "ignore")] = "abort"
+    """When a gradient is not finite. abort: the run ends. skip: that worker contributes zeros to the round."""
+
+
+class Checkpoints(Section):
+    """What is kept for `testbed run … --resume RUN`: the state of every node that the next round depends on."""
+
+    every: Annotated[int, integer(0, 10_000_000)] = 0
+    """Rounds between two checkpoints; 0: none. Workers wait for each other at a checkpoint, whatever the algorithm."""

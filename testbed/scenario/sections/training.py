@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Self
-
-from pydantic import model_validator
+from typing import Annotated
 
 from testbed.scenario.reading.axes import Technique, axis, short
 from testbed.scenario.reading.quantities import ACCURACY, integer, one_of
 from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation
 from testbed.training.options import DATASETS, LOADINGS, MODELS, SPLITS
 
 
@@ -36,17 +34,11 @@ class Training(Section):
     loading: Annotated[Technique, axis("loading", LOADINGS)] = short("in_memory")
     """Where samples come from: all in memory, or a cache of levels."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        raise_found(_violations(self))
-        return self
-
-
-def _violations(training: Training) -> Iterator[Violation]:
-    takes, gives = training.model.declared.takes, training.data.declared.gives
-    if takes != gives:
-        problem = f"'{training.data.kind}' gives {gives}, but the model '{training.model.kind}' takes {takes}"
-        yield Violation(("data",), problem, "choose another model or data")
-    elif training.target_accuracy is not None and training.evaluate_every > training.rounds:
-        problem = f"{training.evaluate_every} is more than training.rounds ({training.rounds})"
-        yield Violation(("evaluate_every",), problem, "target_accuracy would never be reached")
+    def _violations(self) -> Iterator[Violation]:
+        takes, gives = self.model.declared.takes, self.data.declared.gives
+        if takes != gives:
+            problem = f"'{self.data.kind}' gives {gives}, but the model '{self.model.kind}' takes {takes}"
+            yield Violation(("data",), problem, "choose another model or data")
+        elif self.target_accuracy is not None and self.evaluate_every > self.rounds:
+            problem = f"{self.evaluate_every} is more than training.rounds ({self.rounds})"
+            yield Violation(("evaluate_every",), problem, "target_accuracy would never be reached")

@@ -1,17 +1,99 @@
-"""What a scenario changes in a topology that it names: sites, the central one, single data centres, single links."""
+"""``topology: {use: hmc4, …}``: a built-in or a file, and what a scenario changes in it.
+
+Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology, by name and by ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, ValidationInfo
+
+from testbed.scenario.reading.axes import kind_of
+from testbed.scenario.reading.files import beside
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
+from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.links import Link, joined, one_way
-from testbed.scenario.topology.sites import DataCenter
+from testbed.scenario.topology.links import LINK_CHANGE, Link, LinkEnds, SiteName, changed, joined, one_way
+from testbed.scenario.topology.sites import SITE_CHANGE, DataCenter, Lan, NamedSite
 from testbed.scenario.topology.topology import Topology
-from testbed.scenario.topology.used import LinkChange, UsedTopology
+from topologies.library import BUILT_IN, topology_path
 from topologies.paths import Paths
+from topologies.readers import READERS, endings
+from topologies.readers.options import RATE_UNITS
+
+_FACTOR = number(1e-6, 1e6)
+_YAML = (".yaml", ".yml")
+FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
+
+
+@dataclass(frozen=True)
+class Used:
+    """What ``use`` means: the file, and whether it is a graph without the keys of a scenario."""
+
+    name: str
+    path: Path
+    is_graph: bool
+
+
+def _read_use(value: Any, info: ValidationInfo) -> Used:
+    if isinstance(value, Used):
+        return value
+    name = text_of(value)
+    if name in BUILT_IN:
+        return Used(name, topology_path(name), False)
+    ending = Path(name).suffix.lower()
+    if not ending:
+        raise refuse(f"'{name}' is no built-in topology", suggestion(name, BUILT_IN) or f"one of {', '.join(BUILT_IN)}")
+    is_graph = info.data.get("reader") is not None or ending in endings()
+    if not is_graph and ending not in _YAML:
+        known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
+        raise refuse(f"'{ending}' is no ending of a topology file", known)
+    path = beside(name, info)
+    if not path.is_file():
+        raise refuse(f"{name}: no such file")
+    return Used(name, path, is_graph)
+
+
+class UsedTopology(Section):
+    """A built-in topology or a file, and what differs from it."""
+
+    reader: kind_of(READERS) = None  # type: ignore[valid-type]
+    """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
+    use: Annotated[Any, BeforeValidator(_read_use)]
+    """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
+    central: Annotated[str | None, NAME] = None
+    """The data centre of the global servers, instead of the file's own."""
+    workers: Annotated[int | None, integer(1, 1000)] = None
+    """Workers in every data centre."""
+    sites: tuple[SiteName, ...] | None = None
+    """The vertices that are data centres; others remain as routers where a path passes them."""
+    scale: Annotated[float, _FACTOR] = 1.0
+    """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
+    speed: Annotated[float, _FACTOR] = 1.0
+    """Divides the times of all traces: 180 makes three minutes a second."""
+    streams: Annotated[int | None, integer(1, 1000)] = None
+    """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
+    lan: Annotated[Lan | None, NULLABLE] = None
+    """A LAN that differs from the file's, in every data centre."""
+    data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
+    """What differs in single data centres."""
+    links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
+    """What differs on single links."""
+    rate: Annotated[float | None, RATE] = None
+    """Graph files: rate of links that have none."""
+    delay: Annotated[float | None, DELAY] = None
+    """Graph files: one-way delay of links whose ends have no coordinates."""
+    stretch: Annotated[float | None, number(1, 10)] = None
+    """Graph files: length of a fibre over the great circle (default 1.5)."""
+    rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
+    """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
+    external: Annotated[bool | None, BOOLEAN] = None
+    """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
 
 
 def apply_changes(base: Topology, used: UsedTopology) -> Topology:
@@ -27,9 +109,9 @@ def apply_changes(base: Topology, used: UsedTopology) -> Topology:
             links[ends] = link.model_copy(update={"rate": min(lan.rate, link.rate * used.streams)})
     for change in used.links:
         for ends in _directions(change, links):
-            links[ends] = change.applied_to(links[ends])
-    changed = {"data_centers": sites, "lan": lan, "links": joined(links)}
-    return _checked(base, {**changed, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
+            links[ends] = changed(links[ends], change)
+    whole = {"data_centers": sites, "lan": lan, "links": joined(links)}
+    return _checked(base, {**whole, "scale": base.scale * used.scale, "speed": base.speed * used.speed})
 
 
 def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
@@ -106,20 +188,18 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
 def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
     known = [*(site.name for site in base.data_centers), *base.routers]
     for index, change in enumerate(used.links):
-        ends = change.directions[0]
-        if None in ends or (change.between and (change.source or change.target)):
+        ends, given = change.directions[0], (change.source, change.target)
+        if (given != (None, None)) if change.between else None in given:
             yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
         for end in ends:
             if end not in known:
-                yield Violation(
-                    ("links", index), f"no data centre or router named '{end}'", suggestion(str(end), known)
-                )
+                yield Violation(("links", index), f"no data centre or router named '{end}'", suggestion(end, known))
         if all(end in known for end in ends) and not _directions(change, links):
             yield Violation(
                 ("links", index), f"there is no link from '{ends[0]}' to '{ends[1]}'", "links here change others"
             )
 
 
-def _directions(change: LinkChange, links: dict[tuple[str, str], Link]) -> list[Any]:
+def _directions(change: LinkEnds, links: dict[tuple[str, str], Link]) -> list[Any]:
     return [ends for ends in change.directions if ends in links]

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from itertools import pairwise
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from testbed import units
-from testbed.scenario.reading.quantities import DELAY, LOSS, NAME, RATE, FieldType, refuse, text_of
-from testbed.scenario.reading.section import NULLABLE, Section
-from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.impairments import Impairments
+from testbed.scenario.reading.quantities import (
+    DELAY,
+    DURATION,
+    INSTANT,
+    LOSS,
+    NAME,
+    RATE,
+    FieldType,
+    number,
+    refuse,
+    text_of,
+)
+from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
+from testbed.scenario.reading.violations import Violation
 from testbed.scenario.topology.trace_files import trace
-from testbed.scenario.topology.traces import DelayTrace, LossTrace, RateTrace
+from testbed.scenario.topology.traces import LinkTrace
 
 SiteName = Annotated[str, NAME]
 _ENDS = {"between": None, "source": None, "target": None, "reverse": None}
@@ -61,46 +72,63 @@ def _read_queue(value: Any) -> Queue:
 _QUEUE = FieldType(_read_queue, {"type": "string", "examples": ["256 KiB", "50 ms", "1.5 bdp"]}, str)
 
 
-class LinkValues(Section):
-    """What differs from another link. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
+class Outage(Section):
+    """The link is down, and loses everything, from ``at`` until ``until``."""
 
-    rate: Annotated[float | None, RATE] = None
-    """As in the link."""
-    delay: Annotated[float | None, DELAY] = None
-    """As in the link."""
-    queue: Annotated[Queue | None, _QUEUE] = None
-    """As in the link."""
-    loss: Annotated[float | None, LOSS] = None
-    """As in the link."""
-    jitter: Annotated[float | None, DELAY] = None
-    """As in the link."""
-    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
-    """As in the link."""
-    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
-    """As in the link."""
-    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
-    """As in the link."""
-
-    def applied_to(self, link: Link) -> Link:
-        """Return ``link`` with these values."""
-        changes: dict[str, Any] = {
-            key: value for key in LinkValues.model_fields if (value := getattr(self, key)) is not None
-        }
-        for what in ("rate", "delay", "loss"):
-            if what in changes:
-                changes.setdefault(f"{what}_trace", None)
-        return link.model_copy(update=changes)
+    at: Annotated[float, INSTANT]
+    """Time since the start of training."""
+    until: Annotated[float, DURATION]
+    """Time since the start of training at which it is up again."""
 
 
-class Link(Impairments):
-    """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
+class Impairments(Section):
+    """Part of a link; counts for both directions."""
+
+    loss_burst: Annotated[float, number(1, 1000)] = 1.0
+    """Mean length of a burst of losses, in packets (Gilbert-Elliott); 1 means independent losses."""
+    corruption: Annotated[float, LOSS] = 0.0
+    """Share of packets with one wrong bit, which the receiver's checksum finds."""
+    duplication: Annotated[float, LOSS] = 0.0
+    """Share of packets that arrive twice. Emulated with netem only."""
+    reordering: Annotated[float, LOSS] = 0.0
+    """Share of packets that skip the delay, and so overtake those before them."""
+    down: tuple[Outage, ...] = ()
+    """When the link is down, e.g. [{at: 10 s, until: 15 s}]."""
+
+    def _violations(self) -> Iterator[Violation]:
+        """Each outage ends after it began, and before the next."""
+        for index, outage in enumerate(self.down):
+            if outage.until <= outage.at:
+                problem = f"{outage.until:g} s does not come after {outage.at:g} s"
+                yield Violation(("down", index, "until"), problem)
+        for index, (before, after) in enumerate(pairwise(self.down), start=1):
+            if after.at <= before.until:
+                problem = f"{after.at:g} s comes before the end of the one before, {before.until:g} s"
+                yield Violation(("down", index, "at"), problem)
+
+
+class LinkEnds(Section):
+    """The two ends of a link, in both directions (``between``) or in one (``from`` and ``to``)."""
 
     between: Annotated[tuple[SiteName, SiteName] | None, NULLABLE] = None
     """The two ends; what follows counts for both directions."""
     source: Annotated[str | None, NAME] = Field(default=None, alias="from")
-    """Where a one-way link begins."""
+    """Where one direction begins."""
     target: Annotated[str | None, NAME] = Field(default=None, alias="to")
-    """Where a one-way link ends."""
+    """Where it ends."""
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The ordered pairs of ends that the link joins."""
+        if self.between is not None:
+            first, second = self.between
+            return [(first, second), (second, first)]
+        return [(str(self.source), str(self.target))]
+
+
+class LinkBothWays(LinkEnds, Impairments):
+    """A WAN link; one with both ends in ``between`` is the same in both directions."""
+
     rate: Annotated[float, RATE]
     """Bits per second, Ethernet frames counted."""
     delay: Annotated[float, DELAY]
@@ -111,42 +139,52 @@ class Link(Impairments):
     """Share of packets lost at random."""
     jitter: Annotated[float, DELAY] = 0.0
     """Standard deviation of the delay."""
-    rate_trace: Annotated[RateTrace | None, trace("rate")] = None
+    rate_trace: Annotated[LinkTrace | None, trace("rate")] = None
     """A rate that changes while training runs; it replaces 'rate' meanwhile."""
-    delay_trace: Annotated[DelayTrace | None, trace("delay")] = None
+    delay_trace: Annotated[LinkTrace | None, trace("delay")] = None
     """A one-way delay that changes; it replaces 'delay' meanwhile."""
-    loss_trace: Annotated[LossTrace | None, trace("loss")] = None
+    loss_trace: Annotated[LinkTrace | None, trace("loss")] = None
     """A loss that changes; it replaces 'loss' meanwhile."""
-    reverse: Annotated[LinkValues | None, NULLABLE] = None
+
+
+LINK_VALUES = ("rate", "delay", "queue", "loss", "jitter", "rate_trace", "delay_trace", "loss_trace")
+REVERSE = ReadAs(changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES))
+LINK_CHANGE = changes_of(
+    LinkBothWays, "LinkChange", "What differs on one link, in both directions (``between``) or in one.", *LINK_VALUES,
+    base=(LinkEnds, Made),
+)  # fmt: skip
+
+
+class Link(LinkBothWays):
+    """A WAN link, in both directions (``between``) or in one (``from`` and ``to``)."""
+
+    reverse: Annotated[Section | None, REVERSE] = None
     """What differs in the opposite direction."""
 
-    @property
-    def directions(self) -> list[tuple[str, str]]:
-        """The ordered pairs of ends that the link joins."""
-        if self.between is not None:
-            first, second = self.between
-            return [(first, second), (second, first)]
-        return [(str(self.source), str(self.target))]
+    def _violations(self) -> Iterator[Violation]:
+        yield from super()._violations()
+        one_way_ends = (self.source, self.target)
+        if self.between is not None and one_way_ends != (None, None):
+            yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
+        elif self.between is None and None in one_way_ends:
+            yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+        elif self.between is None and self.reverse is not None:
+            yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
+        if self.loss == 0 and self.loss_trace is not None and self.loss_trace.model is not None:
+            hint = "its values are multiples of 'loss'"
+            yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", hint)
+        ends = self.between or one_way_ends
+        if ends[0] is not None and ends[0] == ends[1]:
+            yield Violation(("between",) if self.between else ("to",), f"both ends are '{ends[0]}'")
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        raise_found(_link_violations(self))
-        return self
 
-
-def _link_violations(link: Link) -> Iterator[Violation]:
-    one_way_ends = (link.source, link.target)
-    if link.between is not None and one_way_ends != (None, None):
-        yield Violation((), "has both 'between' and 'from'/'to'", "keep one of them")
-    elif link.between is None and None in one_way_ends:
-        yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
-    elif link.between is None and link.reverse is not None:
-        yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
-    if link.loss == 0 and link.loss_trace is not None and link.loss_trace.model is not None:
-        yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", "its values are multiples of 'loss'")
-    ends = link.between or one_way_ends
-    if ends[0] is not None and ends[0] == ends[1]:
-        yield Violation(("between",) if link.between else ("to",), f"both ends are '{ends[0]}'")
+def changed(link: Link, values: Section) -> Link:
+    """Return ``link`` with these values. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
+    changes = {key: value for key in LINK_VALUES if (value := getattr(values, key)) is not None}
+    for what in ("rate", "delay", "loss"):
+        if what in changes:
+            changes.setdefault(f"{what}_trace", None)
+    return link.model_copy(update=changes)
 
 
 def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
@@ -157,7 +195,7 @@ def one_way(links: Iterable[Link]) -> dict[tuple[str, str], Link]:
             found[str(link.source), str(link.target)] = link
             continue
         a, b = link.between
-        back = link.reverse.applied_to(link) if link.reverse else link
+        back = changed(link, link.reverse) if link.reverse else link
         found[a, b] = link.model_copy(update={**_ENDS, "source": a, "target": b})
         found[b, a] = back.model_copy(update={**_ENDS, "source": b, "target": a})
     return found

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer
-from testbed.scenario.reading.section import NULLABLE, Section
-from testbed.scenario.sections.devices import DeviceChanges
+from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
+from testbed.scenario.sections.devices import DEVICE_CHANGES
 
 
 class Lan(Section):
@@ -33,7 +33,21 @@ class DataCenter(Section):
     """Global servers in the central data centre (default 1); keys are sharded over them."""
     lan: Annotated[Lan | None, NULLABLE] = None
     """A LAN that differs from topology.lan."""
-    device: Annotated[DeviceChanges | None, NULLABLE] = None
+    device: Annotated[Section | None, DEVICE_CHANGES] = None
     """What differs for all workers of this data centre."""
-    worker_devices: dict[str, DeviceChanges] = Field(default_factory=dict)
+    worker_devices: dict[str, Annotated[Section, DEVICE_CHANGES]] = Field(default_factory=dict)
     """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
+
+
+class NamedSite(Made):
+    """The data centre that changes are about."""
+
+    name: Annotated[str, NAME]
+
+
+SITE_CHANGE = ReadAs(
+    changes_of(
+        DataCenter, "SiteChange", "What differs in one data centre.",
+        "workers", "global_servers", "lan", "device", "worker_devices", base=NamedSite,
+    )
+)  # fmt: skip

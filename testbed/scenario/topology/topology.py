@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -11,7 +12,7 @@ from testbed.scenario.reading.axes import Technique, axis
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import TEXT, integer, number, one_of, refuse
 from testbed.scenario.reading.section import NULLABLE, Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.violations import Violation
 from testbed.scenario.topology.links import Link, SiteName, joined, one_way
 from testbed.scenario.topology.sites import DataCenter, Lan
 from testbed.scenario.topology.structure import structure_violations
@@ -79,18 +80,14 @@ class Topology(Section):
         links = _with_traces(self.links, self.traces, info)
         return self.model_copy(update={"traces": None, "links": links})
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
+    def _violations(self) -> Iterator[Violation]:
         if self.generator is None:
-            raise_found(structure_violations(self.data_centers, self.routers, self.links, self.coordinates))
-            return self
-        beside_generator = (
-            Violation((key,), "has no effect beside 'generator'", "keep one of them")
-            for key in _BESIDE_GENERATOR
-            if getattr(self, key)
-        )
-        raise_found([*beside_generator, *self.generator.violations("generator")])
-        return self
+            yield from structure_violations(self.data_centers, self.routers, self.links, self.coordinates)
+            return
+        for key in _BESIDE_GENERATOR:
+            if getattr(self, key):
+                yield Violation((key,), "has no effect beside 'generator'", "keep one of them")
+        yield from self.generator.violations("generator")
 
 
 def _with_traces(links: tuple[Link, ...], file: str, info: ValidationInfo) -> tuple[Link, ...]:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, create_model
 
 from testbed.scenario.reading.axes import Technique, axis
 from testbed.scenario.reading.document import Scalar
-from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE, TEXT, refuse
-from testbed.scenario.reading.section import Section
-from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE, TEXT, FieldType, refuse
+from testbed.scenario.reading.section import Made, Section
+from testbed.scenario.reading.violations import Violation, series_violations
 from topologies.traces import Trace
 from topologies.traces.model import parse_float
 from topologies.traces.synthetic import SYNTHETIC
@@ -44,30 +43,6 @@ class Point(Section):
         """Return a point whose values are known to be good."""
         values: dict[str, Any] = {"at": at_s, cls.what: value}
         return cls.model_construct(**values)
-
-
-class RatePoint(Point):
-    """From ``at`` on, the link has ``rate``."""
-
-    what: ClassVar = "rate"
-    rate: Annotated[float, RATE]
-    """Rate from then on."""
-
-
-class DelayPoint(Point):
-    """From ``at`` on, the link has ``delay``."""
-
-    what: ClassVar = "delay"
-    delay: Annotated[float, DELAY]
-    """One-way delay from then on."""
-
-
-class LossPoint(Point):
-    """From ``at`` on, the link has ``loss``."""
-
-    what: ClassVar = "loss"
-    loss: Annotated[float, LOSS]
-    """Share of packets lost from then on."""
 
 
 def _pack(points: tuple[Point, ...]) -> Any:
@@ -122,38 +97,35 @@ class LinkTrace(Section):
     source: Annotated[str | None, TEXT] = None
     """Where the numbers come from."""
 
-    @model_validator(mode="after")
-    def _rules(self) -> Self:
-        raise_found(_trace_violations(self, getattr(self, "points", ())))
-        return self
+    def _violations(self) -> Iterator[Violation]:
+        points: tuple[Point, ...] = getattr(self, "points", ())
+        if self.model is not None:
+            if points:
+                yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
+            if self.repeat_after is not None:
+                yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
+            yield from self.model.violations("model")
+            return
+        if not points:
+            yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
+            return
+        yield from series_violations([point.at for point in points], self.repeat_after)
 
 
-class RateTrace(LinkTrace):
-    """A rate that changes while training runs: points, a file beside the scenario, or a model."""
-
-    points: Annotated[tuple[RatePoint, ...], _unpacker(RatePoint), _PACKED] = ()
-    """Times and rates; the first time is 0 s."""
-
-
-class DelayTrace(LinkTrace):
-    """A delay that changes while training runs."""
-
-    points: Annotated[tuple[DelayPoint, ...], _unpacker(DelayPoint), _PACKED] = ()
-    """Times and one-way delays; the first time is 0 s."""
-
-
-class LossTrace(LinkTrace):
-    """A loss that changes while training runs."""
-
-    points: Annotated[tuple[LossPoint, ...], _unpacker(LossPoint), _PACKED] = ()
-    """Times and losses; the first time is 0 s."""
+def _sections(what: str, quantity: FieldType) -> tuple[type[Any], type[Point]]:
+    """Return the sections of a trace of rates, delays or losses, and of its points."""
+    fields: dict[str, Any] = {what: (Annotated[float, quantity], Field(description="Value from then on."))}
+    about = f"From ``at`` on, the link has ``{what}``."
+    point: Any = create_model(f"{what.title()}Point", __base__=(Point, Made), __doc__=about, **fields)
+    point.what = what
+    points: Any = Annotated[tuple[point, ...], _unpacker(point), _PACKED]
+    described = Field(default=(), description=f"Times and values of the {what}; the first time is 0 s.")
+    about = f"A {what} that changes while training runs: points, a file beside the scenario, or a model."
+    bases: Any = (LinkTrace, Made)
+    return create_model(f"{what.title()}Trace", __base__=bases, __doc__=about, points=(points, described)), point
 
 
-SECTIONS: dict[str, tuple[type[Any], type[Point]]] = {
-    "rate": (RateTrace, RatePoint),
-    "delay": (DelayTrace, DelayPoint),
-    "loss": (LossTrace, LossPoint),
-}
+SECTIONS = {what: _sections(what, quantity) for what, quantity in (("rate", RATE), ("delay", DELAY), ("loss", LOSS))}
 
 
 def written_out(read: Trace, source: str, repeat_after: float | None = None) -> Any:
@@ -165,25 +137,3 @@ def written_out(read: Trace, source: str, repeat_after: float | None = None) -> 
     )
     period = repeat_after if repeat_after is not None else read.period_s
     return section(points=points, repeat_after=None if period == math.inf else period, source=source)
-
-
-def _trace_violations(trace: LinkTrace, points: tuple[Point, ...]) -> Iterator[Violation]:
-    """Yield what is wrong: times must rise from 0, and a repetition must come after the last of them."""
-    if trace.model is not None:
-        if points:
-            yield Violation(("points",), "has no effect beside 'model'", "keep one of them")
-        if trace.repeat_after is not None:
-            yield Violation(("repeat_after",), "has no effect beside 'model'", "a model has its own length")
-        yield from trace.model.violations("model")
-        return
-    if not points:
-        yield Violation((), "has no points", "write a list of {at: 0 s, rate: 20 Mbit/s}, or file: NAME.csv")
-        return
-    times = [point.at for point in points]
-    if times[0] != 0:
-        yield Violation(("points", 0, "at"), f"the first time is {times[0]:g} s, and must be 0 s")
-    for index, (before, after) in enumerate(pairwise(times), start=1):
-        if after <= before:
-            yield Violation(("points", index, "at"), f"{after:g} s does not come after {before:g} s")
-    if trace.repeat_after is not None and trace.repeat_after <= times[-1]:
-        yield Violation(("repeat_after",), f"{trace.repeat_after:g} s is not after the last point ({times[-1]:g} s)")

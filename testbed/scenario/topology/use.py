@@ -8,34 +8,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Tag, ValidationError
+from pydantic import AfterValidator, Discriminator, Tag, ValidationError, ValidationInfo
 
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.problems import problems_of
 from testbed.scenario.reading.section import ReadAs
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.changes import apply_changes
+from testbed.scenario.topology.changes import FOR_GRAPHS, UsedTopology, apply_changes
 from testbed.scenario.topology.graphs import topology_of
 from testbed.scenario.topology.topology import About, Topology
-from testbed.scenario.topology.used import FOR_GRAPHS, UsedTopology
 from topologies.readers import GraphReading, read_graph
 from topologies.traces.model import TextFile
 
 
-def _read_file(path: Path, name: str) -> Topology:
+def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
     """Return a topology in our own YAML, with the keys of a scenario's ``topology``. Raise ``ScenarioError``."""
     root = parse(TextFile.read(path).text, name)
     try:
-        return Topology.model_validate(plain(root), context={"folder": path.parent})
+        return Topology.model_validate(plain(root), context={**context, "folder": path.parent})
     except ValidationError as error:
         raise ScenarioError([str(problem) for problem in problems_of(error, root, Topology)]) from None
 
 
-def _expand(used: UsedTopology) -> Topology:
+def _expand(used: UsedTopology, info: ValidationInfo) -> Topology:
     raise_found(_without_effect(used))
     try:
-        base = _from_graph(used) if used.use.is_graph else _read_file(used.use.path, used.use.name)
+        base = _from_graph(used) if used.use.is_graph else _read_file(used.use.path, used.use.name, info.context or {})
     except ScenarioError as error:
         raise_found([Violation(("use",), "; ".join(error.problems[:3]))])
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import buckets_of
@@ -121,3 +121,14 @@ def test_buckets_go_from_the_last_key_to_the_first() -> None:
     assert buckets_of([10, 20], 10**6) == ((1, 0),)
     assert buckets_of([], 10) == ()
     assert sorted(key for bucket in buckets_of(list(range(50)), 333) for key in bucket) == list(range(50))
+
+
+def test_options_that_have_no_effect_are_named() -> None:
+    assert [*AllReduceOptions().problems()] == []
+    assert [*AllReduceOptions(density=0.1).problems()] == [
+        ("density", "has no effect with 'algorithm: ring'", "remove it")
+    ]
+    sparse = AllReduceOptions(algorithm="flat_topk", density=0.1, coordinated=True)
+    assert [option for option, *_ in sparse.problems()] == ["coordinated"]
+    assert [option for option, *_ in AllReduceOptions(algorithm="hitopk", segments=4).problems()] == ["segments"]
+    assert [option for option, *_ in AllReduceOptions(shared_by="all").problems()] == ["shared_by"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from topologies.traces.model import Reading, TextFile, Trace
@@ -15,15 +14,14 @@ class TraceFormat(ABC):
     about  one line for tables and messages
     takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
     loops  whether the tools that it comes from repeat it from its end
+    sample  the text of a small file, which ``testbed check`` reads
     """
 
+    Options: ClassVar = Reading
     about: ClassVar[str] = ""
     takes: ClassVar[tuple[str, ...]] = ()
     loops: ClassVar[bool] = False
-
-    @dataclass(frozen=True, slots=True)
-    class Options:
-        """No options; settings of a trace file are those of ``Reading``."""
+    sample: ClassVar[str] = ""
 
     @staticmethod
     @abstractmethod

@@ -17,8 +17,7 @@ from testbed.plan.model import Plan
 from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 from testbed.run.distributed import sockets
-from testbed.run.distributed.group import ProcessGroup
-from testbed.run.distributed.meeting import LOOPBACK, exchange, peers_of_connections
+from testbed.run.distributed.meeting import LOOPBACK, ProcessGroup, exchange, peers_of_connections
 from testbed.run.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.run.distributed.mpi.pmi import ProcessManager
 from testbed.run.distributed.mpi.progress import MpiProgress

@@ -1,0 +1,17 @@
+"""Broken on purpose: the trace does not say how long its last value holds."""
+
+from topologies.traces.formats.base import TraceFormat
+from topologies.traces.model import Reading, TextFile, Trace
+
+
+class WithoutEnd(TraceFormat):
+    """One rate in Mbit/s a line, each for a second."""
+
+    sample = "4\n8\n"
+
+    @staticmethod
+    def parse(file: TextFile, reading: Reading) -> Trace:
+        if reading.what != "rate":
+            file.refuse(None, "holds rates only", "give another 'format'")
+        rates = [mbit_s * 1e6 for _, (mbit_s,) in file.numbers(1, "a rate in Mbit/s", "e.g. 20")]
+        return Trace(tuple(map(float, range(len(rates)))), tuple(rates), reading.what)
