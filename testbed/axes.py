@@ -153,6 +153,14 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return found
 
 
+def option(default: Any, help: str, **limits: Any) -> Any:  # noqa: A002 - as in argparse
+    """Return a field of an ``Options`` dataclass, with its help text and what the scenario checks of its value.
+
+    ``limits``: ``min``, ``max``, ``above`` (exclusive), ``choices``; ``unit`` or ``path`` for quantities and files.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
 def options_of(entry: type[Any]) -> Any:
     """Return the options dataclass of an axis' class: its nested ``Options``, or the class itself."""
     return getattr(entry, "Options", entry)

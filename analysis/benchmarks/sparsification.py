@@ -23,8 +23,8 @@ from torch import Tensor
 
 from analysis.benchmarks.harness import Benchmark, Row, alternate, listed
 from testbed.codec.errors import check_finite
-from testbed.codec.memory import FeedbackMemory, MomentumMemory
-from testbed.codec.schedule import entries
+from testbed.codec.memory import HostMemory
+from testbed.codec.pairs import entries
 from testbed.codec.selectors.bisection import Bisection
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
@@ -54,7 +54,7 @@ def gradients(size: int, seed: int, count: int = 2) -> list[Tensor]:
 def methods(size: int, k: int, residual: Tensor) -> dict[str, Step]:
     """The steps to compare, each with a memory of its own that begins at ``residual``."""
 
-    def selecting(memory: FeedbackMemory | MomentumMemory) -> Step:
+    def selecting(memory: HostMemory) -> Step:
         memory.unsent().copy_(residual)
 
         def step(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,16 +75,16 @@ def methods(size: int, k: int, residual: Tensor) -> dict[str, Step]:
     return {
         "residual += gradient, nothing else": residual.clone().add_,
         BASELINE: torch_topk,
-        "sample and sweep": selecting(FeedbackMemory(size, SampleAndSweep())),
-        "sample and sweep, momentum-corrected": selecting(MomentumMemory(size, SampleAndSweep(), 0.9)),
-        "MSTopK repaired (bisection on bits)": selecting(FeedbackMemory(size, Bisection())),
-        "MSTopK as published, 30 samplings": selecting(FeedbackMemory(size, PublishedMsTopk())),
+        "sample and sweep": selecting(HostMemory(size, SampleAndSweep())),
+        "sample and sweep, momentum-corrected": selecting(HostMemory(size, SampleAndSweep(), 0.9)),
+        "MSTopK repaired (bisection on bits)": selecting(HostMemory(size, Bisection())),
+        "MSTopK as published, 30 samplings": selecting(HostMemory(size, PublishedMsTopk())),
     }
 
 
 def gathered_residual(size: int, k: int, seed: int) -> Tensor:
     """What error feedback leaves after some rounds."""
-    memory = FeedbackMemory(size, SampleAndSweep())
+    memory = HostMemory(size, SampleAndSweep())
     for gradient in gradients(size, seed + 1, WARM_UP_ROUNDS):
         memory.take(gradient, k)
     return memory.unsent()

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, segments
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, segments, shape_of_model
 from testbed.training.options.declarations import IMAGES, TEXT
-from testbed.training.segmented import TorchStep, mean_loss
+from testbed.training.trainer import TorchStep, mean_loss
 
 CLASSES = 10
 _BATCH = 4

@@ -12,10 +12,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from testbed.codec.context import CodecContext
 from testbed.codec.declarations import CodecDeclarations
+
+
+def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
+    """The only part, flat. Raises ``ValueError`` unless it is one, of this dtype, with ``size`` elements."""
+    if len(parts) != 1:
+        raise ValueError(f"expected 1 part, got {len(parts)}")
+    (tensor,) = parts
+    if tensor.dtype != dtype or tensor.numel() != size:
+        raise ValueError(f"expected {size} elements of {dtype}, got {tensor.numel()} of {tensor.dtype}")
+    return tensor if tensor.dim() == 1 else tensor.reshape(size)
 
 
 class Codec(CodecDeclarations, ABC):
@@ -39,21 +50,21 @@ class Codec(CodecDeclarations, ABC):
         Raises ``ValueError`` when the parts cannot have come from ``encode`` for this size.
         """
 
-    @abstractmethod
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        """Payload of a key's value after a round, for this child."""
+        """Payload of a key's value after a round, for this child; by default float32 as it is."""
+        return (value.contiguous(),)
 
-    @abstractmethod
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """The value as this child will hold it, ``size`` elements."""
+        return part(parts, torch.float32, size)
 
     @abstractmethod
     def encoded_bytes(self, size: int) -> int:
         """Bytes that ``encode`` yields for ``size`` elements (an upper bound where they depend on the numbers)."""
 
-    @abstractmethod
     def value_bytes(self, size: int) -> int:
         """Bytes that ``encode_value`` yields for ``size`` elements (an upper bound, likewise)."""
+        return 4 * size
 
     def state(self) -> dict[str, Any]:
         """Return what the next payload depends on, by name, for a checkpoint."""

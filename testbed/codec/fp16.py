@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from testbed.codec import dense
-from testbed.codec.base import Codec
+from testbed.codec.base import Codec, part
 from testbed.codec.errors import OutsideHalfPrecision, check_finite
 from testbed.codec.options import Fp16Options
 
@@ -28,7 +27,7 @@ class Fp16Codec(Codec):
         return (torch.empty(tensor.shape, dtype=torch.float16, device=tensor.device).copy_(tensor),)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        half = dense.part(parts, torch.float16, size)
+        half = part(parts, torch.float16, size)
         return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:

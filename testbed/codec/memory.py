@@ -1,4 +1,4 @@
-"""The residual of one key at its sender: everything that it has not sent yet. One class per rule of accumulation.
+"""The residual of one key at its sender: everything that it has not sent yet.
 
 ``take`` adds a gradient to the memory, chooses entries, and removes them from it. What is chosen plus what stays is
 what was there plus what came, element by element and bit by bit.
@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from testbed.codec.selectors.bits import Floats, Indices
-from testbed.codec.selectors.sources import Feedback, Momentum, ValueSource
+from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, ValueSource
 
 Select = Callable[[ValueSource, int], Indices]
 
@@ -32,69 +31,43 @@ class ResidualMemory(Protocol):
 MakeMemory = Callable[[int, torch.device], ResidualMemory]
 
 
-class FeedbackMemory:
-    """Error feedback: residual ← residual + gradient."""
+class HostMemory:
+    """Error feedback: unsent ← unsent + gradient; or momentum correction with factor masking (``momentum``): what is
+    sent is cleared in the velocity too.
+    """
 
-    def __init__(self, size: int, select: Select) -> None:
-        self._residual, self._select = np.zeros(size, np.float32), select
+    def __init__(self, size: int, select: Select, momentum: float | None = None) -> None:
+        self._unsent, self._select, self._momentum = np.zeros(size, np.float32), select, momentum
+        self._velocity = np.zeros(0 if momentum is None else size, np.float32)
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        source: ValueSource = Feedback(self._unsent, numbers_of(gradient))
+        if self._momentum is not None:
+            source = Momentum(self._velocity, self._unsent, numbers_of(gradient), self._momentum)
         # some published selectors may give more than k; the message has room for k, the rest stays here
-        chosen = self._select(Feedback(self._residual, numbers_of(gradient)), k)[:k]
-        values = self._residual[chosen]
-        self._residual[chosen] = 0
-        return torch.from_numpy(chosen), torch.from_numpy(values)
-
-    def unsent(self) -> Tensor:
-        return torch.from_numpy(self._residual)
-
-
-class MomentumMemory:
-    """Momentum correction with factor masking: what is sent is cleared in the velocity and in the total."""
-
-    def __init__(self, size: int, select: Select, momentum: float) -> None:
-        self._velocity, self._total = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        self._select, self._momentum = select, momentum
-
-    def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        source = Momentum(self._velocity, self._total, numbers_of(gradient), self._momentum)
         chosen = self._select(source, k)[:k]
-        values = self._total[chosen]
-        self._velocity[chosen] = 0
-        self._total[chosen] = 0
+        values = self._unsent[chosen]
+        self._unsent[chosen] = 0
+        if self._momentum is not None:
+            self._velocity[chosen] = 0
         return torch.from_numpy(chosen), torch.from_numpy(values)
 
     def unsent(self) -> Tensor:
-        return torch.from_numpy(self._total)
+        return torch.from_numpy(self._unsent)
 
 
-def feedback(select: Select) -> MakeMemory:
-    """Memories with error feedback, on the CPU."""
-    return lambda size, device: FeedbackMemory(size, select)
+def memories(select: Select, momentum: float | None = None, *, exact: bool = True) -> MakeMemory:
+    """Memories on the CPU or, where the selection is ``exact``, where the gradients are.
 
-
-def momentum_corrected(select: Select, momentum: float) -> MakeMemory:
-    """Memories with momentum correction and exact selection: where the gradients are, on the CPU or on CUDA."""
+    ``momentum``: of the momentum correction; ``None``: plain error feedback.
+    """
 
     def make(size: int, device: torch.device) -> ResidualMemory:
-        if device.type != "cuda":
-            return MomentumMemory(size, select, momentum)
+        if device.type != "cuda" or not exact:
+            return HostMemory(size, select, momentum)
         from testbed.codec.selectors.cuda import CudaMemory  # only where there is a GPU
 
         return CudaMemory(size, device, momentum)
-
-    return make
-
-
-def exact_feedback(select: Select) -> MakeMemory:
-    """Memories with error feedback and exact selection: where the gradients are, on the CPU or on CUDA."""
-
-    def make(size: int, device: torch.device) -> ResidualMemory:
-        if device.type != "cuda":
-            return FeedbackMemory(size, select)
-        from testbed.codec.selectors.cuda import CudaMemory
-
-        return CudaMemory(size, device, momentum=None)
 
     return make
 

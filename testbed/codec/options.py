@@ -6,14 +6,14 @@ Field metadata (``help``, ``min``, ``max``, ``above``, ``choices``) is what the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from testbed.axes import Axis
+from testbed.axes import Axis, option
 from testbed.codec.declarations import CodecDeclarations
 
 PULLS = ("difference", "sparse-sum", "dense")
 # half of the elements: from there on, pairs of value and index would be larger than the tensor itself
-_RATIO = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
+_RATIO: dict[str, Any] = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TwoBitOptions(CodecDeclarations):
     has_memory: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
 
-    threshold: float = field(default=0.5, metadata={"help": "what one code stands for", "above": 0, "max": 1e30})
+    threshold: float = option(0.5, "what one code stands for", above=0, max=1e30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,13 @@ class SparseOptions(CodecDeclarations):
 
     has_memory: ClassVar[bool] = True
 
-    ratio: float = field(default=0.01, metadata=_RATIO)
-    bound: int = field(default=1000, metadata={"help": "elements from which a key is sent sparse", "min": 2})
-    pull: str = field(default="difference", metadata={"help": "how values are sent back", "choices": PULLS})
+    ratio: float = option(0.01, **_RATIO)
+    bound: int = option(1000, "elements from which a key is sent sparse", min=2)
+    pull: str = option("difference", "how values are sent back", choices=PULLS)
     pull_ratio: float = field(
         default=0.01, metadata={**_RATIO, "help": "share of the elements sent down with pull: difference"}
     )
-    padded: bool = field(
-        default=False, metadata={"help": "fill payloads to GeoMX's fixed size, to compare byte counts with it"}
-    )
+    padded: bool = option(False, "fill payloads to GeoMX's fixed size, to compare byte counts with it")
 
     @classmethod
     def pull_on(cls, options: SparseOptions, tier: int) -> str:
@@ -74,7 +72,7 @@ class SparseOptions(CodecDeclarations):
 class BiSparseOptions(SparseOptions):
     """Bi-Sparse: momentum-corrected top-k up, sparse down (GeoMX; DGC, Lin et al., 2018)."""
 
-    momentum: float = field(default=0.9, metadata={"help": "of the momentum correction; 0: none", "min": 0, "max": 1})
+    momentum: float = option(0.9, "of the momentum correction; 0: none", min=0, max=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,10 @@ class DgcOptions(BiSparseOptions):
     authors' code. A gradient with a norm above clip_norm/√contributors is scaled down to it, key by key.
     """
 
-    ratio: float = field(default=0.001, metadata=_RATIO)
-    warmup_stages: int = field(default=4, metadata={"help": "stages of the warm-up; 0: none", "min": 0, "max": 20})
-    stage_rounds: int = field(default=50, metadata={"help": "rounds in one stage (the paper: an epoch)", "min": 1})
-    clip_norm: float = field(
-        default=0.0, metadata={"help": "largest norm of the sum over all contributors; 0: no clipping", "min": 0}
-    )
+    ratio: float = option(0.001, **_RATIO)
+    warmup_stages: int = option(4, "stages of the warm-up; 0: none", min=0, max=20)
+    stage_rounds: int = option(50, "rounds in one stage (the paper: an epoch)", min=1)
+    clip_norm: float = option(0.0, "largest norm of the sum over all contributors; 0: no clipping", min=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +112,12 @@ class RandomKOptions(SparseOptions):
 class MsTopKOptions(SparseOptions):
     """Top-k with error feedback, by MSTopK (Shi et al., 2021), exact by bisection on bits or as published."""
 
-    selector: str = field(
-        default="repaired",
-        metadata={
-            "help": "published: threshold between mean and maximum, random where it fails",
-            "choices": ("repaired", "published"),
-        },
+    selector: str = option(
+        "repaired",
+        "published: threshold between mean and maximum, random where it fails",
+        choices=("repaired", "published"),
     )
-    samplings: int = field(
-        default=30, metadata={"help": "counts that the published search makes", "min": 1, "max": 100}
-    )
+    samplings: int = option(30, "counts that the published search makes", min=1, max=100)
 
 
 CODECS: Axis[CodecDeclarations] = Axis(

@@ -11,6 +11,17 @@ import torch
 from torch import Tensor
 
 MAX_SIZE = 2**31 - 1
+ROUNDING = 1e-9  # so that 0.29 of 100 elements are 29, although 0.29·100 is a little less in float64
+
+
+def entries(size: int, ratio: float) -> int:
+    """⌊ratio·size⌋, but at least one."""
+    return max(1, int(size * ratio + ROUNDING))
+
+
+def words(size: int, ratio: float) -> int:
+    """32-bit words of GeoMX's payload for that ratio: ⌊2·ratio·size⌋, the odd one unused."""
+    return max(2 * entries(size, ratio), int(2 * size * ratio + ROUNDING))
 
 
 def pack(indices: Tensor, values: Tensor, words: int | None = None) -> tuple[Tensor, ...]:

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from testbed.codec import pairs
+from testbed.codec.base import part
 from testbed.codec.context import CodecContext
-from testbed.codec.dense import Dense
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import SparseOptions
-from testbed.codec.schedule import entries, words
-from testbed.codec.selectors.bits import NonFinite
-from testbed.codec.selectors.sources import Difference
+from testbed.codec.pairs import entries, words
+from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 
 
-class Pull(Protocol):
-    """Values of large keys, from server to child. An object is one end of it."""
-
-    def begin(self, wire_key: int, value: Tensor) -> None: ...
-    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]: ...
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor: ...
-    def bytes(self, size: int) -> int: ...
-
-
-def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> Pull:
+def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> DensePull:
     """Return what ``options.pull`` names; ``highest_ratio`` is the largest ratio in push direction."""
     if options.pull == "difference":
         return DifferencePull(options.pull_ratio, SampleAndSweep(at.seed), options.padded)
@@ -41,20 +29,17 @@ def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) ->
 class DensePull:
     """float32 as it is."""
 
-    def __init__(self) -> None:
-        self._dense = Dense()
-
     def begin(self, wire_key: int, value: Tensor) -> None:
-        pass
+        """As in ``Codec``, like the other methods."""
 
-    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._dense.encode(value)
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return (value.contiguous(),)
 
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._dense.decode(parts, size)
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return part(parts, torch.float32, size)
 
-    def bytes(self, size: int) -> int:
-        return self._dense.bytes(size)
+    def value_bytes(self, size: int) -> int:
+        return 4 * size
 
 
 class SparseSumPull(DensePull):
@@ -64,26 +49,25 @@ class SparseSumPull(DensePull):
     """
 
     def __init__(self, ratio: float, contributors: int | None, padded: bool = False) -> None:
-        super().__init__()
         self._ratio, self._contributors, self._padded = ratio, contributors, padded
 
-    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
         if value.is_meta:
-            return self._dense.encode(value) if self._dense_at_most(size) else self._shapes(size)
+            return super().encode_value(wire_key, value) if self._dense_at_most(size) else self._shapes(size)
         indices = np.flatnonzero(numbers_of(value))
         room = self._words(size)
         if 2 * indices.size >= size or (room is not None and 2 * indices.size > room):
-            return self._dense.encode(value)
+            return super().encode_value(wire_key, value)
         positions = torch.from_numpy(indices)
         return pairs.pack(positions, value.cpu()[positions], room)
 
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         if len(parts) == 1:
-            return self._dense.decode(parts, size)
+            return super().decode_value(wire_key, parts, size)
         return pairs.scatter(*pairs.unpack(parts, size, size // 2, self._words(size)), size)
 
-    def bytes(self, size: int) -> int:
+    def value_bytes(self, size: int) -> int:
         """An upper bound where the value is a sum of one contribution of each contributor."""
         return 4 * size if self._dense_at_most(size) else 4 * (self._words(size) or 2 * self._most(size))
 
@@ -103,7 +87,7 @@ class SparseSumPull(DensePull):
         return room if room < size else None
 
 
-class DifferencePull:
+class DifferencePull(DensePull):
     """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
 
     The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
@@ -116,7 +100,7 @@ class DifferencePull:
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value.detach().clone()
 
-    def encode(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
         count, room = entries(size, self._ratio), self._words(size)
         if value.is_meta:
@@ -132,7 +116,7 @@ class DifferencePull:
         mirror[indices] = values.to(mirror.device)
         return pairs.pack(indices, values, room)
 
-    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """Raises ``ValueError`` too if this key has no first value yet."""
         indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
         mirror = self._mirrors.get(wire_key)
@@ -144,7 +128,7 @@ class DifferencePull:
         self._mirrors[wire_key] = value
         return value
 
-    def bytes(self, size: int) -> int:
+    def value_bytes(self, size: int) -> int:
         return 4 * (self._words(size) or 2 * entries(size, self._ratio))
 
     def _words(self, size: int) -> int | None:

@@ -1,13 +1,126 @@
-"""The common part of all sparse codecs: large keys are sparse, small ones dense and exact."""
+"""The sparse codecs: momentum-corrected or plain top-k in push direction, in pull direction as ``pull`` says.
+
+bisparse  GeoMX, INET-RC; the way up is DGC's momentum correction: u ← m·u + g; v ← v + u; the ⌊ρn⌋ entries with the
+          largest |v| are sent, and cleared in u and v. GeoMX takes a threshold from a small sample at fixed positions
+          and keeps the first that pass; here the choice is exact
+dgc       Lin, Han, Mao, Wang, Dally, Deep Gradient Compression, ICLR 2018: Bi-Sparse with warm-up and local clipping.
+          N contributors, each with its norm held to clip_norm/√N, sum up to about clip_norm; key by key, as in the
+          authors' code
+topk      the largest elements (sparsified SGD with memory, Stich et al., 2018); randomk: random ones
+mstopk    the threshold search of Shi et al. (MLSys 2021), as published or repaired: then the exact top-k
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
+import numpy as np
 from torch import Tensor
 
+from testbed.codec import pairs
 from testbed.codec.base import Codec
-from testbed.codec.dense import Dense
-from testbed.codec.pull import Pull
-from testbed.codec.push import SparsePush
+from testbed.codec.context import CodecContext
+from testbed.codec.errors import NonFiniteNumbers, check_finite
+from testbed.codec.fp16 import Fp16Codec
+from testbed.codec.memory import MakeMemory, ResidualMemory, memories
+from testbed.codec.none import NoneCodec
+from testbed.codec.options import (
+    BiSparseOptions,
+    DgcOptions,
+    Fp16Options,
+    MpqOptions,
+    MsTopKOptions,
+    NoneOptions,
+    RandomKOptions,
+    SparseOptions,
+    TopKOptions,
+)
+from testbed.codec.pairs import entries
+from testbed.codec.pull import make_pull
+from testbed.codec.selectors.bisection import Bisection, RandomK
+from testbed.codec.selectors.mstopk import PublishedMsTopk
+from testbed.codec.selectors.sources import NonFinite
+from testbed.codec.selectors.sweep import SampleAndSweep
+
+
+class WarmUp:
+    """DGC's exponential warm-up (Lin et al., 2018, section 3.3): ratio^((s+1)/(stages+1)) in stage s, then ratio."""
+
+    def __init__(self, ratio: float, stages: int = 0, stage_rounds: int = 1) -> None:
+        self._ratio, self._stages, self._stage_rounds = ratio, stages, stage_rounds
+        self.highest = self.ratio(0)
+
+    def ratio(self, round_: int) -> float:
+        """Return the share that is sent in a key's round, counted from 0."""
+        stage = min(round_ // self._stage_rounds, self._stages)
+        # pairs for more than half of the elements would be larger than the tensor
+        return min(0.5, float(self._ratio ** ((stage + 1) / (self._stages + 1))))
+
+
+class LargeKeys(Codec):
+    """Up: add the gradient to what is unsent, and send the chosen entries. Down: as ``options.pull`` says.
+
+    ``max_norm``: gradients with a larger Euclidean norm are scaled down to it.
+    """
+
+    def __init__(
+        self, options: SparseOptions, at: CodecContext, memory: MakeMemory, schedule: WarmUp | None = None,
+        max_norm: float = math.inf,
+    ) -> None:  # fmt: skip
+        self._schedule = schedule or WarmUp(options.ratio)
+        self._make_memory, self._padded, self._max_norm = memory, options.padded, max_norm
+        self._pull = make_pull(options, self._schedule.highest, at)
+        self.memories: dict[int, ResidualMemory] = {}
+        self._rounds: Counter[int] = Counter()
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        """Raises ``NonFiniteNumbers`` before anything of a bad gradient is remembered."""
+        size = tensor.numel()
+        count = entries(size, self._schedule.ratio(self._rounds[wire_key]))
+        if tensor.is_meta:
+            self._rounds[wire_key] += 1
+            return pairs.shapes(count, self._words(size))
+        check_finite(wire_key, tensor)
+        if wire_key not in self.memories:
+            self.memories[wire_key] = self._make_memory(size, tensor.device)
+        try:
+            with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
+                indices, values = self.memories[wire_key].take(_clipped(tensor, self._max_norm), count)
+        except NonFinite as error:  # the gradient is finite, but what has gathered overflowed
+            raise NonFiniteNumbers(wire_key, error.count, size, "accumulated gradient") from error
+        self._rounds[wire_key] += 1
+        return pairs.pack(indices, values, self._words(size))
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        most = entries(size, self._schedule.highest)
+        return pairs.scatter(*pairs.unpack(parts, size, most, self._words(size)), size)
+
+    def encoded_bytes(self, size: int) -> int:
+        """Reached unless fewer elements than that differ from zero, and after a warm-up."""
+        return 4 * (self._words(size) or 2 * entries(size, self._schedule.highest))
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._pull.begin(wire_key, value)
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._pull.encode_value(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._pull.decode_value(wire_key, parts, size)
+
+    def value_bytes(self, size: int) -> int:
+        return self._pull.value_bytes(size)
+
+    def _words(self, size: int) -> int | None:
+        return pairs.words(size, self._schedule.highest) if self._padded else None
+
+
+def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
+    if max_norm == math.inf:
+        return gradient
+    norm = float(gradient.double().norm())
+    return gradient if norm <= max_norm else gradient * (max_norm / norm)
 
 
 def is_large(size: int, bound: int) -> bool:
@@ -15,38 +128,76 @@ def is_large(size: int, bound: int) -> bool:
     return size >= bound
 
 
-class SparseCodec(Codec):
-    """Keys with at least ``bound`` elements travel by ``push`` and ``pull``."""
+class BySize(Codec):
+    """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
 
-    def __init__(self, bound: int, push: SparsePush, pull: Pull) -> None:
-        self._bound, self._push, self._pull, self._dense = bound, push, pull, Dense()
+    def __init__(self, bound: int, small: Codec, large: Codec) -> None:
+        self._bound, self._small, self.large = bound, small, large
+
+    def _for(self, size: int) -> Codec:
+        return self.large if is_large(size, self._bound) else self._small
 
     def begin(self, wire_key: int, value: Tensor) -> None:
-        if is_large(value.numel(), self._bound):
-            self._pull.begin(wire_key, value)
+        self._for(value.numel()).begin(wire_key, value)
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        large = is_large(tensor.numel(), self._bound)
-        return self._push.encode(wire_key, tensor) if large else self._dense.encode(tensor)
+        return self._for(tensor.numel()).encode(wire_key, tensor)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        large = is_large(size, self._bound)
-        return self._push.decode(parts, size) if large else self._dense.decode(parts, size)
+        return self._for(size).decode(wire_key, parts, size)
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        large = is_large(value.numel(), self._bound)
-        return self._pull.encode(wire_key, value) if large else self._dense.encode(value)
+        return self._for(value.numel()).encode_value(wire_key, value)
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        large = is_large(size, self._bound)
-        return self._pull.decode(wire_key, parts, size) if large else self._dense.decode(parts, size)
+        return self._for(size).decode_value(wire_key, parts, size)
 
     def encoded_bytes(self, size: int) -> int:
-        return self._push.bytes(size) if is_large(size, self._bound) else self._dense.bytes(size)
+        return self._for(size).encoded_bytes(size)
 
     def value_bytes(self, size: int) -> int:
-        return self._pull.bytes(size) if is_large(size, self._bound) else self._dense.bytes(size)
+        return self._for(size).value_bytes(size)
 
-    def unsent(self, wire_key: int) -> Tensor:
-        """Return what this end has not sent of a large key yet; for tests and analysis."""
-        return self._push.unsent(wire_key)
+
+def momentum_corrected(options: BiSparseOptions, at: CodecContext) -> LargeKeys:
+    """Return the codec of large keys that Bi-Sparse and MPQ share."""
+    return LargeKeys(options, at, memories(SampleAndSweep(at.seed), options.momentum))
+
+
+def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
+    return _with_exact_small_keys(options, momentum_corrected(options, at))
+
+
+def dgc(options: DgcOptions, at: CodecContext) -> BySize:
+    schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
+    memory = memories(SampleAndSweep(at.seed), options.momentum)
+    max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if options.clip_norm else math.inf
+    return _with_exact_small_keys(options, LargeKeys(options, at, memory, schedule, max_norm))
+
+
+def topk(options: TopKOptions, at: CodecContext) -> BySize:
+    return _with_exact_small_keys(options, LargeKeys(options, at, memories(SampleAndSweep(at.seed))))
+
+
+def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
+    return _with_exact_small_keys(options, LargeKeys(options, at, memories(RandomK(at.seed), exact=False)))
+
+
+def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
+    memory = memories(Bisection())
+    if options.selector == "published":
+        memory = memories(PublishedMsTopk(at.seed, options.samplings), exact=False)
+    return _with_exact_small_keys(options, LargeKeys(options, at, memory))
+
+
+def _with_exact_small_keys(options: SparseOptions, large: LargeKeys) -> BySize:
+    return BySize(options.bound, NoneCodec(NoneOptions()), large)
+
+
+def mpq(options: MpqOptions, at: CodecContext) -> BySize:
+    """MPQ, mixed-precision quantisation (GeoMX): small keys in float16 on both tiers.
+
+    Large keys travel as float32, and by Bi-Sparse on tier 2, where it pays.
+    """
+    large = momentum_corrected(options, at) if at.tier == 2 else NoneCodec(NoneOptions())
+    return BySize(options.bound, Fp16Codec(Fp16Options()), large)

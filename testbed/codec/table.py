@@ -5,26 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.codec.base import Codec, MakeCodec
-from testbed.codec.bisparse import BiSparseCodec
 from testbed.codec.context import CodecContext
-from testbed.codec.dgc import DgcCodec
 from testbed.codec.fp16 import Fp16Codec
-from testbed.codec.mpq import MpqCodec
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import CODECS
-from testbed.codec.topk import MsTopKCodec, RandomKCodec, TopKCodec
+from testbed.codec.sparse import bisparse, dgc, mpq, mstopk, randomk, topk
 from testbed.codec.twobit import TwoBitCodec
 
 _MAKERS: dict[str, MakeCodec] = {
     "none": lambda options, at: NoneCodec(options),
     "fp16": lambda options, at: Fp16Codec(options),
     "twobit": lambda options, at: TwoBitCodec(options),
-    "bisparse": BiSparseCodec,
-    "dgc": DgcCodec,
-    "mpq": MpqCodec,
-    "mstopk": MsTopKCodec,
-    "topk": TopKCodec,
-    "randomk": RandomKCodec,
+    "bisparse": bisparse,
+    "dgc": dgc,
+    "mpq": mpq,
+    "mstopk": mstopk,
+    "topk": topk,
+    "randomk": randomk,
 }
 
 

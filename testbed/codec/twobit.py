@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from testbed.codec import dense
-from testbed.codec.base import Codec
+from testbed.codec.base import Codec, part
 from testbed.codec.errors import check_finite
 from testbed.codec.options import TwoBitOptions
 
@@ -26,7 +25,6 @@ class TwoBitCodec(Codec):
     def __init__(self, options: TwoBitOptions) -> None:
         self._threshold = options.threshold
         self._residuals: dict[int, Tensor] = {}
-        self._dense = dense.Dense()
         self._numbers_of = torch.from_numpy(_decoding_table(options.threshold))
 
     def residual(self, wire_key: int) -> Tensor | None:
@@ -45,23 +43,14 @@ class TwoBitCodec(Codec):
         return (_pack(positive, negative),)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        packed = dense.part(parts, torch.uint8, self.encoded_bytes(size))
+        packed = part(parts, torch.uint8, self.encoded_bytes(size))
         if packed.is_meta:
             return torch.empty(size, device="meta")
         _check_codes(packed.numpy(), size)
         return self._numbers_of[packed.int()].reshape(-1)[:size]
 
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._dense.encode(value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._dense.decode(parts, size)
-
     def encoded_bytes(self, size: int) -> int:
         return 4 * -(-size // 16)
-
-    def value_bytes(self, size: int) -> int:
-        return self._dense.bytes(size)
 
 
 def _pack(positive: Tensor, negative: Tensor) -> Tensor:

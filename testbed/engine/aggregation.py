@@ -1,4 +1,4 @@
-"""An aggregate, and how one is made of the contributions of a round."""
+"""Contributions that have arrived at a server, how long each of them waited, and the aggregate made of a round's."""
 
 from __future__ import annotations
 
@@ -50,3 +50,56 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         notes["loss"] = sum(losses) / len(losses)
     reports = {worker: report for each in all_notes for worker, report in each.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})
+
+
+class PendingPush(msgspec.Struct):
+    """One member's push, which arrived at ``arrived_s``.
+
+    tensor  the decoded contribution; ``None`` where an overlay has added it to another member's
+    notes   the metadata that came with it
+    copies  the number of members that it stands for (folded workers of a simulation)
+    """
+
+    tensor: Tensor | None
+    notes: dict[str, Any]
+    arrived_s: float
+    copies: int = 1
+
+
+class Contributions:
+    """Pushes by member, key and round. Each is taken once, and its wait is asked for once."""
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, int, int], PendingPush] = {}
+        self._waited_s: dict[tuple[str, int, int], float] = {}
+        self._aggregated_s: dict[tuple[str, int, int], float] = {}
+
+    def add(self, member: str, key: int, round_: int, contribution: PendingPush) -> None:
+        """Keep a push that has arrived."""
+        where = (member, key, round_)
+        assert where not in self._pending, f"{member} pushed key {key} of round {round_} twice"
+        self._pending[where] = contribution
+
+    def pending(self) -> list[tuple[int, int]]:
+        """Return (key, round) of what has arrived and has not been taken."""
+        return sorted({(key, round_) for _, key, round_ in self._pending})
+
+    def take(self, members: Sequence[str], key: int, round_: int, now_s: float) -> list[PendingPush]:
+        """Remove and return the pushes of ``members``, in their order; their wait for each other ends at ``now_s``."""
+        taken = [self._pending.pop((member, key, round_)) for member in members]
+        for member, contribution in zip(members, taken, strict=True):
+            self._waited_s[member, key, round_] = now_s - contribution.arrived_s
+        return taken
+
+    def on_aggregated(self, members: Sequence[str], key: int, round_: int, now_s: float) -> None:
+        """Their new value is here; a member that is not answered now waits for others once more (bounded staleness)."""
+        for member in members:
+            self._aggregated_s[member, key, round_] = now_s
+
+    def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:
+        """Return how long that contribution waited for others until now, when its reply is sent; forget it.
+
+        The time between ``take`` and ``on_aggregated`` is not waiting: the sum was computed and passed on.
+        """
+        where = (member, key, round_)
+        return self._waited_s.pop(where) + now_s - self._aggregated_s.pop(where)

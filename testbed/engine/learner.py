@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from testbed.engine.loading.trainer import LoadingTrainer
+from testbed.engine.slicing import overlaps
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.order import ORDERS
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
-from testbed.training.devices import torch_device
 from testbed.training.learner import SegmentedLearner
-from testbed.training.models import build_model
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, shape_of_model
 from testbed.training.options import DATASETS, LOADINGS, MODELS
 from testbed.training.options.declarations import NOTHING, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
 from testbed.training.splits import share_of, shares_of
-from testbed.training.trainer import Trainer
+from testbed.training.trainer import Trainer, torch_device
 
 
 def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
@@ -78,6 +76,5 @@ def warm_up(plan: Plan) -> None:
     if plan.training.compute != "modelled":
         import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every server, while all others wait
     learner = make_learner(plan, plan.with_role("worker")[0])
-    order = plan.technique.order
-    if ORDERS[order.kind].overlaps(ORDERS.options(order.kind, order.options)):
+    if overlaps(plan):
         shape_of(plan, learner)  # the counting of operations takes seconds to import

@@ -14,7 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from testbed.engine.loading.trainer import wait_for_batch
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
+from testbed.engine.loading.trainer import loading_of
+from testbed.engine.slicing import optimizer_at_top
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.training.learner import Learner, State, StepResult
 from testbed.training.optimizers import ModelOptimizer
@@ -125,5 +129,18 @@ class LocalSteps(LocalWork):
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
     """Compute one paced training step of a worker, once its batch is loaded."""
-    await wait_for_batch(learner, step, round_)
+    loading = loading_of(learner)
+    if loading is not None:
+        await loading.prepare(step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))
+
+
+def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
+    """Return what ``node`` does between two synchronisations."""
+    if optimizer_at_top(plan):
+        return OneGradient(learner)
+    choice, contribution = plan.technique.optimizer, sync_setup.contribution_of(plan)
+    optimizer = ModelOptimizer(choice.kind, choice.options, learner.values())
+    if contribution is Contribution.GRADIENT:
+        return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
+    return LocalSteps(learner, optimizer, contribution, contribution_weight(plan, node))

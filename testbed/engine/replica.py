@@ -22,9 +22,8 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.parameter_state import ParameterState
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
-from testbed.engine.root_store import RootStore
+from testbed.engine.root_store import ParameterState, RootStore
 from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
 

@@ -6,32 +6,28 @@ from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
-from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.connection_codec import codec_maker
-from testbed.engine.departure import Departure
-from testbed.engine.dgt import wiring as dgt
+from testbed.engine.dgt.receiver import block_receiver
+from testbed.engine.dgt.sender import block_sender
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
-from testbed.engine.inbox import Inbox, Mail
-from testbed.engine.kvworker import KVWorker, PushRoute
+from testbed.engine.inbox import Inbox
+from testbed.engine.kvworker import KVWorker, PushRoute, codec_maker
 from testbed.engine.learner import make_learner, shape_of
-from testbed.engine.local_setup import local_work_of
+from testbed.engine.local_work import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.parameter_state import parameter_state_maker
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
-from testbed.engine.root_store import RootStore
+from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
-from testbed.engine.script.job import script_job
 from testbed.engine.script.thread import start_script
-from testbed.engine.script.worker import ScriptWorker
+from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server
 from testbed.engine.session import Session
 from testbed.engine.slicing import order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
-from testbed.engine.worker import Worker, WorkerParts
+from testbed.engine.worker import Departure, Worker, WorkerParts
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
 from testbed.training.options import MODELS
@@ -104,10 +100,10 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         session = Session(plan, node, world)
         inbox, membership = session.inbox, session.membership
         overlays = NodeOverlays(plan, node, world, inbox)
-        upstream, child_overlay = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
-        blocks = dgt.block_receiver(plan, node, world, inbox)
+        upstream, relayed = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
+        blocks = block_receiver(plan, node, world, inbox)
         make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
-        mail, send = (child_overlay.mail, child_overlay.send) if child_overlay else (blocks or inbox, None)
+        mail, send = relayed or (blocks or inbox, world.send)
         weights = aggregation_weights(plan, node)
         server = Server(
             world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
@@ -140,7 +136,7 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
         session = Session(plan, node, world)
         top, make_codec = RootStore(world, parameter_state_maker(plan)), codec_maker(plan, followed.name)
         mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
-        server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed))
+        server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
         mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
         session.membership.on_members_lost = server.on_members_lost
         await session.join()
@@ -165,12 +161,8 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
     make_codec = codec_maker(plan, node.parents[0])
-    parent_overlay = overlays.towards_parents(make_codec)
-    mail: Mail = inbox
-    if parent_overlay is not None:
-        mail, route = parent_overlay.mail, PushRoute(parent_overlay.send, parent_overlay.on_declared)
-    else:
-        route = PushRoute(dgt.sender(plan, node, world, inbox))
+    relayed = overlays.towards_parents(make_codec)
+    mail, route = relayed or (inbox, PushRoute(block_sender(plan, node, world, inbox)))
     store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)
     store.retains_pushes = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
     return store

@@ -7,13 +7,53 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.engine import sync_setup
 from testbed.engine.aggregation import AggregatedPush
-from testbed.engine.parameter_state import ParameterState
 from testbed.engine.reply import ReplyControl, Value
-from testbed.engine.state_names import below, under
 from testbed.engine.upstream import Upstream
+from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
+from testbed.training.learner import State, below, under
 from testbed.training.optimizers import KeyOptimizer
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import SCRIPT
 from testbed.world import Future, Work, World
+
+
+class OverwriteUpdate:
+    """The aggregate is the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value.clone()
+
+    def step(self, total: Tensor, member: str | None = None) -> None:
+        self.value = total
+
+    def pulled(self, member: str, value: Tensor) -> None:
+        pass
+
+    def state(self) -> State:
+        return {"value": self.value}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.value = state["value"].clone()
+
+
+ParameterState = KeyOptimizer | OverwriteUpdate
+
+
+def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
+    """Return what makes the state of a key from its first value: an optimizer, or an overwriting update."""
+    algorithm, options = sync_setup.worker_sync(plan)
+    outer = algorithm.outer_optimizer(options)
+    if outer is not None:
+        return lambda value: KeyOptimizer(*outer, value)
+    optimizer = plan.technique.optimizer
+    is_script = MODELS[plan.training.model.kind].takes == SCRIPT  # which may name an optimizer with its first values
+    models = sync_setup.contribution_of(plan) is Contribution.MODEL
+    if is_script or models or optimizer.options.get("at") == "worker":
+        return OverwriteUpdate
+    return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
 
 
 class RootStore(Upstream):

@@ -3,16 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-from testbed.engine.checkpoint import commit
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import CheckpointFiles, commit
 from testbed.engine.membership import CHECKPOINT, END, SAVED
-from testbed.engine.membership_ledger import MembershipLedger
+from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import HAS_LEFT
 from testbed.world import World
+
+
+class MembershipLedger:
+    """Who takes part, and what follows when a node is lost, leaves or joins.
+
+    Every change makes a new membership epoch. The scheduler alone decides changes, one after the other, numbers them,
+    records them and tells all nodes in that order (EPOCH), so every node sees the same history. A node that joins is
+    told its epoch (READY) and sends it with its declarations; a server drops a declaration that is older than the epoch
+    in which it heard of that node's loss. So no message of a lost process can be taken for one of the process that
+    replaces it.
+
+    ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._nodes = {node.name: node for node in plan.nodes}
+        self._waiting: list[str] = []  # nodes that have returned before the parents that they need
+        self._new = set(late_comers(plan))  # nodes that have never taken part
+        self.absent: dict[str, None] = dict.fromkeys(late_comers(plan))
+        self._successors: dict[str, str] = {}  # by lost server
+        self.epoch = 0
+
+    def present(self) -> list[str]:
+        """Return all nodes that take part but the scheduler, in the Plan's order."""
+        return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.absent]
+
+    async def remove(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
+        """Remove ``node`` and the nodes that depend on it, tell the others, and return the removed ones.
+
+        ``well``: it leaves on purpose and, like the nodes that leave with it, waits to be told that it may.
+        Raise ``RunFailed`` if the run cannot continue without it.
+        """
+        if node in self._waiting:
+            self._waiting.remove(node)  # else it would be told to begin although another process has its name now
+        if node in self.absent or node not in self._nodes:
+            return []
+        successor = self._successor(node)
+        self._successors |= {node: successor} if successor else {}
+        needed = self._nodes[node].role in ("global_server", "scheduler") or node in self._successors.values()
+        if needed and not successor:
+            raise RunFailed(f"{node} is lost ({why}), and no run continues without it; write 'on_failure: restart'")
+        leaving = [node, *self._dependents(node)]
+        told = self.present()
+        self.absent.update(dict.fromkeys(leaving))
+        if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
+            raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
+        self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
+        meta = {"epoch": self.epoch, "left": leaving, "why": f"{leaving[0]} is lost ({why})"}
+        meta |= ({"heir": successor} if successor else {}) | ({"well": True} if well else {})
+        for name in told:
+            if well or name != node:
+                await self._tell(world, name, meta)
+        return leaving
+
+    def _successor(self, node: str) -> str:
+        """Return the replica that takes over from ``node``, if that is a global server and the replica takes part."""
+        replicas = [
+            each.name for each in self._nodes.values() if each.role == "replica" and each.name not in self.absent
+        ]
+        return replicas[0] if replicas and self._nodes[node].role == "global_server" else ""
+
+    def _dependents(self, node: str) -> list[str]:
+        """Return who leaves with ``node``: the workers of a local server, or the server of the last worker."""
+        lost = self._nodes[node]
+        if lost.role == "server":
+            return [child for child in lost.children if child not in self.absent]
+        servers = [self._nodes[name] for name in lost.parents if self._nodes[name].role == "server"]
+        return [
+            server.name for server in servers
+            if server.name not in self.absent and not self._present_children(server, without=node)
+        ]  # fmt: skip
+
+    def _present_children(self, server: NodePlan, without: str) -> list[str]:
+        return [child for child in server.children if child not in self.absent and child != without]
+
+    async def add(self, world: World, node: str) -> list[str]:
+        """Let ``node``, which has registered again, join when its parents take part. Return all who join now."""
+        self._waiting.append(node)
+        joined: list[str] = []
+        while ready := [name for name in self._waiting if all(p not in self.absent for p in self._parents(name))]:
+            for name in ready:
+                self._waiting.remove(name)
+                self.absent.pop(name, None)
+                joined.append(name)
+        for name in joined:
+            self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
+            self._new.discard(name)
+            meta = {"again": True, "epoch": self.epoch, "gone": list(self.absent), "heirs": self._successors}
+            await world.send(name, Message(MessageKind.READY, meta=meta))
+        return joined
+
+    async def end(self, world: World) -> None:
+        """Tell the nodes that wait for their parents that the run has ended without them."""
+        for name in self._waiting:
+            await self._tell(world, name, {"left": [name], "why": "the run has ended meanwhile"})
+
+    def _parents(self, name: str) -> tuple[str, ...]:
+        return tuple(self._successors.get(parent, parent) for parent in self._nodes[name].parents)
+
+    async def _tell(self, world: World, node: str, meta: dict[str, Any]) -> None:
+        await world.send(node, Message(MessageKind.EPOCH, meta=dict(meta)))
+
+    def _record(self, world: World, nodes: list[str], joins: bool, why: str) -> None:
+        self.epoch += 1
+        world.record("epoch", number=self.epoch, targets=", ".join(nodes), begins=joins, message=why)
 
 
 class Scheduler:

@@ -22,19 +22,17 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.engine.aggregation import AggregatedPush, merge_notes, sum_in_order
-from testbed.engine.connection_codec import CodecMaker
-from testbed.engine.contributions import Contributions, PendingPush
+from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
 from testbed.engine.inbox import Mail
-from testbed.engine.kvworker import Send
+from testbed.engine.kvworker import CodecMaker, Send
 from testbed.engine.membership_view import MembershipView
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
-from testbed.engine.state_names import below, under
 from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
+from testbed.training.learner import below, under
 from testbed.world import Future, Work, World
 
 
@@ -43,15 +41,12 @@ class Server:
 
     def __init__(
         self, world: World, inbox: Mail, policy: SyncPolicy, codec: CodecMaker, upstream: Upstream,
-        weights: Mapping[str, float], send: Send | None = None,
+        weights: Mapping[str, float], send: Send,
     ) -> None:  # fmt: skip
-        """``weights``: what each member counts for. ``send``: takes the place of ``World.send`` for values, where an
-        overlay passes them on.
-        """
+        """``weights``: what each member counts for. ``send``: of values; ``World.send``, unless an overlay relays."""
         self._membership = MembershipView(weights, policy)
         self._world, self._policy, self._upstream = world, policy, upstream
-        self._send = send or world.send
-        self._make_codec = codec
+        self._send, self._make_codec = send, codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
         self._sizes: dict[int, int] = {}
         self._first_key = -1  # the one that records speak of: keys travel together

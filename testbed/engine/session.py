@@ -18,7 +18,7 @@ from torch import Tensor
 
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.trainer import begin_loading, finish_loading
+from testbed.engine.loading.trainer import LoadingTrainer, loading_of
 from testbed.engine.membership import Membership
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, values_sha256
@@ -33,13 +33,14 @@ class Session:
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
         self._world, self._role = world, node.role
-        self._learner: Learner | None = None
+        self._loading: LoadingTrainer | None = None
         self._reading: Future[None]
 
     def use(self, learner: Learner) -> None:
         """Let ``learner`` load its samples through this node, and record what its guard finds."""
-        self._learner = learner
-        begin_loading(learner, self._world, self.inbox)
+        self._loading = loading_of(learner)
+        if self._loading is not None:
+            self._loading.open(self._world, self.inbox)
         if isinstance(learner, Guarded):
             learner.record = self._world.record
 
@@ -50,8 +51,8 @@ class Session:
 
     async def finish(self, leaves: bool = False) -> None:
         """End a worker's part: return when all have finished or, if it ``leaves`` the run, when it may."""
-        if self._learner is not None:
-            await finish_loading(self._learner)
+        if self._loading is not None:
+            await self._loading.finish()
         await (self.membership.depart() if leaves else self.membership.finish())
         await self._reading
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
@@ -10,6 +11,7 @@ from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
+from testbed.policy.order.dgt import Dgt
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.training.options import OPTIMIZERS
@@ -17,16 +19,33 @@ from testbed.training.options import OPTIMIZERS
 Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]  # from the elements of each key and the number of servers
 
 
+def _order(plan: Plan) -> tuple[type[Order], Any]:
+    choice = plan.technique.order
+    return ORDERS[choice.kind], ORDERS.options(choice.kind, choice.options)
+
+
 def order_of(plan: Plan) -> Order:
     """Return what decides which slice is sent next."""
-    choice = plan.technique.order
-    return ORDERS[choice.kind](ORDERS.options(choice.kind, choice.options))
+    order, options = _order(plan)
+    return order(options)
 
 
 def overlaps(plan: Plan) -> bool:
     """Return whether layers are sent while others are being computed."""
-    choice = plan.technique.order
-    return ORDERS[choice.kind].overlaps(ORDERS.options(choice.kind, choice.options))
+    order, options = _order(plan)
+    return order.overlaps(options)
+
+
+def needs_loss(plan: Plan) -> bool:
+    """Return whether workers send their training loss along with their pushes."""
+    order, options = _order(plan)
+    return order.needs_loss(options)
+
+
+def dgt_options(plan: Plan) -> Dgt.Options | None:
+    """Return the options of an order that sends blocks unreliably, ``None`` for any other."""
+    order, options = _order(plan)
+    return options if order.best_effort else None
 
 
 def slicer_of(plan: Plan) -> Slicer:

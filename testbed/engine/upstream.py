@@ -9,10 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from testbed.engine.aggregation import AggregatedPush
-from testbed.engine.connection_codec import CodecChoice
-from testbed.engine.kvworker import KVWorker
+from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import ReplyControl, Value
-from testbed.engine.state_names import below, under
+from testbed.training.learner import below, under
 from testbed.world import Future, World
 
 

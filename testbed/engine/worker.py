@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.departure import Departure
-from testbed.engine.dgt.wiring import needs_loss
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
+from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.engine.reply import Value, merge_controls
-from testbed.engine.state_names import below, under
+from testbed.engine.slicing import needs_loss
+from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.learner import SegmentedLearner
+from testbed.training.learner import SegmentedLearner, below, under
 from testbed.world import World
+
+
+class Departure:
+    """Decides whether this worker leaves: after a round that the Plan names, or when its world asks it to (LEAVE).
+
+    It leaves between two of its rounds, when every push is answered, and after a round whose aggregate crossed the
+    WAN: what a data centre has only averaged inside (HFA) would be lost with its last worker. So what it has computed
+    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch.
+    """
+
+    def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
+        self._world, self._lan_rounds = world, sync_setup.lan_rounds(plan)
+        rounds = [
+            fault.round for fault in plan.faults
+            if fault.kind == "leave" and fault.round is not None and node.name in fault.targets
+        ]  # fmt: skip
+        self._after: float = min(rounds, default=math.inf)
+        self._last_round = plan.training.rounds - 1
+        self._asked = False
+        inbox.on(MessageKind.LEAVE, self._on_asked)
+
+    def due(self, round_: int) -> bool:
+        """Return whether ``round_``, which is over, was this worker's last. After the run's last one all end alike."""
+        if round_ == self._last_round or (round_ + 1) % self._lan_rounds:
+            return False
+        if round_ >= self._after and not self._asked:
+            self._world.record("fault", fault="leave", targets=self._world.node, begins=True)
+        return self._asked or round_ >= self._after
+
+    def _on_asked(self, message: Message) -> None:
+        self._asked = True
 
 
 @dataclass(frozen=True, slots=True)

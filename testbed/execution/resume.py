@@ -11,7 +11,7 @@ from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
-    from testbed.engine.checkpoint_files import CheckpointFiles
+    from testbed.engine.checkpoint import CheckpointFiles
 
 FOLDER = "checkpoints"
 
@@ -21,7 +21,7 @@ def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> Checkpoin
 
     Raise ``ScenarioError`` if there are checkpoints and none is intact.
     """
-    from testbed.engine.checkpoint_files import CheckpointFiles
+    from testbed.engine.checkpoint import CheckpointFiles
 
     folder = directory / FOLDER
     if not plan.checkpoint_every and not folder.is_dir():

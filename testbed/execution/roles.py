@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.peers import LIBRARIES

@@ -10,8 +10,7 @@ Started by plain ``python my_train.py`` it is the only worker. Everything here i
 """
 
 from testbed.kvstore.optimizer import GeoOptimizer
-from testbed.kvstore.requests import ScriptJob
-from testbed.kvstore.session import enter
+from testbed.kvstore.session import ScriptJob, enter
 from testbed.kvstore.store import Handle, KVStore, connect
 
 __all__ = ["GeoOptimizer", "Handle", "KVStore", "ScriptJob", "connect", "enter"]

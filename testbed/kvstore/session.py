@@ -1,13 +1,60 @@
-"""The receiver of a script's requests: its node, or, outside a run, a single worker in this process."""
+"""A script's session: its node in a run, or, outside a run, a single worker in this process.
+
+The requests that a session answers, by name (``engine.script.worker`` carries them out):
+
+begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
+push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
+value(key, round)                      the value after (key, round). Round -1: the value as it is now
+exchange(tensors, steps)               push all keys, wait for all. Answer: new values, local steps of the next round
+step()                                 a local training step has ended here: it takes the time that its device takes
+barrier()                              wait for all workers
+untimed(on)                            while ``on``, the script's work is not part of a training step
+score(accuracy, loss)                  as measured by the script on its test set
+holds(get)                             ``get`` returns the script's parameters, which are its worker's final values
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from testbed.kvstore.requests import AwaitRequest, BeginRequest, ExchangeRequest, PushRequest, ScriptJob, ScriptSession
+NamedOptions = tuple[str, dict[str, Any]]  # the kind of an optimizer or a codec, and its options
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptJob:
+    """The scenario's settings for a script.
+
+    contribution  what ``GeoOptimizer`` pushes: ``gradient``, ``model`` or ``delta``
+    at_server     whether the optimizer must run on the servers, since no worker waits for the sum over all workers
+    weight        this worker's weight in the mean of models or deltas at its server
+    local_steps   steps of the first round
+    differences   whether pulls over the WAN are differences to the previous value (``pull: difference``)
+    own_codec     why a script cannot choose the compression; empty: it can
+    """
+
+    rank: int = 0
+    workers: int = 1
+    rounds: int = 0
+    contribution: str = "gradient"
+    at_server: bool = False
+    weight: float = 1.0
+    local_steps: int = 1
+    differences: bool = False
+    own_codec: str = ""
+
+
+class ScriptSession(Protocol):
+    """The node that runs the script, as the script sees it."""
+
+    job: ScriptJob
+
+    def ask(self, request: str, *arguments: Any) -> Any:
+        """Send a request of the module's table, and wait for the answer."""
 
 
 class Alone:
@@ -19,34 +66,35 @@ class Alone:
         self._optimizers: list[Any] = []
         self._rounds: dict[int, int] = {}
 
-    def ask(self, request: Any) -> Any:
-        if isinstance(request, BeginRequest):
-            return self._begin(request)
-        if isinstance(request, PushRequest):
-            return self._push(request.key, request.tensor)
-        if isinstance(request, AwaitRequest):
-            return self._values[request.key].clone()
-        if isinstance(request, ExchangeRequest):
-            for key, tensor in enumerate(request.tensors):
-                self._push(key, tensor)
-            return [value.clone() for value in self._values], request.steps
-        return None
+    def ask(self, request: str, *arguments: Any) -> Any:
+        answers: dict[str, Callable[..., Any]] = {
+            "begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange,
+        }  # fmt: skip
+        return answers[request](*arguments) if request in answers else None
 
-    def _begin(self, request: BeginRequest) -> list[Tensor]:
-        self._values = [value.clone() for value in request.values]
-        if request.optimizer is not None:
+    def _begin(self, values: list[Tensor], optimizer: NamedOptions | None, compression: object) -> list[Tensor]:
+        self._values = [value.clone() for value in values]
+        if optimizer is not None:
             from testbed.training.optimizers import KeyOptimizer
 
-            self._optimizers = [KeyOptimizer(*request.optimizer, value) for value in self._values]
+            self._optimizers = [KeyOptimizer(*optimizer, value) for value in self._values]
         return [value.clone() for value in self._values]
 
-    def _push(self, key: int, tensor: Tensor) -> int:
+    def _push(self, key: int, tensor: Tensor, priority: object = None) -> int:
         if self._optimizers:
             self._optimizers[key].step(tensor)
             tensor = self._optimizers[key].value
         self._values[key] = tensor.clone()
         self._rounds[key] = self._rounds.get(key, -1) + 1
         return self._rounds[key]
+
+    def _value(self, key: int, round_: int) -> Tensor:
+        return self._values[key].clone()
+
+    def _exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
+        for key, tensor in enumerate(tensors):
+            self._push(key, tensor)
+        return [value.clone() for value in self._values], steps
 
 
 _here = threading.local()

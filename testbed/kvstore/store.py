@@ -11,20 +11,7 @@ from torch import Tensor
 
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
-from testbed.kvstore.requests import (
-    AwaitRequest,
-    BarrierRequest,
-    BeginRequest,
-    ExchangeRequest,
-    ParametersRequest,
-    PushRequest,
-    ScoreRequest,
-    ScriptJob,
-    ScriptSession,
-    StepRequest,
-    UntimedRequest,
-)
-from testbed.kvstore.session import here
+from testbed.kvstore.session import NamedOptions, ScriptJob, ScriptSession, here
 
 
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
@@ -58,7 +45,7 @@ class Handle:
     def wait(self) -> Tensor:
         """Wait for, and return, the key's value after this push's round. May be called again."""
         if self._value is None:
-            self._value = self._session.ask(AwaitRequest(self._key, self._round)).view(self._shape)
+            self._value = self._session.ask("value", self._key, self._round).view(self._shape)
         return self._value
 
 
@@ -74,8 +61,8 @@ class KVStore:
         self._first: list[Tensor] = []
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
-        self._optimizer: tuple[str, dict[str, Any]] | None = None
-        self._compression: tuple[str, dict[str, Any]] | None = None
+        self._optimizer: NamedOptions | None = None
+        self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
 
     @property
@@ -135,7 +122,7 @@ class KVStore:
         flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
-        round_ = self._session.ask(PushRequest(number, flat, priority))
+        round_ = self._session.ask("push", number, flat, priority)
         self._last[number] = handle = Handle(self._session, number, round_, self._shapes[number])
         return handle
 
@@ -144,7 +131,7 @@ class KVStore:
         number = self._number(key)
         if number in self._last:
             return self._last[number].wait().clone()
-        value: Tensor = self._session.ask(AwaitRequest(number, -1))
+        value: Tensor = self._session.ask("value", number, -1)
         return value.view(self._shapes[number])
 
     def pushpull(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Tensor:
@@ -154,35 +141,35 @@ class KVStore:
     def barrier(self) -> None:
         """Wait until all workers call ``barrier``."""
         self._begin()
-        self._session.ask(BarrierRequest())
+        self._session.ask("barrier")
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
         """Record accuracy and loss of the run; only worker 0's are recorded."""
         self._begin()
-        self._session.ask(ScoreRequest(accuracy, loss))
+        self._session.ask("score", accuracy, loss)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
         """Exclude the block, such as an evaluation, from the training step's time."""
-        self._session.ask(UntimedRequest(True))
+        self._session.ask("untimed", True)
         try:
             yield
         finally:
-            self._session.ask(UntimedRequest(False))
+            self._session.ask("untimed", False)
 
     def exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
         """Push every key, in order, and wait for all values; used by ``GeoOptimizer``."""
         self._begin()
-        answer: tuple[list[Tensor], int] = self._session.ask(ExchangeRequest(list(tensors), steps))
+        answer: tuple[list[Tensor], int] = self._session.ask("exchange", list(tensors), steps)
         return answer
 
     def step(self) -> None:
         """Report the end of a local step without an exchange."""
-        self._session.ask(StepRequest())
+        self._session.ask("step")
 
     def holds(self, get: Callable[[], list[Tensor]]) -> None:
         """Set the function that returns the parameters, instead of the last pulled values; used by ``GeoOptimizer``."""
-        self._session.ask(ParametersRequest(get))
+        self._session.ask("holds", get)
 
     def first_values(self) -> list[Tensor]:
         """Return the first values, flat, in the order of ``init``."""
@@ -191,7 +178,7 @@ class KVStore:
     def _begin(self) -> list[Tensor]:
         if self._begun is None:
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask(BeginRequest(self._first, self._optimizer, self._compression))
+            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression)
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:

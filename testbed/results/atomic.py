@@ -26,9 +26,9 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}.tmp")
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -65,7 +65,8 @@ def sweep(directory: Path) -> list[Path]:
     return removed
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

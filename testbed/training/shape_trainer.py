@@ -8,18 +8,13 @@ import torch
 from torch import Tensor
 
 from testbed.training.learner import SegmentedStep, State, StepResult
-from testbed.training.shapes import ModelShape, SegmentShape
+from testbed.training.shapes import ModelShape
 
 
 class ShapeTrainer:
-    """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy.
+    """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy."""
 
-    ``shape`` is a ``ModelShape``, or only the keys' sizes: then the whole model is one segment of unknown work.
-    """
-
-    def __init__(self, shape: ModelShape | tuple[int, ...], batch_size: int) -> None:
-        if not isinstance(shape, ModelShape):
-            shape = ModelShape("sizes", (SegmentShape("model", shape, 0, 0),))
+    def __init__(self, shape: ModelShape, batch_size: int) -> None:
         self.shape, self.sizes = shape, shape.sizes
         self._batch_size = batch_size
         self._values = [torch.empty(size, device="meta") for size in self.sizes]

@@ -7,18 +7,99 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from testbed.errors import ScenarioError
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
-from testbed.training.models.measuring import measure
-from testbed.training.models.segments import segments
-from testbed.training.segmented import TorchStep, mean_loss, to_host
+from testbed.training.models import Segment, measure, segments
 from testbed.training.shapes import ModelShape
 
 TEST_BATCH = 1000
 CPU = torch.device("cpu")
+
+
+def torch_device(kind: str, rank: int = 0) -> torch.device:
+    """Return the device for the worker or server of that rank; ranks are distributed over the GPUs round robin.
+
+    Raise ``CapabilityError`` for ``cuda`` if torch finds no GPU. Results on a GPU differ in bits from the processor's.
+    """
+    assert kind in ("cpu", "cuda"), kind
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        cuda = torch.version.cuda
+        reason = f"for CUDA {cuda}, but finds no GPU: check its driver" if cuda else "without CUDA: install another"
+        raise CapabilityError(
+            f"device: cuda is not available here: torch {torch.__version__} was built {reason}, or write device: cpu"
+        )
+    return torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of logits [..., classes] for labels [...]."""
+    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+
+
+class TorchStep:
+    """Forward and backward over one batch, one segment at a time; see ``SegmentedStep`` for the order.
+
+    Each segment's autograd graph begins at a detached copy of its input. Its backward pass starts from the next
+    segment's gradient with respect to that copy, which is the value that autograd passes on in a whole backward pass.
+    So these are the same operations as the whole step, hence the same bits.
+    """
+
+    def __init__(self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor) -> None:
+        self._segments, self._labels = segments, labels
+        self.samples = len(inputs)
+        self._activation = inputs  # input of the next segment's forward pass
+        self._inputs: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._loss: Tensor | None = None
+        self._incoming: Tensor | None = None  # gradient of the outputs of the next segment's backward pass
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the batch."""
+        assert self._loss is not None, "the loss is not known before the last segment's forward pass"
+        return self._loss.item()
+
+    def forward_segment(self, index: int) -> None:
+        """Run segment ``index`` at its current values."""
+        assert index == len(self._outputs), f"segment {index} comes after {len(self._outputs) - 1}"
+        inputs = self._activation.detach()
+        inputs.requires_grad_(index > 0)
+        outputs = self._segments[index].module(inputs)
+        self._inputs.append(inputs)
+        self._outputs.append(outputs)
+        self._activation = outputs
+        if index == len(self._segments) - 1:
+            self._end_of_forward(outputs)
+
+    def _end_of_forward(self, outputs: Tensor) -> None:
+        logits = outputs.detach().requires_grad_()
+        loss = mean_loss(logits, self._labels)
+        (self._incoming,) = torch.autograd.grad(loss, [logits])
+        self._loss = loss.detach()
+
+    def backward_segment(self, index: int) -> list[Tensor]:
+        """Return flat float32 gradients of the segment's keys, on the host."""
+        assert self._incoming is not None, "backward begins when all segments have run forward"
+        assert index == len(self._outputs) - 1, f"segment {len(self._outputs) - 1} comes before {index}"
+        inputs, outputs = self._inputs.pop(), self._outputs.pop()
+        wanted: list[Tensor] = list(self._segments[index].parameters)
+        if index > 0:
+            wanted.append(inputs)
+        gradients = list(torch.autograd.grad(outputs, wanted, self._incoming))
+        if index > 0:
+            self._incoming = gradients.pop()
+        return [to_host(gradient) for gradient in gradients]
+
+
+def to_host(gradient: Tensor) -> Tensor:
+    """Return the gradient flat and in main memory, as messages need it."""
+    return gradient.reshape(-1).cpu()
 
 
 class Trainer:

@@ -26,7 +26,7 @@ TABLES = (
     "testbed/codec/options.py",
     "testbed/codec/table.py",
     "testbed/training/*/__init__.py",
-    "testbed/training/splits/rules.py",
+    "testbed/training/splits/__init__.py",
     "testbed/training/optimizers/key.py",
     "testbed/training/options/loading.py",
     "testbed/scenario/paradigms.py",

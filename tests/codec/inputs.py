@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from testbed.codec.selectors.bits import Floats
+from testbed.codec.selectors.sources import Floats
 
 Make = Callable[[np.random.Generator, int], np.ndarray]
 

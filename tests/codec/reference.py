@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from testbed.codec.selectors.bits import SMALLEST_BITS, Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import ValueSource
+from testbed.codec.selectors.sources import (
+    SMALLEST_BITS,
+    Floats,
+    Indices,
+    ValueSource,
+    check_finite,
+    check_k,
+    magnitude_bits,
+)
 
 
 class FullSort:
@@ -31,3 +38,19 @@ class TorchTopk:
         chosen: Indices = positions[magnitudes > 0].numpy()
         chosen.sort()
         return chosen
+
+
+class Numbers:
+    """Numbers that do not change."""
+
+    def __init__(self, numbers: Floats) -> None:
+        self._numbers, self.size = numbers, numbers.size
+
+    def peek(self, at: Indices) -> Floats:
+        return self._numbers[at]
+
+    def update(self, part: slice) -> Floats:
+        return self._numbers[part]
+
+    def read(self, at: slice | Indices) -> Floats:
+        return self._numbers[at]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec import pairs
-from testbed.codec.schedule import entries, words
+from testbed.codec.pairs import entries, words
 
 SIZE, MOST = 100, 4
 

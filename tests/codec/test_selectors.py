@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from testbed.codec.memory import Select
-from testbed.codec.selectors.bisection import Bisection
-from testbed.codec.selectors.bits import Floats, Indices, NonFinite
-from testbed.codec.selectors.chance import RandomK
+from testbed.codec.selectors.bisection import Bisection, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.sources import Difference, Feedback, Momentum, Numbers
+from testbed.codec.selectors.sources import Difference, Feedback, Floats, Indices, Momentum, NonFinite
 from testbed.codec.selectors.sweep import SMALL, SampleAndSweep
 from tests.codec import inputs
-from tests.codec.reference import FullSort, TorchTopk
+from tests.codec.reference import FullSort, Numbers, TorchTopk
 
 EXACT = {"sweep": SampleAndSweep, "bisection": Bisection, "full sort": FullSort}
 SMALL_SIZES = (1, 2, 3, 127, 128, 129)

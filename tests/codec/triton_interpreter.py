@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from testbed.codec.memory import FeedbackMemory, MomentumMemory, ResidualMemory
-from testbed.codec.selectors.bits import NonFinite
+from testbed.codec.memory import HostMemory, ResidualMemory
 from testbed.codec.selectors.cuda import CudaMemory
+from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from tests.codec import inputs
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 def cpu_memory(size: int, momentum: float | None) -> ResidualMemory:
     select = SampleAndSweep()
-    return FeedbackMemory(size, select) if momentum is None else MomentumMemory(size, select, momentum)
+    return HostMemory(size, select, momentum)
 
 
 def compare(name: str, size: int, k: int, momentum: float | None) -> None:

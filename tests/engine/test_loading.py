@@ -16,8 +16,7 @@ from testbed.engine.loading.loader import LEVELS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
-from testbed.training.cache.levels import FolderDisk, MemoryLevel, RunDisk
-from testbed.training.cache.samples import Sample, SampleCoder
+from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, worlds
@@ -132,11 +131,11 @@ def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:
 def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
     sample = Sample(torch.zeros(9), torch.tensor(1))
     if level == "memory":
-        memory = MemoryLevel(100)
+        memory: Level[Sample] = Level(100, lambda sample: sample.size_bytes)
         memory.put(1, sample), memory.put(2, sample), memory.put(3, sample)
         assert [memory.get(number) is not None for number in (1, 2, 3)] == [True, True, False]
         return
-    disk = RunDisk(100) if level == "shelf" else FolderDisk(tmp_path, 164, "x")
+    disk = Level(100, len) if level == "shelf" else FolderDisk(tmp_path, 164, "x")
     for number in (1, 2, 3):
         disk.put(number, b"x" * 44)
     assert [disk.get(number) is not None for number in (1, 2, 3)] == [True, True, False]

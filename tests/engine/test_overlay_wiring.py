@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.engine.overlay.wiring import _group, _policy
+from testbed.engine.overlay.wiring import group_of
 from testbed.plan.build import build_plan
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.tsengine import TsEngine
@@ -22,7 +22,7 @@ AT_WORKER = "optimizer={kind: sgd, at: worker}"
 def test_what_was_measured_is_known_five_rounds_across_later(sync: str, apart: int) -> None:
     overrides = (AT_WORKER, f"sync={sync}", "overlay={tier1: star, tier2: tsengine}")
     plan = build_plan(load(THREE_SITES, overrides), "simulate")
-    policy = _policy(plan, _group(plan, "hub/global0"))
+    policy = group_of(plan, "hub/global0", plan.node("hub/global0")).policy
     assert isinstance(policy, TsEngine)
     first, ways = apart - 1, ("east/server0", "hub/global0")
     policy.arrived(OverlayTransfer(False, 0, first, *ways), 1e6)

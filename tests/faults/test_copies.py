@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from testbed.codec.table import make_codec
-from testbed.engine.parameter_state import OverwriteUpdate
 from testbed.engine.replica import ReplicaMail
 from testbed.engine.reply import PULL_ROUND
-from testbed.engine.root_store import RootStore
+from testbed.engine.root_store import OverwriteUpdate, RootStore
 from testbed.messages import Message, MessageKind
 from testbed.world import Work
 

@@ -17,20 +17,20 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "2-bit accepts impossible codes": Mutation("testbed.codec.twobit:_check_codes", always(None), GEOMX),
     "Bi-Sparse keeps the momentum of what it sent": Mutation(
-        "testbed.codec.memory:MomentumMemory.take", edit("self._velocity[chosen] = 0", "pass"), GEOMX
+        "testbed.codec.memory:HostMemory.take", edit("self._velocity[chosen] = 0", "pass"), GEOMX
     ),
     "error feedback sends twice": Mutation(
-        "testbed.codec.memory:FeedbackMemory.take",
-        edit("self._residual[chosen] = 0", "pass"),
+        "testbed.codec.memory:HostMemory.take",
+        edit("self._unsent[chosen] = 0", "pass"),
         (*GEOMX, "tests/codec/test_contract.py"),
     ),
-    "DGC does not clip": Mutation("testbed.codec.push:_clipped", edit("if max_norm == math.inf:", "if True:"), GEOMX),
+    "DGC does not clip": Mutation("testbed.codec.sparse:_clipped", edit("if max_norm == math.inf:", "if True:"), GEOMX),
     "DGC does not warm up": Mutation(
-        "testbed.codec.schedule:WarmUp.ratio",
+        "testbed.codec.sparse:WarmUp.ratio",
         edit("min(round_ // self._stage_rounds, self._stages)", "self._stages"),
         GEOMX,
     ),
-    "MPQ sends large keys in float16": Mutation("testbed.codec.mpq:is_large", always(False), GEOMX),
+    "MPQ sends large keys in float16": Mutation("testbed.codec.sparse:is_large", always(False), GEOMX),
     "small keys are sparse": Mutation("testbed.codec.sparse:is_large", always(True), GEOMX),
     "MSTopK leaves out the k-th magnitude": Mutation(
         "testbed.codec.selectors.bisection:_collect",
@@ -43,12 +43,12 @@ MUTATIONS: dict[str, Mutation] = {
         SELECTORS,
     ),
     "random-k draws the same each time": Mutation(
-        "testbed.codec.selectors.chance:RandomK.__call__",
+        "testbed.codec.selectors.bisection:RandomK.__call__",
         edit("self._random.choice(", "np.random.default_rng(0).choice("),
         SELECTORS,
     ),
     "top-k drops the last entry": Mutation(
-        "testbed.codec.schedule:entries",
+        "testbed.codec.pairs:entries",
         edit("max(1, int(size * ratio + ROUNDING))", "max(1, int(size * ratio) - 1)"),
         GEOMX,
     ),
@@ -56,14 +56,16 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.codec.fourbit:decode", edit("+ 0.5)", "+ 0.0)"), ("tests/codec/test_fourbit.py",)
     ),
     "differences: the mirror is not updated": Mutation(
-        "testbed.codec.pull:DifferencePull.encode", edit("mirror[indices] = values.to(mirror.device)", "pass"), GEOMX
+        "testbed.codec.pull:DifferencePull.encode_value",
+        edit("mirror[indices] = values.to(mirror.device)", "pass"),
+        GEOMX,
     ),
     "sparse sums are cut": Mutation(
-        "testbed.codec.pull:SparseSumPull.encode",
+        "testbed.codec.pull:SparseSumPull.encode_value",
         edit("np.flatnonzero(numbers_of(value))", "np.flatnonzero(numbers_of(value))[:1]"),
         GEOMX,
     ),
     "a share of elements is rounded down": Mutation(
-        "testbed.codec.schedule:ROUNDING", instead(0.0), ("tests/codec/test_pairs.py", *GEOMX)
+        "testbed.codec.pairs:ROUNDING", instead(0.0), ("tests/codec/test_pairs.py", *GEOMX)
     ),
 }

@@ -21,10 +21,10 @@ def _zeros(before: Any) -> Any:
 MUTATIONS: dict[str, Mutation] = {
     "DGT drops late blocks": Mutation("testbed.engine.dgt.receiver:BlockReceiver._on_late", always(None), DGT),
     "DGT does not add late blocks": Mutation(
-        "testbed.engine.dgt.assembly:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
+        "testbed.engine.dgt.receiver:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
     ),
     "DGT adds late blocks of older rounds": Mutation(
-        "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != state.closed_round or ", ""), DGT
+        "testbed.engine.dgt.receiver:BlockReceiver._on_late", edit("message.round != last.push.round or ", ""), DGT
     ),
     "DGT closes a round without waiting": Mutation(
         "testbed.engine.dgt.receiver:BlockReceiver._on_push", edit("self._deadline_s <= 0", "True"), DGT
@@ -44,7 +44,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("reversed(range(len(self._keys)))", "range(len(self._keys))"),
         ("tests/engine/p3/test_p3.py",),
     ),
-    "overlays relay for no other node": Mutation("testbed.engine.overlay.member:passed_on", always(False), OVERLAY),
+    "overlays relay for no other node": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._passed_on", always(False), OVERLAY
+    ),
     "HiTopK takes the sum of one data centre": Mutation(
         "testbed.engine.collectives.sums:scattered",
         edit("for indices, values in parcels:", "for indices, values in parcels[:1]:"),
@@ -79,11 +81,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT
     ),
     "checkpoints continue a round late": Mutation(
-        "testbed.engine.checkpoint_files:CheckpointFiles._read",
+        "testbed.engine.checkpoint:CheckpointFiles._read",
         edit('int(about["round"])', 'int(about["round"]) + 1'),
         CHECKPOINT,
     ),
-    "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint_files:job_sha256", always("0"), CHECKPOINT),
+    "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
     "draws of step times start again after a checkpoint": Mutation(
         "testbed.plan.pace:Pacer.skip_to",
         always(None),

@@ -150,7 +150,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/results/test_atomic.py::test_an_error_while_writing_keeps_the_old_content",),
     ),
     "checkpoints are not verified": Mutation(
-        "testbed.engine.checkpoint_files:_load",
+        "testbed.engine.checkpoint:_load",
         _unverified,
         ("tests/engine/checkpoint/test_checkpoint.py::test_a_damaged_checkpoint_is_skipped_with_the_reason",),
     ),
@@ -177,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a NaN that is left out stays": Mutation("testbed.engine.guard:Guarded._left_out", _kept, (f"{FAULTS}_nan.py",)),
     "sums in order of arrival": Mutation(
-        "testbed.engine.contributions:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)
+        "testbed.engine.aggregation:Contributions.take", _as_they_came, (f"{FAULTS}_links.py",)
     ),
     "the others do not stand for the missing": Mutation(
         "testbed.engine.membership_view:MembershipView.rescaling",
@@ -185,12 +185,12 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_join.py::test_before_that_it_counts_as_missing",),
     ),
     "nobody is told who is gone": Mutation(
-        "testbed.engine.membership_ledger:MembershipLedger._tell",
+        "testbed.engine.scheduler:MembershipLedger._tell",
         instead(_not_told),
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),
     "rounds wait for the dead": Mutation(
-        "testbed.policy.sync.rounds:Rounds.on_member_lost",
+        "testbed.policy.sync.fsa:Rounds.on_member_lost",
         always([]),
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),

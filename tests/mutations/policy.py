@@ -28,7 +28,7 @@ def _fixed_k(before: Any) -> Any:
 
 MUTATIONS: dict[str, Mutation] = {
     "FSA sums in reverse rank order": Mutation(
-        "testbed.policy.sync.rounds:Rounds.complete", edit("return begun.members", "return begun.members[::-1]"), SYNC
+        "testbed.policy.sync.fsa:Rounds.complete", edit("return begun.members", "return begun.members[::-1]"), SYNC
     ),
     "HFA crosses the WAN in another round": Mutation(
         "testbed.policy.sync.hfa:Hfa._combine", edit("(round_ + 1) %", "round_ %"), SYNC
@@ -55,7 +55,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.sync.fsa:Fsa.on_push", edit("if members else []", "if len(members) == 1 else []"), SYNC
     ),
     "a member that joins begins a round late": Mutation(
-        "testbed.policy.sync.rounds:Rounds.on_member_joined", edit("+ 1", "+ 2"), ("tests/policy/test_membership.py",)
+        "testbed.policy.sync.fsa:Rounds.on_member_joined", edit("+ 1", "+ 2"), ("tests/policy/test_membership.py",)
     ),
     "DGT's k ignores the loss": Mutation("testbed.policy.order.dgt:Threshold.update", _fixed_k, ORDER),
     "DGT sends the last block by best effort": Mutation(
@@ -75,7 +75,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.overlay.tsengine:TsEngine._receiver", edit("return max(known", "return min(known"), OVERLAYS
     ),
     "TSEngine never forgets a measurement": Mutation(
-        "testbed.policy.overlay.throughput:Throughput.get", edit("round_ - made <= self._expiry", "True"), OVERLAYS
+        "testbed.policy.overlay.base:Throughput.get", edit("round_ - made <= self._expiry", "True"), OVERLAYS
     ),
     "a tree is a chain": Mutation("testbed.policy.overlay.tree:Tree.__init__", edit("options.degree,", "1,"), OVERLAYS),
     "hashed placement puts all keys on one server": Mutation(
@@ -101,5 +101,5 @@ MUTATIONS: dict[str, Mutation] = {
     "SGP pushes to the next only": Mutation(
         "testbed.policy.gossip.mixing:PushToOne.part", edit("round_ % self.period", "0"), GOSSIP
     ),
-    "AD-PSGD: both sides of an edge ask": Mutation("testbed.policy.gossip.pairs:two_sides", always(None), GOSSIP),
+    "AD-PSGD: both sides of an edge ask": Mutation("testbed.policy.gossip.mixing:two_sides", always(None), GOSSIP),
 }

@@ -8,12 +8,12 @@ from tests.mutations.policy import in_place_of
 OPTIMIZERS, SPLITS = ("tests/training/test_optimizers.py",), ("tests/training/test_splits.py",)
 MAKERS = "testbed.training.optimizers.key:_MAKERS"
 MUTATIONS: dict[str, Mutation] = {
-    "LARS does not adapt": Mutation("testbed.training.optimizers.lars:_ratio", always(1.0), OPTIMIZERS),
+    "LARS does not adapt": Mutation("testbed.training.optimizers.key:_ratio", always(1.0), OPTIMIZERS),
     "DC-ASGD compensates from the first value": Mutation(
         "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS
     ),
     "learning rates follow no schedule": Mutation(
-        "testbed.training.optimizers.schedule:_factor", always(1.0), ("tests/training/test_schedules.py",)
+        "testbed.training.optimizers.key:_factor", always(1.0), ("tests/training/test_schedules.py",)
     ),
     "gradients are not clipped": Mutation(
         "testbed.training.optimizers.key:KeyOptimizer._clipped", edit("if clip > 0", "if False"), OPTIMIZERS
@@ -26,7 +26,7 @@ MUTATIONS: dict[str, Mutation] = {
     "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
     "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
     "the sample store is infinitely fast": Mutation(
-        "testbed.engine.loading.source:SampleStore.fetch",
+        "testbed.engine.loading.loader:SampleStore.fetch",
         edit("/ self._rate_bps", "* 0"),
         ("tests/engine/test_loading.py",),
     ),
@@ -36,7 +36,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/engine/test_loading.py",),
     ),
     "the cache keeps everything": Mutation(
-        "testbed.training.cache.levels:_Level.put",
+        "testbed.training.cache:Level.put",
         edit("size_bytes <= self._free_bytes", "True"),
         ("tests/engine/test_loading.py",),
     ),

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import LinkCost, ring_s
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.ring import RingLinks, ring_times_s
 from tests.engine.collectives.test_times import GAMMA, OPTIONS, WAN, simulated_s
+from tests.policy.collective.cost import LinkCost, ring_s
 
 EXACT = 1e-9
 

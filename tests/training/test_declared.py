@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.training.declared import DECLARED, IMAGE_MODELS
-from testbed.training.declared.reading import declared_shape, packed, read_layers
-from testbed.training.models.measuring import shape_of_model
-from testbed.training.options.models import Declared
+from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, packed, read_layers
+from testbed.training.models import shape_of_model
 from testbed.training.shapes import ModelShape, SegmentShape
 
 # Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
@@ -41,16 +39,16 @@ GIGA_MULTIPLY_ADDS = {
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_parameters(name: str) -> None:
-    assert sum(declared_shape(Declared(name=name)).sizes) == PARAMETERS[name]
+    assert sum(declared_shape(name=name).sizes) == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_work(name: str) -> None:
-    assert declared_shape(Declared(name=name)).forward_flops / 2e9 == pytest.approx(GIGA_MULTIPLY_ADDS[name], abs=0.006)
+    assert declared_shape(name=name).forward_flops / 2e9 == pytest.approx(GIGA_MULTIPLY_ADDS[name], abs=0.006)
 
 
 def test_tensors_of_resnet50_are_those_of_the_real_one() -> None:
-    shape = declared_shape(Declared(name="resnet50"))
+    shape = declared_shape(name="resnet50")
     assert len(shape.sizes) == 161
     assert shape.sizes[:3] == (9408, 64, 64)
     assert shape.sizes[-2:] == (2_048_000, 1000)
@@ -58,22 +56,22 @@ def test_tensors_of_resnet50_are_those_of_the_real_one() -> None:
 
 
 def test_work_of_a_language_model_is_about_two_per_parameter_and_token() -> None:
-    shape = declared_shape(Declared(name="gpt2-small", sequence=128))
+    shape = declared_shape(name="gpt2-small", sequence=128)
     attention = 12 * 4 * 128**2 * 768
     matrices = 12 * 12 * 768**2 + 50_257 * 768
     assert shape.forward_flops == 2 * 128 * matrices + attention
 
 
 def test_backward_is_twice_forward_but_for_the_first_segment() -> None:
-    first, second, *_ = declared_shape(Declared(name="vgg16")).segments
+    first, second, *_ = declared_shape(name="vgg16").segments
     assert (first.backward_flops / first.forward_flops, second.backward_flops / second.forward_flops) == (1, 2)
 
 
 def test_a_length_is_refused_where_it_has_no_effect_or_no_room() -> None:
     with pytest.raises(ScenarioError, match="no effect on resnet50"):
-        declared_shape(Declared(name="resnet50", sequence=128))
+        declared_shape(name="resnet50", sequence=128)
     with pytest.raises(ScenarioError, match="513 is more than bert-base's 512"):
-        declared_shape(Declared(name="bert-base", sequence=513))
+        declared_shape(name="bert-base", sequence=513)
 
 
 def test_own_table(tmp_path: Path) -> None:
@@ -114,12 +112,12 @@ def test_missing_table(tmp_path: Path) -> None:
 
 
 def test_buckets_hold_the_whole_model_in_keys_of_like_size() -> None:
-    plain, shape = declared_shape(Declared()), declared_shape(Declared(buckets=7))
+    plain, shape = declared_shape("resnet50"), declared_shape("resnet50", buckets=7)
     assert len(shape.sizes) == 7
     assert sum(shape.sizes) == sum(plain.sizes)
     assert max(shape.sizes) - min(shape.sizes) <= 1
     assert shape.forward_flops == plain.forward_flops
-    assert len(declared_shape(Declared(buckets=1)).sizes) == 1
+    assert len(declared_shape("resnet50", buckets=1).sizes) == 1
 
 
 def test_more_buckets_than_parameters_are_refused() -> None:

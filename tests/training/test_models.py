@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, segments
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, segments, shape_of_model
 from testbed.training.options import MODELS
 from testbed.training.shapes import ModelShape, SegmentShape
 

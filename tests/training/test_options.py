@@ -11,7 +11,7 @@ import pytest
 
 from testbed.training.datasets import _LOADERS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
-from testbed.training.splits.rules import RULES
+from testbed.training.splits import RULES
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -54,6 +54,6 @@ def test_options_can_be_written_in_a_scenario(table: dict[str, type[Any]]) -> No
 
 
 def test_options_need_no_torch() -> None:
-    code = "import sys, testbed.training.options, testbed.training.declared.reading; print('torch' in sys.modules)"
+    code = "import sys, testbed.training.options, testbed.training.declared; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.strip() == "False"

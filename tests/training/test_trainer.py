@@ -14,13 +14,12 @@ import torch
 from testbed.errors import CapabilityError
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
-from testbed.training.devices import torch_device
 from testbed.training.learner import values_sha256
-from testbed.training.models import build_model
-from testbed.training.models.measuring import shape_of_model
+from testbed.training.models import build_model, shape_of_model
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.shape_trainer import ShapeTrainer
-from testbed.training.trainer import Trainer
+from testbed.training.shapes import ModelShape, SegmentShape
+from testbed.training.trainer import Trainer, torch_device
 from tests.training.jobs import JOBS, same_bits, trainer_for
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +148,7 @@ def test_shapes_without_numbers_have_the_same_keys_and_segments(tmp_path: Path) 
 
 
 def test_sizes_alone_are_one_segment() -> None:
-    trainer = ShapeTrainer((3, 4), 2)
+    trainer = ShapeTrainer(ModelShape("sizes", (SegmentShape("model", (3, 4), 0, 0),)), 2)
     assert trainer.sizes == (3, 4)
     assert [gradient.numel() for gradient in trainer.begin(0).backward_segment(0)] == [3, 4]
 

@@ -22,13 +22,12 @@ from analysis.studies.claims import Claims, exactly, unresolved
 from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, RIVALS, crossing
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.execution.distributed.role import GROUPS
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import LinkCost
-from testbed.policy.collective.predict import finish_times_s
+from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.realtime.world import RealWorld
 

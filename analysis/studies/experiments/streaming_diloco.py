@@ -31,7 +31,7 @@ from analysis.studies import programs
 from analysis.studies.claims import Claims, exactly
 from analysis.studies.study import Panel, Request, Results, Study, published
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.ring import ring

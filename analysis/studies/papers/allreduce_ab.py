@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +13,7 @@ from analysis.studies.claims import Claim, Claims, exactly, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import LinkCost, crossover_bytes, star_s
-from testbed.policy.collective.predict import finish_times_s
+from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 
 RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
@@ -86,7 +84,7 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
     link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
     ranks, size = row["ranks"], row["size_bytes"]
     if row["variant"] not in ALL_REDUCE:
-        return star_s(ranks, size, link)
+        return 2 * link.alpha_s + 2 * float(ranks * size) * link.beta_s  # a star: one server with one port
     if row["sweep"] != "hierarchical":
         return model_s(row["variant"], ranks, size, link)
     groups = tuple((2 * group, 2 * group + 1) for group in range(ranks))
@@ -121,8 +119,9 @@ def claims(found: Results) -> Claims:
 def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
     """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
     link = LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
-    small, large = (partial(model_s, name) for name in RIVALS)
-    predicted = crossover_bytes(small, large, ranks, link)
+    lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
+    slopes = [(high - low) / 1e9 for low, high in lines]
+    predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])
     claim = f"{ranks} ranks: the ring beats recursive doubling from {predicted / 1e6:.2f} MB on, within 30 %"
     measured = crossing(rows.pivot_table(index="size_bytes", columns="variant", values="time_s"))
     if measured is None:

@@ -10,8 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from testbed.codec.selectors.bits import INFINITY_BITS, SMALLEST_BITS, Bits, Indices, NonFinite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import ValueSource
+from testbed.codec.selectors.sources import (
+    INFINITY_BITS,
+    SMALLEST_BITS,
+    Bits,
+    Indices,
+    NonFinite,
+    ValueSource,
+    check_finite,
+    check_k,
+    magnitude_bits,
+)
 
 BLOCK = 1 << 17  # elements: 512 KiB of float32, which stay in a level-2 cache
 
@@ -76,3 +85,16 @@ def _collect(source: ValueSource, bound: int, k: int) -> Indices:
     chosen = np.concatenate([larger, np.concatenate(equal)[: k - larger.size]])
     chosen.sort()
     return chosen
+
+
+class RandomK:
+    """k distinct positions, drawn evenly; a new draw at every call, the same for the same ``seed``."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def __call__(self, source: ValueSource, k: int) -> Indices:
+        check_k(k, source.size)
+        for part in blocks(source.size):
+            check_finite(magnitude_bits(source.update(part)))
+        return np.sort(self._random.choice(source.size, k, replace=False, shuffle=False))

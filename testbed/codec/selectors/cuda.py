@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from testbed.codec.selectors.bits import INFINITY_BITS, NonFinite, check_k
+from testbed.codec.selectors.sources import INFINITY_BITS, NonFinite, check_k
 from testbed.codec.selectors.sweep import SAFETY, sample_of
 from testbed.codec.selectors.triton_kernels import collect, compact, cumulative_blocks
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.codec.selectors.bits import Floats, Indices, check_finite, check_k, magnitude_bits
-from testbed.codec.selectors.sources import ValueSource
+from testbed.codec.selectors.sources import Floats, Indices, ValueSource, check_finite, check_k, magnitude_bits
 
 SAMPLINGS = 30  # of the paper
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,22 +11,6 @@ from testbed.codec.base import Codec
 from testbed.policy.collective.schedule import RankTransfer
 
 Parts = tuple[Tensor, ...]
-
-
-class Buffer(Protocol):
-    """One rank's memory in one operation."""
-
-    def skips(self, transfer: RankTransfer) -> bool:
-        """Return whether there is nothing to move; all ranks agree on that."""
-
-    def read(self, transfer: RankTransfer) -> Parts | None:
-        """Return the payload of a send, which later writes do not change; None when there is nothing to move."""
-
-    def write(self, transfer: RankTransfer, parts: Parts) -> None:
-        """Add a received payload, or replace what is there."""
-
-    def work_bytes(self, transfer: RankTransfer) -> int:
-        """Return the bytes that ``write`` reads as a computation; 0 when it only copies."""
 
 
 class Flat:
@@ -44,9 +27,11 @@ class Flat:
         self._empty, self._element_bytes = tensor.is_meta, tensor.element_size()
 
     def skips(self, transfer: RankTransfer) -> bool:
+        """Return whether there is nothing to move; all ranks agree on that."""
         return self._bounds[transfer.start] == self._bounds[transfer.stop]
 
     def read(self, transfer: RankTransfer) -> Parts | None:
+        """Return the payload of a send, which later writes do not change; None when there is nothing to move."""
         if self.skips(transfer):
             return None
         mine = self._range(transfer)
@@ -63,6 +48,7 @@ class Flat:
             self._tensor.copy_(self._codec.decode(0, self._codec.encode(0, self._tensor), size))
 
     def write(self, transfer: RankTransfer, parts: Parts) -> None:
+        """Add a received payload, or replace what is there."""
         if self._empty and self._codec is None:
             elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
             assert parts[0].numel() == elements, f"{parts[0].numel()} elements where {elements} belong"
@@ -78,6 +64,7 @@ class Flat:
             mine.copy_(theirs)
 
     def work_bytes(self, transfer: RankTransfer) -> int:
+        """Return the bytes that ``write`` reads as a computation; 0 when it only copies."""
         elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
         return 2 * elements * self._element_bytes if transfer.reduce else 0
 
@@ -109,3 +96,6 @@ class Parcels:
 
     def work_bytes(self, transfer: RankTransfer) -> int:
         return 0
+
+
+Buffer = Flat | Parcels  # one rank's memory in one operation

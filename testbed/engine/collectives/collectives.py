@@ -17,11 +17,11 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
-from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.operation import Label, Operation
-from testbed.policy.collective import Algorithm, primitives
-from testbed.policy.collective.ring import ring
+from testbed.engine.collectives.operation import CollectiveMail, Label, Operation
+from testbed.policy.collective import Algorithm
+from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
+from testbed.policy.collective.tree import broadcast
 from testbed.world import World
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Collectives:
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
         """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
-        summing = self._summed(self._next(flag), tensor, primitives.reduce_scatter(self.rank, self.size))
+        summing = self._summed(self._next(flag), tensor, reduce_scatter(self.rank, self.size))
         start, stop = self.part_of(tensor.numel())
 
         async def mine() -> tuple[Tensor, bool]:
@@ -73,7 +73,7 @@ class Collectives:
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
         """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
-        schedule = primitives.broadcast(self.rank, self.size, root, self.shape.segments)
+        schedule = broadcast(self.rank, self.size, root, self.shape.segments)
         value = tensor.clone()
         return _after(self._next().run(schedule, Flat(value, schedule.bounds(value.numel()), None)), value)
 
@@ -92,7 +92,7 @@ class Collectives:
 
         Parcels go around the ring, or (``direct``) from each rank to each other in one message.
         """
-        choose = primitives.all_gather_direct if direct else primitives.all_gather
+        choose = all_gather_direct if direct else all_gather
         operation, buffer = self._next(flag), Parcels({self.rank: parts})
 
         async def gathered() -> tuple[list[Parts], bool]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
-from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
-from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
+from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import SumsAndStep, data_parallel
+from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.shares import shares_of
+from testbed.policy.shard.slices import buckets_of
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 
@@ -40,9 +41,11 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
 
     _check_shares(plan, options, ranks)
 
-    async def make_sums(world: World, mail: CollectiveMail) -> list[BucketSum]:
+    async def make_parts(
+        world: World, mail: CollectiveMail, values: list[Tensor]
+    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
         make = _SumMaker(plan, options, world, mail, ranks)
-        return [make.sum_of(number) for number in range(len(buckets))]
+        return [make.sum_of(number) for number in range(len(buckets))], make_step(world, mail, values)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
         if options.optimizer_work == "replicated":
@@ -52,7 +55,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, make_parts)
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:

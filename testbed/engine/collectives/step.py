@@ -6,9 +6,8 @@ is updated by one worker, or by all in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import sqrt
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,12 +19,8 @@ from testbed.training.optimizers import KeyOptimizer, Norms
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
 
-
-class OptimizerStep(Protocol):
-    """Values and how they change."""
-
-    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Step with the summed gradients; return the new values of all keys."""
+# Steps in a round with the summed gradients; returns the new values of all keys.
+OptimizerStep = Callable[[World, int, Sequence[Tensor]], Awaitable[list[Tensor]]]
 
 
 class WholeStep:

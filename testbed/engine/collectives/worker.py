@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from testbed.engine.collectives.first_values import Buckets, first_values, split
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
@@ -21,36 +20,41 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, SegmentedLearner, StepResult
 from testbed.world import World
 
-AnyWorld = TypeVar("AnyWorld", bound=World)
+Train = Callable[[Any, CollectiveMail, Session, list[Tensor]], Awaitable[int]]
+MakeParts = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[tuple[Sequence[BucketSum], OptimizerStep]]]
 
 
-@dataclass(frozen=True, slots=True)
-class SumsAndStep(Generic[AnyWorld]):
-    """Makes what sums gradients, bucket by bucket, and what steps with the sums."""
+def serverless_worker(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, train: Train
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    """Return the role of a worker of a run without servers.
 
-    make_sums: Callable[[AnyWorld, CollectiveMail], Awaitable[Sequence[BucketSum]]]
-    make_step: Callable[[AnyWorld, CollectiveMail, list[Tensor]], OptimizerStep]
+    ``train`` is given the world, the mail of collectives, the session, and first values; it returns the rounds done.
+    """
 
-
-def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, parts: SumsAndStep[AnyWorld]
-) -> Callable[[AnyWorld], Awaitable[list[Tensor]]]:
-    """Return the role of a worker that sums gradients with all others, and steps, with these parts."""
-
-    async def run(world: AnyWorld) -> list[Tensor]:
+    async def run(world: Any) -> list[Tensor]:
         session = Session(plan, node, world)
         mail = CollectiveMail(world, session.inbox)
         session.use(learner)
         await session.join()
         values = await first_values(world, mail, plan, learner, buckets)
-        rounds = 0
-        if node.trains:
-            sums, step = await parts.make_sums(world, mail), parts.make_step(world, mail, values)
-            rounds = await AllReduceWorker(world, plan, learner, buckets, sums, step).run(session.membership)
+        rounds = await train(world, mail, session, values) if node.trains else 0
         await session.finish()
         return session.record_final(learner.values(), rounds=rounds)
 
     return run
+
+
+def data_parallel(
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_parts: MakeParts
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    """Return the role of a worker that sums gradients with all others, bucket by bucket, and steps with the sums."""
+
+    async def train(world: Any, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
+        sums, step = await make_parts(world, mail, values)
+        return await AllReduceWorker(world, plan, learner, buckets, sums, step).run(session.membership)
+
+    return serverless_worker(plan, node, learner, buckets, train)
 
 
 class AllReduceWorker:
@@ -103,3 +107,28 @@ class AllReduceWorker:
                 gradients[key] = total
         self._learner.load(await self._step(self._world, round_, gradients))
         return reached
+
+
+Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+
+
+async def first_values(
+    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets
+) -> list[Tensor]:
+    """Load the first worker's values at all workers, those that do not train included. Return them by key."""
+    workers = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+    workers.round = -1  # before training
+    values = learner.values()
+    calls = [workers.broadcast(torch.cat([values[key] for key in bucket])) for bucket in buckets]
+    tasks = [world.spawn(call, "first values") for call in calls]
+    for bucket, task in zip(buckets, tasks, strict=True):
+        flat = await world.wait(task, f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}")
+        for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
+            values[key] = value
+    learner.load(values)
+    return values
+
+
+def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
+    """Return a bucket cut into its keys."""
+    return list(torch.split(flat, [sizes[key] for key in keys]))

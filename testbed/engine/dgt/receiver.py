@@ -27,17 +27,85 @@ from torch import Tensor
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.codec.base import Codec
-from testbed.engine.connection_codec import CodecMaker
-from testbed.engine.dgt.assembly import Assembly, BlockAccount
 from testbed.engine.dgt.blocks import block_values, elements_of
 from testbed.engine.inbox import Handler, Mail
+from testbed.engine.kvworker import CodecMaker
+from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
-from testbed.policy.order.dgt import RELIABLE, Dgt
+from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
 from testbed.world import World
 
 _TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A push, and the account of its blocks. They may come before the reliable part, in any order, and more than once.
+
+    early    blocks that came before the reliable part, by number
+    missing  numbers of the best-effort blocks that have not come
+    closed   whether the wait for them has ended
+    sent     best-effort blocks; of these ``late`` have come after the close, and ``resent`` were asked for again
+    """
+
+    push: Message | None = None
+    early: dict[int, Message] = field(default_factory=dict)
+    missing: set[int] = field(default_factory=set)
+    closed: bool = False
+    sent: int = 0
+    late: int = 0
+    resent: int = 0
+    _elements: int = 0  # of a block
+    _size: int = 0  # elements of the payload
+    _rows: Tensor = field(default_factory=lambda: torch.empty(0))  # [blocks, elements], float32
+
+    def begin(self, push: Message, elements: int) -> None:
+        """Take the reliable part, which says what channel each block travels on."""
+        important, channels = push.parts
+        self.push, self._elements = push, elements
+        reliable = channels == RELIABLE
+        best_effort = ~reliable & (channels != SKIPPED)
+        self._size = important.numel() + int((~reliable).sum()) * elements
+        self._fill(important, reliable)
+        self.missing = set(torch.nonzero(best_effort).view(-1).tolist())
+        self.sent = len(self.missing)
+        for message in self.early.values():
+            self.add(message)
+        self.early = {}
+
+    def _fill(self, important: Tensor, reliable: Tensor) -> None:
+        count = len(reliable)
+        if important.is_meta:
+            self._rows = torch.empty(count, self._elements, device="meta")
+            return
+        self._rows = torch.zeros(count, self._elements)
+        pad = int(reliable.sum()) * self._elements - important.numel()
+        self._rows[reliable] = torch.nn.functional.pad(important.float(), (0, pad)).view(-1, self._elements)
+
+    def add(self, message: Message) -> bool:
+        """Take a block. Return False if it does not belong to this push, or is here already."""
+        block = message.meta["block"]
+        if self.push is None:
+            is_new = block not in self.early
+            self.early.setdefault(block, message)
+            return is_new
+        if block not in self.missing or message.meta["of"] != len(self._rows):
+            return False
+        if not self._rows.is_meta:
+            self._rows[block] = block_values(message, self._elements)
+        self.missing.discard(block)
+        return True
+
+    def values(self, late: dict[int, Tensor]) -> Tensor:
+        """Return the contribution, float32; missing blocks are zero. ``late`` blocks of the round before are added."""
+        if not self._rows.is_meta:
+            for block, values in late.items():
+                self._rows[block] += values
+        rows, self._rows = self._rows, torch.empty(0)  # late blocks are counted here, no longer taken
+        return rows.view(-1)[: self._size]
 
 
 @dataclass(slots=True)
@@ -59,17 +127,13 @@ class _BlockTraffic:
 class _ReceivedKey:
     """What is known of one sender's key.
 
-    open          pushes that are not handed over, by round
-    accounts      of rounds that are not written yet
-    closed_round  the last round that was handed over
-    missing       its blocks that have not come
-    late          its blocks that came after the close, for the next round
+    open  pushes that are not handed over, by round
+    last  the one that was handed over last; what becomes of its blocks is not recorded yet
+    late  its blocks that came after the close, for the next round
     """
 
     open: dict[int, Assembly] = field(default_factory=dict)
-    accounts: dict[int, BlockAccount] = field(default_factory=dict)
-    closed_round: int = -1
-    missing: set[int] = field(default_factory=set)
+    last: Assembly | None = None
     late: dict[int, Tensor] = field(default_factory=dict)
     elements: int = 0  # of a block
     traffic: defaultdict[int, _BlockTraffic] = field(default_factory=lambda: defaultdict(_BlockTraffic))
@@ -113,7 +177,7 @@ class BlockReceiver:
         state = self._keys[sender, key]
         state.elements = elements_of(self._options, message.parts[0])
         assembly = state.open.setdefault(round_, Assembly())
-        state.accounts[round_] = assembly.begin(message, state.elements)
+        assembly.begin(message, state.elements)
         if not assembly.missing or self._deadline_s <= 0:
             return self._close(assembly)
         waiting = self._waiting[sender]
@@ -127,21 +191,21 @@ class BlockReceiver:
         state = self._keys[message.sender, message.key]
         if message.channel != RELIABLE:
             state.traffic[message.round].count(message)
-        if message.round <= state.closed_round:
-            return self._on_late(state, message)
+        if state.last is not None and state.last.push is not None and message.round <= state.last.push.round:
+            return self._on_late(state, state.last, message)
         assembly = state.open.setdefault(message.round, Assembly())
         if assembly.add(message) and assembly.push is not None and not assembly.missing:
             self._waiting[message.sender].pop((message.key, message.round), None)
             self._close(assembly)
         return None
 
-    def _on_late(self, state: _ReceivedKey, message: Message) -> None:
+    def _on_late(self, state: _ReceivedKey, last: Assembly, message: Message) -> None:
         """Count a block of a closed round; keep it for the next round if it is of the last closed one."""
         block = message.meta["block"]
-        if message.round != state.closed_round or block not in state.missing:
+        if last.push is None or message.round != last.push.round or block not in last.missing:
             return
-        state.missing.discard(block)
-        state.accounts[message.round].late += 1
+        last.missing.discard(block)
+        last.late += 1
         if self._options.late == dgt.NEXT_ROUND and not message.parts[0].is_meta:
             state.late[block] = block_values(message, state.elements)
 
@@ -164,7 +228,7 @@ class BlockReceiver:
         assert push is not None
         if self._options.late != dgt.RETRANSMIT:
             return self._close(assembly)
-        self._keys[push.sender, push.key].accounts[push.round].resent = len(assembly.missing)
+        assembly.resent = len(assembly.missing)
         blocks = torch.tensor(sorted(assembly.missing), dtype=torch.int64)
         meta = {"of": len(push.parts[1])}
         return await self._world.send(
@@ -188,9 +252,7 @@ class BlockReceiver:
         assert push is not None
         self._settle(push.sender, push.key, state)
         values = assembly.values(state.late)
-        account = state.accounts[push.round]
-        account.delivered = account.sent - len(assembly.missing)
-        state.closed_round, state.missing, state.late = push.round, assembly.missing, {}
+        state.last, state.late = assembly, {}
         self._record_traffic(push.sender, push.key, push.round, state)
         self._hand_over(
             Message(
@@ -203,14 +265,16 @@ class BlockReceiver:
 
     def _settle(self, sender: str, key: int, state: _ReceivedKey) -> None:
         """Write the account of the closed round: what has not come by now is lost."""
-        account = state.accounts.pop(state.closed_round, None)
-        if account is not None:
-            for round_ in [round_ for round_ in state.traffic if round_ <= state.closed_round]:
-                self._record_traffic(sender, key, round_, state)
-            self._world.record(
-                "blocks", source=sender, key=key, round=state.closed_round, sent=account.sent,
-                delivered=account.delivered, late=account.late, lost=account.lost, resent=account.resent,
-            )  # fmt: skip
+        last = state.last
+        if last is None or last.push is None:
+            return
+        for round_ in [round_ for round_ in state.traffic if round_ <= last.push.round]:
+            self._record_traffic(sender, key, round_, state)
+        lost = len(last.missing)
+        self._world.record(
+            "blocks", source=sender, key=key, round=last.push.round, sent=last.sent,
+            delivered=last.sent - last.late - lost, late=last.late, lost=lost, resent=last.resent,
+        )  # fmt: skip
 
     def settle(self) -> None:
         """Write the accounts of the last rounds, at the end of the run."""
@@ -235,3 +299,11 @@ def _decoded(wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
     if tensor.numel() != size:
         raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")
     return tensor
+
+
+def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:
+    """Return what stands between a global server and its inbox, if its children send blocks."""
+    options = dgt_options(plan)
+    if options is None or node.role != "global_server":
+        return None
+    return BlockReceiver(world, inbox, options)

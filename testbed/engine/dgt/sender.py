@@ -19,10 +19,15 @@ from torch import Tensor
 from testbed.codec.errors import check_finite
 from testbed.engine.dgt.blocks import block_message, block_parts, block_values, elements_of, important_part, rows
 from testbed.engine.inbox import Inbox
+from testbed.engine.kvworker import Send
+from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
+from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
+from testbed.policy.sync import SYNC
+from testbed.training.seeds import torch_stream
 from testbed.world import World
 
 Blocks = dict[int, tuple[Tensor, ...]]
@@ -143,3 +148,13 @@ class BlockSender:
     async def _send_again(self, asked: Message, sent: Blocks) -> None:
         for block in asked.parts[0].tolist():
             await self._world.send(asked.sender, block_message(asked, block, asked.meta["of"], sent[block], RELIABLE))
+
+
+def block_sender(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:
+    """Return how ``node`` sends to its parents: in blocks to a global server, or as the world does."""
+    options = dgt_options(plan)
+    if options is None or plan.node(node.parents[0]).role != "global_server":
+        return world.send
+    # where workers do not wait for each other, each of them may have a push of a key in flight
+    pushes_in_flight = 1 if SYNC[plan.technique.sync_tier1.kind].waits else max(1, len(node.children))
+    return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), pushes_in_flight).send

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel
+from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.messages import Message
-from testbed.policy.gossip.pairs import Partners, StepCounter
+from testbed.policy.gossip.mixing import Partners
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
 
 class AsynchronousGossip:
-    """One worker; ``policy.gossip.pairs`` explains why the average is kept and no circle of waits can form."""
+    """One worker; ``Partners`` explains why the average is kept and no circle of waits can form."""
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], partners: Partners,
@@ -30,7 +29,7 @@ class AsynchronousGossip:
     ) -> None:  # fmt: skip
         self._world, self._mail, self._model, self._partners = world, mail, model, partners
         self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), seed
-        self._progress = StepCounter(steps)
+        self._missing_steps = steps  # of all workers together, counted at the first
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
         self._answer: Future[Message] = world.future()
@@ -96,7 +95,8 @@ class AsynchronousGossip:
         self._answer.set_result(message)
 
     def _on_step(self) -> None:
-        if self._progress.on_step() and not self._stopped:
+        self._missing_steps -= 1
+        if self._missing_steps == 0 and not self._stopped:
             self._stop_all()
 
     def _stop_all(self) -> None:

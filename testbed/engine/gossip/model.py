@@ -1,16 +1,25 @@
-"""One worker's own model: its values, its optimizer, and what it records about them."""
+"""One worker's own model: its values, its optimizer, and what it records about them; and models from neighbours."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from testbed.engine.gossip.sketch import Sketch
+from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import one_step
+from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
-from testbed.world import Work, World
+from testbed.training.seeds import torch_stream
+from testbed.world import Future, Work, World
+
+WIDTH = 256
+_KEYS = {"model": 0, "offer": 0, "answer": 1}
+"""Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
 
 
 class OwnModel:
@@ -55,3 +64,56 @@ class OwnModel:
         self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
         if round_ % self._every == self._every - 1:
             self._world.record("gossip", round=round_, sketch=self._sketch(flat))
+
+
+class Sketch:
+    """A model in 256 numbers, so that the consensus distance can be read from event logs without moving any model.
+
+    Elements get random signs, the same at all workers of a run, and are added up by position modulo 256 (AMS sketch:
+    Alon, Matias and Szegedy, 1996; Charikar et al., 2002). It is linear, so the sketch of a mean is the mean of
+    sketches, and the squared norm of a difference is kept on average, with a relative deviation of about
+    √(2/256) = 9 %.
+    """
+
+    def __init__(self, elements: int, seed: int) -> None:
+        bits = torch.randint(0, 2, (elements,), dtype=torch.int8, generator=torch_stream(seed, "sketch"))
+        self._signs = bits * 2 - 1
+
+    def __call__(self, flat: Tensor) -> list[float]:
+        """``WIDTH`` numbers of a flat model; none of a model without numbers."""
+        if flat.is_meta:
+            return []
+        padded = functional.pad(flat * self._signs, (0, -flat.numel() % WIDTH))
+        return [float(f"{value:.6g}") for value in padded.view(-1, WIDTH).sum(dim=0).tolist()]
+
+
+class GossipMail:
+    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once."""
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._handlers: dict[str, Handler] = {}
+        self._models: dict[tuple[int, str], Future[Message]] = {}
+        inbox.on(MessageKind.GOSSIP, lambda message: self._handlers[message.meta["what"]](message))
+        self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
+
+    def on(self, what: str, handler: Handler) -> None:
+        """Hand messages of this sort to ``handler``; to be called before training, when none can have been sent."""
+        self._handlers[what] = handler
+
+    async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
+        """Send one message of this sort."""
+        message = Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, {"what": what, **meta}, parts)
+        await self._world.send(to, message)
+
+    async def model(self, round_: int, sender: str) -> Message:
+        """Wait for the model that a neighbour sent in this round."""
+        future = self._model(round_, sender)
+        message = await self._world.wait(future, f"the model of round {round_} from {sender}")
+        del self._models[round_, sender]
+        return message
+
+    def _model(self, round_: int, sender: str) -> Future[Message]:
+        if (round_, sender) not in self._models:
+            self._models[round_, sender] = self._world.future()
+        return self._models[round_, sender]

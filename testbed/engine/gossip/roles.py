@@ -6,6 +6,7 @@ models from it is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 import torch
@@ -13,25 +14,21 @@ from torch import Tensor
 
 from testbed.codec.options import CODECS
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.first_values import first_values
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.worker import serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel
+from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
-from testbed.engine.gossip.topology import graph_of
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.membership import Membership
 from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
-from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential
-from testbed.policy.gossip.mixing import Metropolis, Mixing, PushToAll, PushToOne, check
-from testbed.policy.gossip.pairs import Partners
+from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
+from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
+from testbed.policy.shard.slices import buckets_of
 from testbed.training.learner import Learner
 from testbed.world import Role, World
 
@@ -49,39 +46,22 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         fitting = " or ".join(CODECS.where(lambda codec: codec.exact))
         raise ScenarioError(f"codec: gossip averages models, and rounding would change the average; write {fitting}")
 
-    async def run(world: World) -> list[Tensor]:
-        session = Session(plan, node, world)
-        collective_mail, mail = CollectiveMail(world, session.inbox), GossipMail(world, session.inbox)
-        session.use(learner)
-        await session.join()
-        buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
-        values = await first_values(world, collective_mail, plan, learner, buckets)
-        rounds = 0
-        if node.trains:
-            ranks = [worker.name for worker in plan.training_workers]
-            factor = float(len(ranks)) if options.gradients == "sum" else 1.0
-            model = OwnModel(world, plan, learner, values, factor)
-            gossip = _make_gossip(plan, options, graph, world, mail, model)
-            workers = Collectives(world, collective_mail, ranks, name="end")
-            workers.round = -1  # after training
-            rounds = await _train(plan, world, session.membership, workers, learner, gossip)
-        await session.finish()
-        return session.record_final(learner.values(), rounds=rounds)
+    async def train(world: World, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
+        ranks = [worker.name for worker in plan.training_workers]
+        model = OwnModel(world, plan, learner, values, float(len(ranks)) if options.gradients == "sum" else 1.0)
+        gossip = _make_gossip(plan, options, graph, world, GossipMail(world, session.inbox), model)
+        workers = Collectives(world, mail, ranks, name="end")
+        workers.round = -1  # after training
+        await session.membership.barrier("train", workers.size)
+        evaluation = Evaluation(world, plan, learner)
+        evaluation.begin(plan.training.rounds, workers.size)
+        rounds = await gossip.run(evaluation)
+        await session.membership.barrier("trained", workers.size)  # from here on no model changes
+        learner.load(await _average(world, workers, gossip.value, learner, rounds))
+        await evaluation.finish(rounds)
+        return rounds
 
-    return run
-
-
-async def _train(
-    plan: Plan, world: World, membership: Membership, workers: Collectives, learner: Learner, gossip: Gossip
-) -> int:
-    await membership.barrier("train", workers.size)
-    evaluation = Evaluation(world, plan, learner)
-    evaluation.begin(plan.training.rounds, workers.size)
-    rounds = await gossip.run(evaluation)
-    await membership.barrier("trained", workers.size)  # from here on no model changes
-    learner.load(await _average(world, workers, gossip.value, learner, rounds))
-    await evaluation.finish(rounds)
-    return rounds
+    return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train)
 
 
 async def _average(world: World, workers: Collectives, flat: Tensor, learner: Learner, rounds: int) -> list[Tensor]:
@@ -106,5 +86,30 @@ def _make_gossip(
     mixing: Mixing = Metropolis(graph)
     if push:
         mixing = PushToOne(len(ranks)) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
-    check(mixing, doubly=not push)
     return SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)
+
+
+def graph_of(plan: Plan, kind: str) -> Graph:
+    """Return the neighbours of each training worker, in rank order. Raise ``ScenarioError`` unless it is connected."""
+    workers = plan.training_workers
+    graph = _network(plan, workers) if kind == "network" else GRAPHS[kind](len(workers))
+    if not is_connected(graph):
+        raise ScenarioError("paradigm: the graph of the workers is not connected, so they could never agree")
+    return graph
+
+
+def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
+    """Join all workers of a data centre, and the first workers of those with no third one on the path between."""
+    by_site: dict[str, list[int]] = {}
+    for rank, worker in enumerate(workers):
+        by_site.setdefault(worker.data_center, []).append(rank)
+    inside = [(a, b) for ranks in by_site.values() for a in ranks for b in ranks]
+    across = [(by_site[a][0], by_site[b][0]) for a in by_site for b in by_site if a != b and _direct(plan, a, b)]
+    return given(len(workers), (*inside, *across))
+
+
+def _direct(plan: Plan, source: str, target: str) -> bool:
+    links = {link.name: link for link in plan.network.links}
+    sites = {site.name for site in plan.network.sites}
+    path = plan.network.between(source, target)
+    return not any(links[name].target in sites for name in path[:-1])

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel
+from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.messages import Message
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
 from testbed.training.learner import StepResult

@@ -6,42 +6,103 @@ memory (decoded) → disk (encoded) → the neighbour whose share it is (if samp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import SampleSource, sample_of
+from testbed.engine.inbox import Inbox
+from testbed.messages import Message, MessageKind
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, MemoryLevel
-from testbed.training.cache.samples import Sample, SampleCoder
-from testbed.training.datasets import Dataset
+from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.options.loading import Cached
 from testbed.world import Future, Work, World
 
 Batch = tuple[Tensor, Tensor]
 LEVELS = ("memory", "disk", "neighbour", "remote")
 
+Fetch = Callable[[Sequence[int]], Awaitable[list[bytes]]]
+Give = Callable[[list[int], bool], Awaitable[list[bytes]]]
+
+
+class Requests:
+    """Samples that workers request from each other: encoded, several in one message, by numbers of their data set.
+
+    The key of FETCH and of its answer SAMPLES is the number of the request, so that several may be pending.
+    ``give(numbers, whole)``, to be set before messages are read, answers others.
+
+    ``whole``: from the whole data set, not from the worker's share.
+    """
+
+    give: Give
+
+    def __init__(self, world: World, inbox: Inbox) -> None:
+        self._world = world
+        self._asked = 0
+        self._answers: dict[int, Future[Message]] = {}
+        inbox.on(MessageKind.FETCH, self._spawn_answer)
+        inbox.on(MessageKind.SAMPLES, lambda message: self._answers.pop(message.key).set_result(message))
+
+    async def ask(self, node: str, numbers: Sequence[int], *, whole: bool = False) -> list[bytes]:
+        """Return the encoded samples of these numbers from ``node``."""
+        self._asked += 1
+        number = self._asked
+        self._answers[number] = answer = self._world.future()
+        parts = (torch.tensor(numbers, dtype=torch.int64),)
+        await self._world.send(node, Message(MessageKind.FETCH, number, -1, {"whole": whole}, parts))
+        message = await self._world.wait(answer, f"samples from {node}")
+        data, sizes = message.parts
+        return [bytes(part.numpy()) for part in torch.split(data, sizes.tolist())]
+
+    def _spawn_answer(self, message: Message) -> None:
+        self._world.spawn(self._answer(message), "answer a request for samples")
+
+    async def _answer(self, message: Message) -> None:
+        contents = await self.give(message.parts[0].tolist(), message.meta["whole"])
+        data = torch.frombuffer(bytearray(b"".join(contents)), dtype=torch.uint8)
+        sizes = torch.tensor([len(content) for content in contents])
+        await self._world.send(message.sender, Message(MessageKind.SAMPLES, message.key, -1, {}, (data, sizes)))
+
+
+class SampleStore:
+    """A token bucket of no depth: the requests of one worker follow each other at ``rate_bps``, after ``latency_s``."""
+
+    def __init__(self, world: World, coder: SampleCoder, rate_bps: float, latency_s: float) -> None:
+        self._world, self._coder = world, coder
+        self._rate_bps, self._latency_s, self._busy_until_s = rate_bps, latency_s, 0.0
+
+    async def fetch(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return encoded samples in the order of ``numbers``."""
+        contents = [self._coder.encode(self._coder.sample(number)) for number in numbers]
+        now_s = self._world.now()
+        self._busy_until_s = max(now_s, self._busy_until_s) + 8 * sum(map(len, contents)) / self._rate_bps
+        await self._world.sleep(self._busy_until_s + self._latency_s - now_s)
+        return contents
+
 
 @dataclass(frozen=True, slots=True)
 class CacheLevels:
-    """What a loader loads from. ``neighbours``: the workers of its data centre, itself included, by their shares."""
+    """What a loader loads from. ``fetch``: from the last level, which has every sample.
 
-    memory: MemoryLevel
-    disk: Disk
+    ``neighbours``: the workers of its data centre, itself included, by their shares.
+    """
+
+    memory: Level[Sample]
+    disk: Level[bytes] | FolderDisk
     requests: Requests
-    source: SampleSource
+    fetch: Fetch
     neighbours: tuple[str, ...]
 
 
 class Loader:
     """The loader of one worker. A sample that is being loaded is not requested a second time."""
 
-    def __init__(self, world: World, dataset: Dataset, batches: Batches, options: Cached, levels: CacheLevels) -> None:
-        self._world, self._dataset, self._batches = world, dataset, batches
-        self._options, self._levels, self._coder = options, levels, SampleCoder(dataset)
+    def __init__(
+        self, world: World, coder: SampleCoder, batches: Batches, options: Cached, levels: CacheLevels
+    ) -> None:
+        self._world, self._coder, self._batches = world, coder, batches
+        self._options, self._levels = options, levels
         self._tasks: dict[int, Future[list[Sample]]] = {}
         self._pending: dict[int, Future[Sample]] = {}
         self._hits: Counter[str] = Counter()  # by level, since the last record
@@ -62,7 +123,7 @@ class Loader:
     async def give(self, numbers: list[int], whole: bool) -> list[bytes]:
         """Return encoded samples for another worker: of this worker's share, or (``whole``) of the whole data set."""
         if whole:
-            return [self._coder.encode(sample_of(self._dataset, number)) for number in numbers]
+            return [self._coder.encode(self._coder.sample(number)) for number in numbers]
         return [self._coder.encode(sample) for sample in await self._samples(numbers, count=False)]
 
     async def finish(self) -> None:
@@ -102,7 +163,7 @@ class Loader:
         mine = [number for number in numbers if self._owner(number) == self._world.node]
         on_disk = await self._read(mine)
         remote = [number for number in mine if number not in on_disk]
-        fetched = dict(zip(remote, await self._levels.source.fetch(remote), strict=True)) if remote else {}
+        fetched = dict(zip(remote, await self._levels.fetch(remote), strict=True)) if remote else {}
         for number, content in fetched.items():
             self._levels.disk.put(number, content)
         asked = await self._ask([number for number in numbers if number not in set(mine)])

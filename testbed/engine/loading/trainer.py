@@ -1,20 +1,18 @@
-"""A trainer whose batches come from a loader, and what roles call for it, which does nothing with others."""
+"""A trainer whose batches come from a loader."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.loader import Batch, CacheLevels, Loader
-from testbed.engine.loading.requests import Requests
-from testbed.engine.loading.source import SampleOwner, SampleSource, SampleStore
+from testbed.engine.loading.loader import Batch, CacheLevels, Fetch, Loader, Requests, SampleStore
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
-from testbed.training.cache.levels import Disk, FolderDisk, MemoryLevel, RunDisk
-from testbed.training.cache.samples import SampleCoder
+from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
 from testbed.training.options.loading import Cached
@@ -35,13 +33,17 @@ class LoadingTrainer(Trainer):
         self._loader: Loader
 
     def open(self, world: World, inbox: Inbox) -> None:
-        """Start to load, and to give samples to others."""
-        requests = Requests(world, inbox)
-        neighbours = tuple(w.name for w in self._plan.with_role("worker") if w.data_center == self._node.data_center)
-        levels = CacheLevels(
-            MemoryLevel(self._options.memory), self._disk(), requests, self._source(world, requests), neighbours
-        )
-        self._loader = Loader(world, self._dataset, self._batches, self._options, levels)
+        """Start to load; to be called before messages are read, as others may ask for samples."""
+        requests, options, coder = Requests(world, inbox), self._options, SampleCoder(self._dataset)
+        workers, here = self._plan.with_role("worker"), self._node.data_center
+        fetch: Fetch = SampleStore(world, coder, options.rate, options.latency).fetch
+        if options.source and options.source != here:
+            owner = next(worker.name for worker in workers if worker.data_center == options.source)
+            fetch = partial(requests.ask, owner, whole=True)
+        neighbours = tuple(worker.name for worker in workers if worker.data_center == here)
+        memory: Level[Sample] = Level(options.memory, lambda sample: sample.size_bytes)
+        levels = CacheLevels(memory, self._disk(), requests, fetch, neighbours)
+        self._loader = Loader(world, coder, self._batches, options, levels)
         requests.give = self._loader.give
 
     async def prepare(self, step: int, round_: int) -> None:
@@ -49,49 +51,21 @@ class LoadingTrainer(Trainer):
         self._ready[step] = await self._loader.batch(step, round_)
 
     async def finish(self) -> None:
-        """Wait for what is being loaded."""
+        """Wait for what is being loaded; to be called after the last step, while the others still answer."""
         await self._loader.finish()
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         inputs, labels = self._ready.pop(step)
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 
-    def _disk(self) -> Disk:
+    def _disk(self) -> Level[bytes] | FolderDisk:
         if not self._options.folder:
-            return RunDisk(self._options.disk)
+            return Level(self._options.disk, len)
         data = digest_of(self._dataset.train_inputs, self._dataset.train_labels)
         return FolderDisk(Path(self._options.folder) / self._node.name.replace("/", "."), self._options.disk, data)
 
-    def _source(self, world: World, requests: Requests) -> SampleSource:
-        options = self._options
-        if options.source and options.source != self._node.data_center:
-            owner = next(w.name for w in self._plan.with_role("worker") if w.data_center == options.source)
-            return SampleOwner(requests, owner)
-        return SampleStore(world, self._dataset, SampleCoder(self._dataset), options.rate, options.latency)
 
-
-def begin_loading(learner: Learner, world: World, inbox: Inbox) -> None:
-    """Start to load; to be called before messages are read, as others may ask for samples."""
-    loading = _loading(learner)
-    if loading is not None:
-        loading.open(world, inbox)
-
-
-async def wait_for_batch(learner: Learner, step: int, round_: int) -> None:
-    """Return when the batch of ``step`` is loaded."""
-    loading = _loading(learner)
-    if loading is not None:
-        await loading.prepare(step, round_)
-
-
-async def finish_loading(learner: Learner) -> None:
-    """Wait for what is being loaded; to be called after the last step, while the others still answer."""
-    loading = _loading(learner)
-    if loading is not None:
-        await loading.finish()
-
-
-def _loading(learner: Learner) -> LoadingTrainer | None:
-    """Return the loading trainer, behind a guard if there is one."""
+def loading_of(learner: Learner) -> LoadingTrainer | None:
+    """Return the loading trainer, behind a guard if there is one; ``None`` if samples are in memory."""
     inner = getattr(learner, "inner", learner)
     return inner if isinstance(inner, LoadingTrainer) else None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from testbed.engine.inbox import Handler, Mail
 from testbed.messages import Message, MessageKind
+from testbed.policy.overlay.base import ROOT, Overlay, TreeOverlay
 from testbed.policy.overlay.events import Chunk, chunks_of
+from testbed.policy.overlay.netstorm import Detours
+from testbed.policy.overlay.parents import Parents
 from testbed.world import World
 
 CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are about
@@ -15,36 +19,67 @@ CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are 
 
 @dataclass(frozen=True, slots=True)
 class OverlayGroup:
-    """A server, ``root``, and the children that contribute to it, in rank order."""
+    """A server, ``root``, and the children that contribute to it, in rank order, as one of these nodes sees them.
+
+    chunk_bytes  up to which size keys travel together
+    sums         whether relays add up what they pass on
+    policy       this node's own
+    detours      this node's, around links with long queues (NetStorm's auxiliary routes)
+    """
 
     root: str
     members: tuple[str, ...]
     chunk_bytes: int
-    sums: bool  # whether relays add up what they pass on
-    adapts: bool  # whether trees follow measured throughput
+    sums: bool
+    policy: Overlay
+    detours: Detours | None
 
     def rank(self, node: str) -> int:
         """Return the rank of ``node``; −1 for the root."""
-        return -1 if node == self.root else self.members.index(node)
+        return ROOT if node == self.root else self.members.index(node)
 
 
-@dataclass(slots=True)
-class Chunks:
-    """The chunks of one group, once its keys are declared."""
+class OverlayNode:
+    """What the root and the members of a group have in common: chunks, once keys are declared, and values passed on."""
 
-    of_key: dict[int, Chunk] = field(default_factory=dict)
-    by_name: dict[int, Chunk] = field(default_factory=dict)
+    def __init__(self, world: World, group: OverlayGroup) -> None:
+        self._world, self._group = world, group
+        self._chunk_of_key: dict[int, Chunk] = {}
+        self._chunks: dict[int, Chunk] = {}  # by name
+        self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
+        self._spreads: dict[int, Message] = {}  # by chunk: the last values
+        self._meter = ThroughputMeter(world)
 
-    @property
-    def elements(self) -> dict[int, int]:
-        """Elements of each chunk, by name."""
-        return {name: sum(chunk.sizes.values()) for name, chunk in self.by_name.items()}
+    def declare(self, sizes: Mapping[int, int]) -> None:
+        """Note the elements of the wire keys that live on the group's root."""
+        for chunk in chunks_of(sizes, self._group.chunk_bytes):
+            self._chunks[chunk.name] = chunk
+            self._chunk_of_key.update(dict.fromkeys(chunk.sizes, chunk))
+        self._trees = self._new_trees()
 
-    def declare(self, sizes: Mapping[int, int], limit_bytes: int) -> None:
-        """``sizes``: elements of the wire keys that live on the group's root."""
-        for chunk in chunks_of(sizes, limit_bytes):
-            self.by_name[chunk.name] = chunk
-            self.of_key.update(dict.fromkeys(chunk.sizes, chunk))
+    def _new_trees(self) -> dict[int, Parents]:
+        elements = {name: sum(chunk.sizes.values()) for name, chunk in self._chunks.items()}
+        policy = self._group.policy
+        return policy.trees(elements) if isinstance(policy, TreeOverlay) else {}
+
+    async def _send_down(self, chunk: int, to: str) -> None:
+        spread = self._spreads[chunk]
+        message = Message(MessageKind.SPREAD, chunk, spread.round, spread.meta, spread.parts, spread.priority)
+        await self._send(to, message)
+
+    async def _send(self, to: str, message: Message) -> None:
+        """Send to ``to``, through another member if the queue of the link is long: the message names its target."""
+        group, meta = self._group, {name: value for name, value in message.meta.items() if name != "on_to"}
+        if group.detours is not None:
+            via = group.detours.way(group.rank(to), message.payload_bytes, self._world.now())
+            if via != group.rank(to):
+                to, meta["on_to"] = group.members[via], to
+        await self._world.send(to, with_meta(message, meta))
+
+
+def with_meta(message: Message, meta: dict[str, Any]) -> Message:
+    """Return the message with other metadata, to be sent on."""
+    return Message(message.kind, message.key, message.round, meta, message.parts, message.priority)
 
 
 class InterceptedMail:

@@ -6,39 +6,25 @@ as if the server had sent them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from testbed.codec.base import Codec
-from testbed.engine.overlay.detour import addressed, passed_on
 from testbed.engine.overlay.entries import Entry, pack, summed, unpack
 from testbed.engine.overlay.group import (
     CONTROL_PRIORITY,
-    Chunks,
     InterceptedMail,
     OverlayGroup,
     OverlayMail,
-    ThroughputMeter,
+    OverlayNode,
+    with_meta,
 )
 from testbed.messages import Message, MessageKind
+from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.overlay.events import Chunk
-from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.parents import Parents
 from testbed.world import Work, World
 
-MakeTrees = Callable[[dict[int, int]], dict[int, Parents]]  # from elements by chunk
 
-
-@dataclass(frozen=True, slots=True)
-class Trees:
-    """``first``: makes the trees of the first round; ``None``: the root schedules each transfer."""
-
-    first: MakeTrees | None = None
-    detours: Detours | None = None
-
-
-class OverlayMember:
-    """One member. ``trees``: what it knows before the first round.
+class OverlayMember(OverlayNode):
+    """One member.
 
     The contributions to a chunk's round are kept until the whole subtree's are here, or the root says where to send
     them. All of them are then taken at once, so a round is sent up exactly once by a tree, and a scheduled transfer
@@ -46,32 +32,24 @@ class OverlayMember:
     """
 
     def __init__(
-        self, world: World, mail: OverlayMail, store: InterceptedMail, group: OverlayGroup, codec: Codec, trees: Trees
+        self, world: World, mail: OverlayMail, store: InterceptedMail, group: OverlayGroup, codec: Codec
     ) -> None:
-        self._world, self._store, self._group, self._codec = world, store, group, codec
-        self._first_trees, self._detours = trees.first, trees.detours
-        self._trees: dict[int, Parents] = {}
+        super().__init__(world, group)
+        self._store, self._codec = store, codec
+        self._asks = isinstance(group.policy, ScheduledOverlay)
+        self._rank = group.rank(world.node)
         self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
-        self._rank = group.members.index(world.node)
-        self._chunks, self._meter = Chunks(), ThroughputMeter(world)
         self._kept: dict[tuple[int, int], list[Entry]] = {}
         self._priorities: dict[int, int] = {}
-        self._spreads: dict[int, Message] = {}  # by chunk: the last values
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.SPREAD, group.root, self._on_spread)
         mail.on(MessageKind.TELL, group.root, self._on_tell)
-
-    def declare(self, sizes: dict[int, int]) -> None:
-        """Note the elements of the wire keys that live on this group's root."""
-        self._chunks.declare(sizes, self._group.chunk_bytes)
-        if self._first_trees is not None:
-            self._trees = self._first_trees(self._chunks.elements)
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
     async def push(self, message: Message) -> None:
         """Take this node's own contribution to one key."""
-        chunk = self._chunks.of_key[message.key]
+        chunk = self._chunk_of_key[message.key]
         kept = self._kept.setdefault((chunk.name, message.round), [])
         kept.append(Entry((self._rank,), message.key, message.parts, message.meta))
         self._priorities[chunk.name] = max(message.priority, self._priorities.get(chunk.name, message.priority))
@@ -84,16 +62,16 @@ class OverlayMember:
         return sum(self._rank in entry.members for entry in kept) == len(chunk.sizes)
 
     def _on_merge(self, message: Message) -> None:
-        if passed_on(self._world, message):
+        if self._passed_on(message):
             return
-        chunk, bytes_per_s = self._chunks.by_name[message.key], self._meter.bytes_per_s(message)
+        chunk, bytes_per_s = self._chunks[message.key], self._meter.bytes_per_s(message)
         self._kept.setdefault((chunk.name, message.round), []).extend(unpack(message.meta["entries"], message.parts))
         self._note_throughput(message, bytes_per_s)
         self._world.spawn(self._ready(chunk, message.round, message.sender, bytes_per_s), "merge")
 
     async def _ready(self, chunk: Chunk, round_: int, source: str = "", bytes_per_s: float = 0.0) -> None:
         """Send up a complete subtree, or ask the root; the own contribution is complete, or ``source`` has sent one."""
-        if self._first_trees is None:
+        if self._asks:
             await self._ask(True, chunk.name, round_, source, bytes_per_s)
             return
         tree = self._trees[chunk.name]
@@ -113,14 +91,14 @@ class OverlayMember:
             entries = await self._world.compute(work, lambda: summed(entries, self._codec, chunk.sizes))
         meta, parts = pack(entries)
         about = {"root": self._group.root, "entries": meta}
-        if self._group.adapts:
+        if self._group.policy.adapts:
             about["speeds"] = self._measured.pop(chunk.name, [])
         await self._send(to, Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
     def _on_spread(self, message: Message) -> None:
-        if passed_on(self._world, message):
+        if self._passed_on(message):
             return
         self._spreads[message.key] = message
         waits = message.meta.get("waits", {})
@@ -132,7 +110,7 @@ class OverlayMember:
             value.sender = self._group.root
             self._store.deliver(value)
         bytes_per_s = self._meter.bytes_per_s(message)
-        if self._first_trees is None:
+        if self._asks:
             self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
             return
         self._note_throughput(message, bytes_per_s)
@@ -141,18 +119,17 @@ class OverlayMember:
         if "parents" in message.meta:  # from the next round on
             self._trees[message.key] = Parents(tuple(message.meta["parents"]))
 
-    async def _send_down(self, chunk: int, to: str) -> None:
-        spread = self._spreads[chunk]
-        message = Message(MessageKind.SPREAD, chunk, spread.round, spread.meta, spread.parts, spread.priority)
-        await self._send(to, message)
-
-    async def _send(self, to: str, message: Message) -> None:
-        """Send to ``to``, through another member if the queue of the link is long."""
-        await self._world.send(*addressed(self._world, self._group, self._detours, to, message))
+    def _passed_on(self, message: Message) -> bool:
+        """Send a message on that is for another node. Return whether it was."""
+        to = message.meta.get("on_to")
+        if to is None or to == self._world.node:
+            return False
+        self._world.spawn(self._world.send(to, with_meta(message, {**message.meta, "on_to": to})), "pass on")
+        return True
 
     def _note_throughput(self, message: Message, bytes_per_s: float) -> None:
         """Note the throughput of a transfer, to be reported with the next MERGE."""
-        if self._group.adapts and "on_to" not in message.meta:
+        if self._group.policy.adapts and "on_to" not in message.meta:
             measured = self._measured.setdefault(message.key, [])
             measured += [*message.meta.get("speeds", ()), [self._group.rank(message.sender), self._rank, bytes_per_s]]
 
@@ -167,7 +144,7 @@ class OverlayMember:
     def _on_tell(self, message: Message) -> None:
         to = message.meta["to"]
         if message.meta["up"]:
-            self._world.spawn(self._send_up(self._chunks.by_name[message.key], message.round, to), "send up")
+            self._world.spawn(self._send_up(self._chunks[message.key], message.round, to), "send up")
         else:
             assert self._spreads[message.key].round == message.round, "told to pass on values of another round"
             self._world.spawn(self._send_down(message.key, to), "pass on values")

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from testbed.engine.overlay.detour import addressed
 from testbed.engine.overlay.entries import Entry, pack, unpack
-from testbed.engine.overlay.group import (
-    CONTROL_PRIORITY,
-    Chunks,
-    InterceptedMail,
-    OverlayGroup,
-    OverlayMail,
-    ThroughputMeter,
-)
+from testbed.engine.overlay.group import CONTROL_PRIORITY, InterceptedMail, OverlayGroup, OverlayMail, OverlayNode
 from testbed.engine.reply import PULL_ROUND
 from testbed.messages import Message, MessageKind
-from testbed.policy.overlay.base import ROOT, Overlay, ScheduledOverlay, TreeOverlay
+from testbed.policy.overlay.base import ROOT, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
-from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.parents import Parents
 from testbed.world import World
 
@@ -37,37 +28,24 @@ class _Replies:
     count: int = 0
 
 
-class Root:
-    """One group's root. ``policy`` decides by trees, or transfer by transfer."""
+class Root(OverlayNode):
+    """One group's root. Its policy decides by trees, or transfer by transfer."""
 
-    def __init__(
-        self,
-        world: World,
-        mail: OverlayMail,
-        server: InterceptedMail,
-        group: OverlayGroup,
-        policy: Overlay,
-        detours: Detours | None = None,
-    ) -> None:
-        self._detours = detours
-        self._world, self._server, self._group, self._policy = world, server, group, policy
+    def __init__(self, world: World, mail: OverlayMail, server: InterceptedMail, group: OverlayGroup) -> None:
+        super().__init__(world, group)
+        self._server, self._policy = server, group.policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
-        self._chunks, self._meter = Chunks(), ThroughputMeter(world)
-        self._trees: dict[int, Parents] = {}  # by chunk: in use now
         self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
         self._replies: dict[tuple[int, int], _Replies] = {}
-        self._spreads: dict[int, Message] = {}  # by chunk: the last values
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
 
     def on_declare(self, message: Message) -> None:
         """Note the keys, which all children declare alike."""
-        if not self._chunks.by_name:
+        if not self._chunks:
             keys, counts = message.parts
-            self._chunks.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)), self._group.chunk_bytes)
-            if isinstance(self._policy, TreeOverlay):
-                self._trees = self._policy.trees(self._chunks.elements)
-                self._planned_trees = dict(self._trees)
+            self.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
+            self._planned_trees = dict(self._trees)
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
@@ -88,7 +66,7 @@ class Root:
         for source, target, measured in [*message.meta["speeds"], *own]:
             policy.measured(int(source), int(target), measured, message.round)
         if policy.revise(message.round):
-            self._planned_trees = policy.trees(self._chunks.elements)
+            self._planned_trees = self._new_trees()
 
     def _contribute(self, entry: Entry, message: Message) -> None:
         """Deliver one push per member. A sum is the push of its first member; the pushes of the others are empty."""
@@ -106,7 +84,7 @@ class Root:
         if message.round == PULL_ROUND:
             await self._world.send(to, message)
             return
-        chunk = self._chunks.of_key[message.key]
+        chunk = self._chunk_of_key[message.key]
         where = (chunk.name, message.round)
         replies = self._replies.setdefault(where, _Replies([0.0] * len(self._group.members)))
         rank = self._ranks[to]
@@ -136,11 +114,6 @@ class Root:
         assert tree is not None, "every chunk has a tree"
         for child in tree.children(ROOT):
             self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
-
-    async def _send_down(self, chunk: int, to: str) -> None:
-        spread = self._spreads[chunk]
-        message = Message(MessageKind.SPREAD, chunk, spread.round, spread.meta, spread.parts, spread.priority)
-        await self._world.send(*addressed(self._world, self._group, self._detours, to, message))
 
     # ---- schedules ----------------------------------------------------------------------------------------------
 

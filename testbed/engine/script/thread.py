@@ -23,7 +23,7 @@ import torch
 
 from testbed.errors import RunFailed
 from testbed.kvstore import enter
-from testbed.kvstore.requests import ScriptJob
+from testbed.kvstore.session import ScriptJob
 from testbed.plan.model import Plan
 from testbed.training.seeds import seed_for
 
@@ -69,9 +69,9 @@ class ScriptThread:
             raise RunFailed(self._explained(request)) from request
         return request
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: str, *arguments: Any) -> Any:
         """Hand a request to the node and wait for the answer; to be called in the script's thread."""
-        self._requests.put(request)
+        self._requests.put((request, arguments))
         return self._take()
 
     def abandon(self) -> None:

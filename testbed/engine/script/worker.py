@@ -12,23 +12,31 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.codec.options import CODECS
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.membership import Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
-from testbed.kvstore import requests as api
+from testbed.kvstore.session import NamedOptions, ScriptJob
+from testbed.kvstore.store import pull_of
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
 from testbed.world import Work, World
 
 
 class ScriptWorker:
-    """Carries out the requests of one script.
+    """Carries out the requests of one script, each by the method of its name (``testbed.kvstore.session``).
 
     values  the values that the script holds, by key
     rounds  the number of rounds done
     """
 
     def __init__(
-        self, world: World, membership: Membership, store: KVWorker, job: api.ScriptJob,
+        self, world: World, membership: Membership, store: KVWorker, job: ScriptJob,
         declared_steps: Callable[[int], int],
     ) -> None:  # fmt: skip
         """``declared_steps``: the local steps of a round, where no reply has assigned any."""
@@ -52,17 +60,20 @@ class ScriptWorker:
                 if request is None:
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return
-                answer = await _HANDLERS[type(request)](self, request)
+                what, arguments = request
+                answer = await getattr(self, what)(*arguments)
         finally:
             thread.abandon()
 
-    async def begin(self, request: api.BeginRequest) -> list[Tensor]:
-        await self._store.declare([value.numel() for value in request.values], request.compression)
+    async def begin(
+        self, values: list[Tensor], optimizer: NamedOptions | None, compression: NamedOptions | None
+    ) -> list[Tensor]:
+        await self._store.declare([value.numel() for value in values], compression)
         if self._job.rank == 0:
-            notes = {"optimizer": list(request.optimizer)} if request.optimizer else None
-            for key, value in enumerate(request.values):
+            notes = {"optimizer": list(optimizer)} if optimizer else None
+            for key, value in enumerate(values):
                 await self._store.init(key, value, notes)
-        self.values = await self._store.pull(range(len(request.values)))
+        self.values = await self._store.pull(range(len(values)))
         await self._membership.barrier("train", self._job.workers)
         if self._job.rank == 0:
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
@@ -70,54 +81,54 @@ class ScriptWorker:
         self._round_began_s = self._world.now()
         return [value.clone() for value in self.values]
 
-    async def push(self, request: api.PushRequest) -> int:
-        round_ = self._next_round.get(request.key, 0)
-        self._next_round[request.key] = round_ + 1
+    async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
+        round_ = self._next_round.get(key, 0)
+        self._next_round[key] = round_ + 1
         if round_ >= self._timed_steps:
             await self._step(round_)
-        await self._store.push(request.key, round_, request.tensor, None, request.priority)
+        await self._store.push(key, round_, tensor, None, priority)
         return round_
 
-    async def await_(self, request: api.AwaitRequest) -> Tensor:
-        if request.round >= 0:
-            self.values[request.key] = (await self._store.value(request.key, request.round)).tensor
-            self._on_key(request.key, request.round)
+    async def value(self, key: int, round_: int) -> Tensor:
+        if round_ >= 0:
+            self.values[key] = (await self._store.value(key, round_)).tensor
+            self._on_key(key, round_)
         self._restart()
-        return self.values[request.key].clone()
+        return self.values[key].clone()
 
-    async def exchange(self, request: api.ExchangeRequest) -> tuple[list[Tensor], int]:
-        round_, keys = self.rounds, range(len(request.tensors))
+    async def exchange(self, tensors: list[Tensor], steps: int) -> tuple[list[Tensor], int]:
+        round_, keys = self.rounds, range(len(tensors))
         await self._step(round_)
         for key in keys:
-            await self._store.push(key, round_, request.tensors[key])
+            await self._store.push(key, round_, tensors[key])
         replies = [await self._store.value(key, round_) for key in keys]
         self.values = [reply.tensor for reply in replies]
         control = merge_controls([reply.control for reply in replies])
-        self._end_round(round_, request.steps, control)
+        self._end_round(round_, steps, control)
         self._assigned_steps = control.steps.get(self._world.node, self._assigned_steps)
         return [value.clone() for value in self.values], self._assigned_steps or self._declared_steps(self.rounds)
 
-    async def parameters(self, request: api.ParametersRequest) -> None:
-        self._get_parameters = request.get
+    async def holds(self, get: Callable[[], list[Tensor]]) -> None:
+        self._get_parameters = get
 
-    async def step(self, request: api.StepRequest) -> None:
+    async def step(self) -> None:
         await self._step(self.rounds)
 
-    async def barrier(self, request: api.BarrierRequest) -> None:
+    async def barrier(self) -> None:
         self._barriers += 1
         await self._membership.barrier(f"script {self._barriers}", self._job.workers)
         self._restart()
 
-    async def untimed(self, request: api.UntimedRequest) -> None:
-        if request.on:
+    async def untimed(self, on: bool) -> None:
+        if on:
             self._untimed_s = self._world.now()
         else:
             self._began_s += self._world.now() - self._untimed_s
 
-    async def score(self, request: api.ScoreRequest) -> None:
-        if self._job.rank == 0 and request.accuracy is not None:
+    async def score(self, accuracy: float | None, loss: float | None) -> None:
+        if self._job.rank == 0 and accuracy is not None:
             self._world.record(
-                "evaluate", round=max(0, self.rounds - 1), accuracy=request.accuracy, loss=request.loss,
+                "evaluate", round=max(0, self.rounds - 1), accuracy=accuracy, loss=loss,
                 snapshot_t=self._world.now(),
             )  # fmt: skip
 
@@ -144,14 +155,29 @@ class ScriptWorker:
         self._round_began_s = self._world.now()
 
 
-_HANDLERS: dict[type, Callable[[ScriptWorker, Any], Any]] = {
-    api.BeginRequest: ScriptWorker.begin,
-    api.PushRequest: ScriptWorker.push,
-    api.AwaitRequest: ScriptWorker.await_,
-    api.ExchangeRequest: ScriptWorker.exchange,
-    api.ParametersRequest: ScriptWorker.parameters,
-    api.StepRequest: ScriptWorker.step,
-    api.BarrierRequest: ScriptWorker.barrier,
-    api.UntimedRequest: ScriptWorker.untimed,
-    api.ScoreRequest: ScriptWorker.score,
-}
+def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
+    """Return the job of the script that ``node`` runs."""
+    technique, workers = plan.technique, plan.training_workers
+    codecs = (technique.codec_tier1, technique.codec_tier2)
+    return ScriptJob(
+        rank=[worker.name for worker in workers].index(node.name),
+        workers=len(workers),
+        rounds=plan.training.rounds,
+        contribution=str(sync_setup.contribution_of(plan)),
+        at_server=not sync_setup.all_wait(plan),
+        weight=contribution_weight(plan, node),
+        local_steps=sync_setup.local_steps(plan)(0),
+        differences="difference" in [pull_of(each.kind, each.options) for each in codecs],
+        own_codec=_why_no_codec_of_its_own(plan),
+    )
+
+
+def _why_no_codec_of_its_own(plan: Plan) -> str:
+    technique = plan.technique
+    if technique.codec_tier2.kind != CODECS.default:
+        return f"the scenario says 'codec: {technique.codec_tier2.kind}' already"
+    if ORDERS[technique.order.kind].best_effort or OVERLAYS[technique.overlay_tier2.kind].relays:
+        return f"with '{technique.order.kind}' and '{technique.overlay_tier2.kind}' write it as 'codec' in the scenario"
+    if sync_setup.contribution_of(plan) is not Contribution.GRADIENT:
+        return f"with '{technique.sync_tier1.kind}' models travel, not gradients; write it as 'codec' in the scenario"
+    return ""

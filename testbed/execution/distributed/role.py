@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, WholeStep
 from testbed.engine.collectives.sums import BucketSum
-from testbed.engine.collectives.worker import SumsAndStep, data_parallel
+from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import CapabilityError
@@ -20,8 +20,8 @@ from testbed.execution.distributed.mpi.group import mpi_group
 from testbed.execution.distributed.mpi.library import load_mpi
 from testbed.execution.distributed.torch_group import gloo_group, nccl_group
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.buckets import buckets_of
 from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
+from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 
@@ -54,17 +54,17 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
-    async def make_sums(world: RealWorld, mail: CollectiveMail) -> Sequence[BucketSum]:
+    async def make_parts(
+        world: RealWorld, mail: CollectiveMail, values: list[Tensor]
+    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
         training = [worker.name for worker in plan.with_role("worker") if worker.trains]
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await GROUPS[options.backend](world, plan, peers)
-        return [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+        sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+        return sums, WholeStep(plan.technique.optimizer, values)
 
-    def make_step(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        return WholeStep(plan.technique.optimizer, values)
-
-    return data_parallel(plan, node, learner, buckets, SumsAndStep(make_sums, make_step))
+    return data_parallel(plan, node, learner, buckets, make_parts)
 
 
 class LibrarySum:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
-from testbed.policy.collective.blocks import binary_blocks
-from testbed.policy.collective.butterfly import butterfly, recursive_doubling
-from testbed.policy.collective.direct import direct
+from testbed.axes import option
+from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
-from testbed.policy.collective.ring import ring
+from testbed.policy.collective.ring import direct, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
@@ -49,40 +48,21 @@ SPARSE = {"hitopk": SparseAlgorithm(hierarchical=True), "flat_topk": SparseAlgor
 class AllReduceOptions:
     """Data-parallel training without servers: gradients are summed over the workers, each applies the same step."""
 
-    algorithm: str = field(
-        default="ring", metadata={"help": "how gradients are summed", "choices": (*ALL_REDUCE, *SPARSE)}
+    algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
+    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    segments: int = option(1, "parts in which a bucket is pipelined (trees gain most)", min=1, max=64)
+    rank_order: str = option(
+        "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
     )
-    bucket: int = field(
-        default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
+    density: float = option(0.01, "share of elements that hitopk and flat_topk send", unit="share")
+    coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
+    optimizer_work: str = option(
+        "replicated",
+        "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
+        "update: each also updates its share, and all gather the new values",
+        choices=SHARED_WORK,
     )
-    segments: int = field(
-        default=1, metadata={"help": "parts in which a bucket is pipelined (trees gain most)", "min": 1, "max": 64}
-    )
-    rank_order: str = field(
-        default="network",
-        metadata={
-            "help": "order of ranks: as listed, or the best ring on the network",
-            "choices": ("plan", "network"),
-        },
-    )
-    density: float = field(
-        default=0.01, metadata={"help": "share of elements that hitopk and flat_topk send", "unit": "share"}
-    )
-    coordinated: bool = field(
-        default=False, metadata={"help": "hitopk: choose the largest of the whole data centre, not of each shard"}
-    )
-    optimizer_work: str = field(
-        default="replicated",
-        metadata={
-            "help": "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
-            "update: each also updates its share, and all gather the new values",
-            "choices": SHARED_WORK,
-        },
-    )
-    shared_by: str = field(
-        default="data_center",
-        metadata={"help": "who shares the optimizer's work", "choices": ("data_center", "all")},
-    )
+    shared_by: str = option("data_center", "who shares the optimizer's work", choices=("data_center", "all"))
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield options set to other than their default that the chosen algorithm does not look at."""
@@ -93,7 +73,7 @@ class AllReduceOptions:
             looked_at |= {"segments", "rank_order"}
         else:
             looked_at |= {"density", "coordinated"} if SPARSE[self.algorithm].hierarchical else {"density"}
-        for option in fields(AllReduceOptions):
-            if option.name not in looked_at and getattr(self, option.name) != option.default:
-                cause = "optimizer_work" if option.name == "shared_by" else "algorithm"
-                yield option.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"
+        for each in fields(AllReduceOptions):
+            if each.name not in looked_at and getattr(self, each.name) != each.default:
+                cause = "optimizer_work" if each.name == "shared_by" else "algorithm"
+                yield each.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"

@@ -7,6 +7,7 @@ Order of a sum: with p a power of two, balanced by ranks p / 2 apart first; othe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from testbed.policy.collective.schedule import (
     GroupShape,
@@ -14,7 +15,9 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
+    exchange,
     placed,
     receiving,
     segmented,
@@ -29,7 +32,7 @@ def halving(rank: int, size: int) -> Steps:
         middle = (low + high) // 2
         partner = rank ^ (middle - low)
         mine, theirs = ((low, middle), (middle, high)) if rank < middle else ((middle, high), (low, middle))
-        steps.append(ScheduleStep((RankTransfer(partner, *theirs, True),), (RankTransfer(partner, *mine, True),)))
+        steps.append(exchange(partner, theirs, partner, mine, reduce=True))
         low, high = mine
     return tuple(steps)
 
@@ -40,11 +43,7 @@ def doubling(rank: int, size: int) -> Steps:
     while distance < size:
         partner = rank ^ distance
         mine, theirs = rank // distance * distance, partner // distance * distance
-        steps.append(
-            ScheduleStep(
-                (RankTransfer(partner, mine, mine + distance),), (RankTransfer(partner, theirs, theirs + distance),)
-            ),
-        )
+        steps.append(exchange(partner, (mine, mine + distance), partner, (theirs, theirs + distance)))
         distance *= 2
     return tuple(steps)
 
@@ -53,8 +52,7 @@ def exchanging(rank: int, size: int) -> Steps:
     """One chunk, ``size`` a power of two: partners swap everything and add, so all hold the sum after log2 p steps."""
     steps, distance = [], 1
     while distance < size:
-        whole = (RankTransfer(rank ^ distance, 0, 1, True),)
-        steps.append(ScheduleStep(whole, whole))
+        steps.append(exchange(rank ^ distance, (0, 1), rank ^ distance, (0, 1), reduce=True))
         distance *= 2
     return tuple(steps)
 
@@ -89,3 +87,65 @@ def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
     """⌈log2 p⌉ steps of n each: the fewest steps, for small tensors."""
     steps = folded(rank, shape.size, 1, exchanging)
     return segmented(Schedule(even_cuts(1), (steps,)), shape.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Ranks ``first`` to ``first + size``."""
+
+    first: int
+    size: int
+
+    def members(self) -> range:
+        return range(self.first, self.first + self.size)
+
+
+def blocks_of(size: int) -> tuple[Block, ...]:
+    """The blocks of ``size`` ranks, largest first."""
+    blocks, first = [], 0
+    for digit in reversed(range(size.bit_length())):
+        if size >> digit & 1:
+            blocks.append(Block(first, 1 << digit))
+            first += 1 << digit
+    return tuple(blocks)
+
+
+def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
+    """Binary blocks (Rabenseifner, 2004), for numbers of ranks that are no power of two.
+
+    The ranks form blocks of powers of two, the binary digits of p, largest first. Each block halves by itself; then the
+    sums go from the smallest block to the next larger one, and so on, until the largest has them all; the results come
+    back the same way, and each block doubles. Order of a sum: within a block as the butterfly, then plus the sum of all
+    smaller blocks.
+    """
+    blocks = blocks_of(shape.size)
+    chunks = blocks[0].size
+    index = next(i for i, block in enumerate(blocks) if rank in block.members())
+    block, local = blocks[index], rank - blocks[index].first
+    width = chunks // block.size
+    ranges = [(i * width, (i + 1) * width) for i in range(block.size)]
+    steps: list[ScheduleStep] = list(placed(halving(local, block.size), block.members(), ranges))
+    smaller = _neighbours(blocks[index + 1], local, block, chunks) if index + 1 < len(blocks) else ()
+    larger = _neighbours(blocks[index - 1], local, block, chunks) if index else ()
+    steps += _exchange(smaller, larger)
+    steps += placed(doubling(local, block.size), block.members(), ranges)
+    return segmented(Schedule(even_cuts(chunks), (tuple(steps),)), shape.segments)
+
+
+def _neighbours(other: Block, local: int, block: Block, chunks: int) -> tuple[tuple[int, int, int], ...]:
+    """Ranks of ``other`` whose chunks overlap with those of rank ``local`` of ``block``, and the chunks in common."""
+    narrow = chunks // max(other.size, block.size)
+    many = max(1, other.size // block.size)
+    first = local * other.size // block.size
+    start = local * (chunks // block.size)
+    return tuple((other.first + first + i, start + i * narrow, start + (i + 1) * narrow) for i in range(many))
+
+
+def _exchange(smaller: tuple[tuple[int, int, int], ...], larger: tuple[tuple[int, int, int], ...]) -> Steps:
+    """Take the smaller block's sums, pass one's own to the larger block, take its results, pass them back."""
+    return busy(
+        ScheduleStep(receives=tuple(RankTransfer(*piece, True) for piece in smaller)),
+        ScheduleStep(sends=tuple(RankTransfer(*piece, True) for piece in larger)),
+        ScheduleStep(receives=tuple(RankTransfer(*piece) for piece in larger)),
+        ScheduleStep(sends=tuple(RankTransfer(*piece) for piece in smaller)),
+    )

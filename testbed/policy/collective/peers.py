@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
+
+from testbed.axes import option
 
 GLOO_BACKENDS = ("gloo", "nccl")
 
@@ -16,13 +18,8 @@ class GlooOptions:
     carried (Gloo's headers included), as the kernel counts them.
     """
 
-    backend: str = field(
-        default="gloo",
-        metadata={"help": "gloo: on the CPU, over TCP. nccl: one GPU per worker", "choices": GLOO_BACKENDS},
-    )
-    bucket: int = field(
-        default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
-    )
+    backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=GLOO_BACKENDS)
+    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
 
 
 MPI_ALGORITHMS = {
@@ -45,12 +42,8 @@ class MpiOptions:
     """
 
     backend: ClassVar[str] = "mpi"
-    algorithm: str = field(
-        default="auto", metadata={"help": "MPICH's own; auto: as it sees fit", "choices": tuple(MPI_ALGORITHMS)}
-    )
-    bucket: int = field(
-        default=25_000_000, metadata={"help": "bytes of gradients that travel together", "unit": "bytes"}
-    )
+    algorithm: str = option("auto", "MPICH's own; auto: as it sees fit", choices=tuple(MPI_ALGORITHMS))
+    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
 
 
 LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}

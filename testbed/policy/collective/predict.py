@@ -1,7 +1,8 @@
 """How long a set of schedules takes on uneven links: a max-plus recurrence over their messages.
 
-Each ordered pair of ranks has a link (α, β) on which messages go one after another; a rank's sums take turns (γ).
-With ``port_beta_s`` all messages of a rank also leave through one port, one after another.
+The α–β–γ model (Hockney, 1994): a message of n bytes takes α + n β seconds on a link, and adding n bytes n γ. Each
+ordered pair of ranks has a link on which messages go one after another; a rank's sums take turns. With ``port_beta_s``
+all messages of a rank also leave through one port, one after another.
 """
 
 from __future__ import annotations
@@ -11,8 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.schedule import RankTransfer, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """``alpha_s`` per message, ``beta_s`` per byte sent, ``gamma_s`` per byte added."""
+
+    alpha_s: float
+    beta_s: float
+    gamma_s: float = 0.0
+
+    def message_s(self, size_bytes: float) -> float:
+        """One message, and adding it."""
+        return self.alpha_s + size_bytes * (self.beta_s + self.gamma_s)
+
+    def copy_s(self, size_bytes: float) -> float:
+        """One message that is not added."""
+        return self.alpha_s + size_bytes * self.beta_s
+
 
 LinkOf = Callable[[int, int], LinkCost]
 

@@ -1,6 +1,12 @@
-"""Ring all-reduce: reduce-scatter and all-gather around a ring (Patarasuk and Yuan, 2009).
+"""Operations around a ring (Patarasuk and Yuan, 2009), and from every rank to every other. Chunk r is rank r's own.
 
-Order of a sum: chunk c begins at rank c + 1 and takes the ranks in ring order, rank c last.
+Order of a sum around the ring: chunk c begins at rank c + 1 and takes the ranks in ring order, rank c last.
+
+``direct`` all-reduce: every rank sums one chunk and sends the sum to all others, in two steps. All pairs of ranks talk
+at once, so it wants a link (or a TCP stream) of its own for each pair, as data centres often have: what limits there is
+one stream, not the uplink. Hivemind averages in this way (Ryabinin et al., Moshpit SGD, NeurIPS 2021, call it butterfly
+all-reduce); MPI knows it as reduce-scatter and all-gather by pairs. Order of a sum: chunk r at rank r: its own, then
+r − 1, r − 2, … around the ring.
 """
 
 from __future__ import annotations
@@ -11,7 +17,9 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
+    exchange,
     segmented,
 )
 
@@ -31,11 +39,7 @@ def _around(rank: int, size: int, first: int, *, reduce: bool) -> Steps:
     steps = []
     for step in range(size - 1):
         mine, theirs = (first - step) % size, (first - step - 1) % size
-        steps.append(
-            ScheduleStep(
-                (RankTransfer(right, mine, mine + 1, reduce),), (RankTransfer(left, theirs, theirs + 1, reduce),)
-            ),
-        )
+        steps.append(exchange(right, (mine, mine + 1), left, (theirs, theirs + 1), reduce=reduce))
     return tuple(steps)
 
 
@@ -44,3 +48,33 @@ def ring(shape: GroupShape, rank: int) -> Schedule:
     size = shape.size
     steps = ring_reduce_scatter(rank, size) + ring_all_gather(rank, size)
     return segmented(Schedule(even_cuts(size), (steps,)), shape.segments)
+
+
+def all_gather(rank: int, size: int) -> Schedule:
+    """Every rank's chunk to every rank, around the ring."""
+    return Schedule(even_cuts(size), (ring_all_gather(rank, size),))
+
+
+def all_gather_direct(rank: int, size: int) -> Schedule:
+    """Every rank's chunk to every rank, each by a message of its own: one latency, and no rank forwards for others."""
+    turned = [(rank + i) % size for i in range(1, size)]
+    sends = tuple(RankTransfer(peer, rank, rank + 1) for peer in turned)
+    receives = tuple(RankTransfer(peer, peer, peer + 1) for peer in reversed(turned))
+    return Schedule(even_cuts(size), (busy(ScheduleStep(sends, receives)),))
+
+
+def reduce_scatter(rank: int, size: int) -> Schedule:
+    """Rank r ends with the sum of chunk r, around the ring."""
+    return Schedule(even_cuts(size), (ring_reduce_scatter(rank, size),))
+
+
+def direct(shape: GroupShape, rank: int) -> Schedule:
+    """All-reduce in 2 steps of p − 1 messages of n / p each."""
+    size = shape.size
+    if size == 1:
+        return Schedule(even_cuts(1), ((),))
+    others = [(rank + distance) % size for distance in range(1, size)]
+    sends = tuple(RankTransfer(peer, peer, peer + 1, True) for peer in others)
+    receives = tuple(RankTransfer(peer, rank, rank + 1, True) for peer in reversed(others))
+    (gather,) = all_gather_direct(rank, size).pipes
+    return segmented(Schedule(even_cuts(size), ((ScheduleStep(sends, receives), *gather),)), shape.segments)

@@ -122,6 +122,18 @@ def _shifted(steps: Steps, shift: int) -> Steps:
     return tuple(ScheduleStep(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
 
 
+def exchange(
+    to: int, sent: tuple[int, int], source: int, received: tuple[int, int], *, reduce: bool = False
+) -> ScheduleStep:
+    """A step with one range of chunks sent and one received."""
+    return ScheduleStep((RankTransfer(to, *sent, reduce),), (RankTransfer(source, *received, reduce),))
+
+
+def busy(*steps: ScheduleStep) -> Steps:
+    """Those of the steps in which anything is sent or received."""
+    return tuple(step for step in steps if step != ScheduleStep())
+
+
 def sending(peer: int, start: int, stop: int, *, reduce: bool) -> ScheduleStep:
     """A step that only sends to one peer."""
     return ScheduleStep(sends=(RankTransfer(peer, start, stop, reduce),))

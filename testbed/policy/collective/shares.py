@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.policy.collective.cost import LinkCost
+from testbed.policy.collective.predict import LinkCost
 
 VALUE_BYTES = 4
 NORM_BYTES = 8  # a sum of squares, in double precision

@@ -15,7 +15,9 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
+    placed,
     segmented,
     side_by_side,
 )
@@ -86,14 +88,14 @@ def tree_reduce(place: TreePosition) -> Steps:
     """Chunk 0: the root ends with the sum."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1, True),)
     down = tuple(RankTransfer(child, 0, 1, True) for child in place.children)
-    return tuple(step for step in (ScheduleStep(receives=down), ScheduleStep(sends=up)) if step != ScheduleStep())
+    return busy(ScheduleStep(receives=down), ScheduleStep(sends=up))
 
 
 def tree_broadcast(place: TreePosition) -> Steps:
     """Chunk 0: the root's value comes to all. The largest subtree is served first."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1),)
     down = tuple(RankTransfer(child, 0, 1) for child in reversed(place.children))
-    return tuple(step for step in (ScheduleStep(receives=up), ScheduleStep(sends=down)) if step != ScheduleStep())
+    return busy(ScheduleStep(receives=up), ScheduleStep(sends=down))
 
 
 def tree(shape: GroupShape, rank: int) -> Schedule:
@@ -115,4 +117,11 @@ def double_binary_tree(shape: GroupShape, rank: int) -> Schedule:
 
 def _all_reduce(place: TreePosition, segments: int) -> Schedule:
     steps = tree_reduce(place) + tree_broadcast(place)
+    return segmented(Schedule(even_cuts(1), (steps,)), segments)
+
+
+def broadcast(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
+    """The root's buffer to all, over a binary tree: its position i is rank (root + i) mod p."""
+    turned = [(root + position) % size for position in range(size)]
+    steps = placed(tree_broadcast(binary((rank - root) % size, size)), turned, [(0, 1)])
     return segmented(Schedule(even_cuts(1), (steps,)), segments)

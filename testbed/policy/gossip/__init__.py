@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.gossip.graphs import GRAPHS
 
 
@@ -33,16 +34,11 @@ class GossipOptions:
     (Lian et al., 2018). ``sgp``: each pushes to one other, weights corrected by push-sum (Assran et al., 2019).
     """
 
-    algorithm: str = field(default="dpsgd", metadata={"help": "how models are mixed", "choices": tuple(ALGORITHMS)})
-    graph: str = field(
-        default="ring",
-        metadata={"help": "who are neighbours; network: as the data centres' links", "choices": (*GRAPHS, "network")},
-    )
-    gradients: str = field(
-        default="sum",
-        metadata={
-            "help": "sum: a worker's gradient counts as often as there are workers, so that the average of all models "
-            "moves as in the other paradigms; mean: once",
-            "choices": ("sum", "mean"),
-        },
+    algorithm: str = option("dpsgd", "how models are mixed", choices=tuple(ALGORITHMS))
+    graph: str = option("ring", "who are neighbours; network: as the data centres' links", choices=(*GRAPHS, "network"))
+    gradients: str = option(
+        "sum",
+        "sum: a worker's gradient counts as often as there are workers, so that the average of all models "
+        "moves as in the other paradigms; mean: once",
+        choices=("sum", "mean"),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import isqrt
 
+import networkx as nx
+
 Graph = tuple[tuple[int, ...], ...]
 
 
@@ -55,43 +57,15 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
 }
 
 
-def reached(graph: Graph, start: int) -> set[int]:
-    """All ranks that a word from ``start`` can reach."""
-    known, fresh = {start}, [start]
-    while fresh:
-        fresh = [other for rank in fresh for other in graph[rank] if other not in known]
-        known.update(fresh)
-    return known
-
-
 def is_connected(graph: Graph) -> bool:
     """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
-    return len(reached(graph, 0)) == len(graph)
+    return nx.is_connected(nx.from_dict_of_lists(dict(enumerate(graph))))
 
 
 def two_sides(graph: Graph) -> tuple[bool, ...] | None:
     """A side for each rank so that all edges go across, if there is one (the graph is bipartite)."""
-    sides: list[bool | None] = [None] * len(graph)
-    for start in range(len(graph)):
-        if sides[start] is None:
-            sides[start] = True
-            queue = [start]
-            for rank in queue:
-                for other in graph[rank]:
-                    if sides[other] is None:
-                        sides[other] = not sides[rank]
-                        queue.append(other)
-                    elif sides[other] == sides[rank]:
-                        return None
-    return tuple(bool(side) for side in sides)
-
-
-def without(graph: Graph, leaver: int) -> Graph:
-    """Return the graph without the edges of ``leaver``, whose neighbours are connected in a ring instead.
-
-    So who could reach each other before still can.
-    """
-    orphans = graph[leaver]
-    kept = [(a, b) for a, some in enumerate(graph) for b in some if leaver not in (a, b)]
-    closing = list(zip(orphans, (*orphans[1:], *orphans[:1]), strict=True))
-    return given(len(graph), (*kept, *closing))
+    try:
+        sides = nx.bipartite.color(nx.from_dict_of_lists(dict(enumerate(graph))))
+    except nx.NetworkXError:
+        return None
+    return tuple(bool(sides[rank]) for rank in range(len(graph)))

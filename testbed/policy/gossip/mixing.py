@@ -8,14 +8,8 @@ and push-sum (Kempe et al., 2003) divides by how much weight has come in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from testbed.policy.gossip.graphs import Graph, hops
-
-Matrix = NDArray[np.float64]
+from testbed.policy.gossip.graphs import Graph, hops, two_sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +19,6 @@ class Part:
     keep: float
     sends: tuple[int, ...]
     receives: tuple[tuple[int, float], ...]
-
-
-class Mixing(Protocol):
-    """Which ranks average with which, in every round; repeats after ``period`` rounds."""
-
-    size: int
-    period: int
-
-    def part(self, round_: int, rank: int) -> Part: ...
 
 
 class Metropolis:
@@ -84,37 +69,7 @@ class PushToOne:
         return Part(0.5, ((rank + hop) % self.size,), (((rank - hop) % self.size, 0.5),))
 
 
-def matrix(mixing: Mixing, round_: int) -> Matrix:
-    """Row i: the weights with which rank i takes the models of all."""
-    weights = np.zeros((mixing.size, mixing.size))
-    for rank in range(mixing.size):
-        part = mixing.part(round_, rank)
-        weights[rank, rank] = part.keep
-        for other, weight in part.receives:
-            weights[rank, other] += weight
-    return weights
-
-
-def is_column_stochastic(weights: Matrix, tolerance: float = 1e-12) -> bool:
-    """Nothing negative, and all that a rank gives away adds up to what it had: the sum of all models stays."""
-    return bool((weights >= -tolerance).all() and np.abs(weights.sum(axis=0) - 1).max() <= tolerance)
-
-
-def is_doubly_stochastic(weights: Matrix, tolerance: float = 1e-12) -> bool:
-    """Rows too: equal models stay equal, without any correction."""
-    return is_column_stochastic(weights, tolerance) and bool(np.abs(weights.sum(axis=1) - 1).max() <= tolerance)
-
-
-def check(mixing: Mixing, *, doubly: bool) -> None:
-    """``ValueError`` when weights do not add up, or messages sent and expected differ."""
-    for round_ in range(mixing.period):
-        weights = matrix(mixing, round_)
-        if not (is_doubly_stochastic(weights) if doubly else is_column_stochastic(weights)):
-            raise ValueError(f"weights of round {round_} do not add up to one")
-        sent = {(rank, to) for rank in range(mixing.size) for to in mixing.part(round_, rank).sends}
-        taken = {(source, rank) for rank in range(mixing.size) for source, _ in mixing.part(round_, rank).receives}
-        if sent != taken:
-            raise ValueError(f"round {round_}: sent but not expected, or the other way round: {sorted(sent ^ taken)}")
+Mixing = Metropolis | PushToAll | PushToOne  # which ranks average with which; repeats after ``period`` rounds
 
 
 def rounds_to_reach_all(mixing: Mixing) -> int:
@@ -136,3 +91,22 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
                 raise ValueError("the graph is not connected: models of some workers never reach some others")
         worst = max(worst, rounds)
     return worst
+
+
+class Partners:
+    """One worker's partners in asynchronous pairwise averaging (AD-PSGD, Lian et al., 2018).
+
+    A worker that asks sends its model x_a; the other answers at once with its own x_p and moves by (x_a − x_p) / 2; the
+    first moves by the opposite when the answer is there. Both move by the same amount, so the sum of all models stays,
+    whatever happens in between; and a worker that is asked waits for no other, so there is no deadlock on any graph.
+    On a graph with two sides only one side asks, as in the paper.
+    """
+
+    def __init__(self, graph: Graph, rank: int) -> None:
+        sides = two_sides(graph)
+        self._neighbours = graph[rank]
+        self.asks = bool(self._neighbours) and (sides is None or sides[rank])
+
+    def partner(self, draw: int) -> int:
+        """Return the rank to ask, from ``draw``, uniform over a large range."""
+        return self._neighbours[draw % len(self._neighbours)]

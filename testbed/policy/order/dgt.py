@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from testbed.policy.order.fifo import ELEMENT_BYTES, Fifo
+from testbed.axes import option
+from testbed.policy.order.fifo import Fifo
+from testbed.policy.shard.slices import ELEMENT_BYTES
 
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header
@@ -48,28 +50,22 @@ class Dgt(Fifo):
         sender-drop     baseline: unimportant blocks are not even sent
         """
 
-        k: float = field(default=0.8, metadata={"help": "share sent reliably, at first", "above": 0, "max": 1})
-        k_min: float = field(default=0.2, metadata={"help": "share sent reliably, at least", "max": 1})
-        adaptive: bool = field(default=True, metadata={"help": "whether k follows the training loss"})
-        channels: int = field(default=3, metadata={"help": "best-effort channels", "min": 1, "max": MAX_CHANNELS})
-        block: int = field(default=4096, metadata={"help": "size of a block", "unit": "bytes"})
-        alpha: float = field(default=0.3, metadata={"help": "weight of a block's past contribution", "max": 0.99})
-        selection: str = field(
-            default=CONTRIBUTION,
-            metadata={"help": "what decides; random and none are baselines", "choices": (CONTRIBUTION, RANDOM, NONE)},
+        k: float = option(0.8, "share sent reliably, at first", above=0, max=1)
+        k_min: float = option(0.2, "share sent reliably, at least", max=1)
+        adaptive: bool = option(True, "whether k follows the training loss")
+        channels: int = option(3, "best-effort channels", min=1, max=MAX_CHANNELS)
+        block: int = option(4096, "size of a block", unit="bytes")
+        alpha: float = option(0.3, "weight of a block's past contribution", max=0.99)
+        selection: str = option(
+            CONTRIBUTION, "what decides; random and none are baselines", choices=(CONTRIBUTION, RANDOM, NONE)
         )
-        late: str = field(
-            default=NEXT_ROUND,
-            metadata={
-                "help": "what becomes of blocks that do not come in time",
-                "choices": (NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
-            },
+        late: str = option(
+            NEXT_ROUND,
+            "what becomes of blocks that do not come in time",
+            choices=(NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
         )
-        deadline: float = field(default=0.01, metadata={"help": "silence after which a round is closed", "unit": "s"})
-        code: str = field(
-            default=EXACT,
-            metadata={"help": "of unimportant blocks: exact, or 4 bits an element", "choices": (EXACT, FOUR_BITS)},
-        )
+        deadline: float = option(0.01, "silence after which a round is closed", unit="s")
+        code: str = option(EXACT, "of unimportant blocks: exact, or 4 bits an element", choices=(EXACT, FOUR_BITS))
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
             """Yield option, problem and cure."""

@@ -7,15 +7,15 @@ overlapping gain.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from testbed.axes import option
 from testbed.policy.order.base import Order
-from testbed.policy.shard.slices import Slice, sliced
+from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
 
-ELEMENT_BYTES = 4
 WHOLE = 16 << 30  # bytes; no tensor is larger
-OVERLAP = {
+OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
     "that is back; none: work, then send, then wait for all",
     "choices": ("layers", "none"),
@@ -29,8 +29,8 @@ class Fifo(Order):
     class Options:
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32); by default they stay whole."""
 
-        slice: int = field(default=WHOLE, metadata={"help": "largest piece of a tensor", "unit": "bytes"})
-        overlap: str = field(default="none", metadata=OVERLAP)
+        slice: int = option(WHOLE, "largest piece of a tensor", unit="bytes")
+        overlap: str = option("none", **OVERLAP)
 
     def __init__(self, options: Any) -> None:
         self._elements = max(1, options.slice // ELEMENT_BYTES)

@@ -9,8 +9,9 @@ complete, with its priority, on every hop, the WAN included.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.order.fifo import OVERLAP, Fifo
 
 
@@ -21,8 +22,8 @@ class P3(Fifo):
     class Options:
         """``slice``: 12 500 elements; the paper takes 50 000, for models a thousand times this project's demo."""
 
-        slice: int = field(default=50_000, metadata={"help": "largest piece of a tensor", "unit": "bytes"})
-        overlap: str = field(default="layers", metadata=OVERLAP)
+        slice: int = option(50_000, "largest piece of a tensor", unit="bytes")
+        overlap: str = option("layers", **OVERLAP)
 
     def __init__(self, options: Options) -> None:
         super().__init__(Fifo.Options(options.slice, options.overlap))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from testbed.axes import Axis
 from testbed.policy.overlay.base import Overlay
 from testbed.policy.overlay.netstorm import NetStorm
-from testbed.policy.overlay.star import Star
-from testbed.policy.overlay.tree import Tree
+from testbed.policy.overlay.tree import Star, Tree
 from testbed.policy.overlay.tsengine import TsEngine
 
 OVERLAYS: Axis[Overlay] = Axis(

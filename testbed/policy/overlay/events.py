@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-CHUNK = {
+from testbed.policy.shard.slices import grouped
+
+CHUNK: dict[str, Any] = {
     "help": "keys of one server travel together up to this size (as float32); a larger key is a chunk of its own",
     "unit": "bytes",
 }
 CHUNK_BYTES = 4_000_000
-MERGE = {
+MERGE: dict[str, Any] = {
     "help": "sum: nodes add up what they pass on, so a server takes in few sums, and rounding depends on the tree; "
     "exact: contributions travel on one by one, and the sum has the bits that a star gives",
     "choices": ("sum", "exact"),
@@ -43,13 +46,5 @@ class Chunk:
 
 def chunks_of(sizes: Mapping[int, int], limit_bytes: int) -> list[Chunk]:
     """Consecutive keys of one server, up to ``limit_bytes`` each. Every node of a group finds the same."""
-    chunks: list[dict[int, int]] = []
-    room = 0
-    for key in sorted(sizes):
-        size_bytes = 4 * sizes[key]
-        if not chunks or size_bytes > room:
-            chunks.append({})
-            room = limit_bytes
-        chunks[-1][key] = sizes[key]
-        room -= size_bytes
-    return [Chunk(next(iter(chunk)), chunk) for chunk in chunks]
+    chunks = grouped(sorted(sizes), sizes, limit_bytes)
+    return [Chunk(keys[0], {key: sizes[key] for key in keys}) for keys in chunks]

@@ -18,13 +18,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, TreeOverlay
+from testbed.axes import option
+from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, Throughput, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
 from testbed.policy.overlay.parents import Parents
-from testbed.policy.overlay.throughput import Throughput
 
 
 class NetStorm(TreeOverlay):
@@ -36,21 +36,12 @@ class NetStorm(TreeOverlay):
     class Options:
         """See the module's docstring."""
 
-        trees: int = field(default=3, metadata={"help": "how many trees at most", "min": 1, "max": 1000})
-        change: float = field(
-            default=0.1,
-            metadata={"help": "mean relative change of rates from which trees are recomputed", "min": 0, "max": 100},
-        )
-        expiry: int = field(
-            default=5,
-            metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
-        )
-        auxiliary: int = field(
-            default=0,
-            metadata={"help": "chunks that may wait for a link before others take a detour; 0: no detours", "min": 0},
-        )
-        chunk: int = field(default=1_000_000, metadata=CHUNK)
-        merge: str = field(default="sum", metadata=MERGE)
+        trees: int = option(3, "how many trees at most", min=1, max=1000)
+        change: float = option(0.1, "mean relative change of rates from which trees are recomputed", min=0, max=100)
+        expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)
+        auxiliary: int = option(0, "chunks that may wait for a link before others take a detour; 0: no detours", min=0)
+        chunk: int = option(1_000_000, **CHUNK)
+        merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
         self._members, self._options, self._planned = len(setting.members), options, setting.planned_rates()

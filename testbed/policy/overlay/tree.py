@@ -8,11 +8,23 @@ back. With one level it is the star, with one child per node a chain. It is MLNE
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
-from testbed.policy.overlay.base import GroupSetting, TreeOverlay
+from testbed.axes import option
+from testbed.policy.overlay.base import GroupSetting, Overlay, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE
 from testbed.policy.overlay.parents import Parents
+
+
+class Star(Overlay):
+    """No relays."""
+
+    relays: ClassVar[bool] = False
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """A star has no options."""
 
 
 class Tree(TreeOverlay):
@@ -22,9 +34,9 @@ class Tree(TreeOverlay):
     class Options:
         """See the module's docstring."""
 
-        degree: int = field(default=2, metadata={"help": "children per node", "min": 1, "max": 1000})
-        chunk: int = field(default=CHUNK_BYTES, metadata=CHUNK)
-        merge: str = field(default="sum", metadata=MERGE)
+        degree: int = option(2, "children per node", min=1, max=1000)
+        chunk: int = option(CHUNK_BYTES, **CHUNK)
+        merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
         degree, members = options.degree, range(len(setting.members))

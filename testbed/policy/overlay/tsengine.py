@@ -21,13 +21,40 @@ are under way at once, and there may be several servers.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
-from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay
-from testbed.policy.overlay.chance import Stream
+from testbed.axes import option
+from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
-from testbed.policy.overlay.throughput import Throughput
+
+_MASK = (1 << 64) - 1
+
+
+class Stream:
+    """Independent draws: the same seed, the same decisions, in every world.
+
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a counter and a mixer, so nothing of the platform comes in.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _MASK
+
+    def bits(self) -> int:
+        """64 random bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        mixed = self._state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        return mixed ^ (mixed >> 31)
+
+    def share(self) -> float:
+        """Uniform in [0, 1)."""
+        return (self.bits() >> 11) / (1 << 53)
+
+    def below(self, count: int) -> int:
+        """Uniform in 0 … count − 1, but for one part in 2^64 / count."""
+        return self.bits() % count
 
 
 class TsEngine(ScheduledOverlay):
@@ -37,26 +64,16 @@ class TsEngine(ScheduledOverlay):
     class Options:
         """See the module's docstring."""
 
-        max_greed: float = field(
-            default=0.9,
-            metadata={"help": "largest probability of taking the best measured receiver", "min": 0, "max": 1},
+        max_greed: float = option(0.9, "largest probability of taking the best measured receiver", min=0, max=1)
+        expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)
+        pairing: str = option(
+            "first",
+            "first: the first two in the queue, as published; fastest: the best measured pair in it",
+            choices=("first", "fastest"),
         )
-        expiry: int = field(
-            default=5,
-            metadata={"help": "rounds of its tier after which a measurement is forgotten", "min": 0, "max": 10**6},
-        )
-        pairing: str = field(
-            default="first",
-            metadata={
-                "help": "first: the first two in the queue, as published; fastest: the best measured pair in it",
-                "choices": ("first", "fastest"),
-            },
-        )
-        ports: int = field(
-            default=3, metadata={"help": "transfers that a node takes in, or sends, at a time", "min": 1, "max": 1000}
-        )
-        chunk: int = field(default=CHUNK_BYTES, metadata=CHUNK)
-        merge: str = field(default="sum", metadata=MERGE)
+        ports: int = option(3, "transfers that a node takes in, or sends, at a time", min=1, max=1000)
+        chunk: int = option(CHUNK_BYTES, **CHUNK)
+        merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
         self._root, self._members, self._options = setting.root, setting.members, options

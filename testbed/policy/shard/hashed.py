@@ -6,10 +6,11 @@ original's behaviour, to compare with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.shard.base import Shard
-from testbed.policy.shard.slices import Slice, evenly, numbered
+from testbed.policy.shard.slices import Slice, evenly, numbered, one_after_another
 
 HASH_FACTOR = 9973
 
@@ -21,7 +22,7 @@ class Hashed(Shard):
     class Options:
         """``bound``: tensors with at least so many elements are cut over all servers."""
 
-        bound: int = field(default=1_000_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
+        bound: int = option(1_000_000, "elements from which a tensor is cut", min=1)
 
     def __init__(self, options: Options) -> None:
         self._bound = options.bound
@@ -30,10 +31,7 @@ class Hashed(Shard):
         pieces: list[tuple[int, int, int, int]] = []
         for key, size in enumerate(sizes):
             if servers > 1 and size >= self._bound:
-                start = 0
-                for server, part in enumerate(evenly(size, servers)):
-                    pieces += [(key, start, start + part, server)] if part else []
-                    start += part
+                pieces += one_after_another(key, evenly(size, servers))
             else:
                 pieces.append((key, 0, size, key * HASH_FACTOR % servers))
         return numbered(pieces)

@@ -9,11 +9,13 @@ even       a large tensor is cut at round(n·i/S), as parameter servers with a b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from testbed.axes import option
 from testbed.policy.shard.base import Shard
-from testbed.policy.shard.slices import Slice, evenly, numbered
+from testbed.policy.shard.slices import Slice, evenly, numbered, one_after_another
 
 
 class MultiGps(Shard):
@@ -23,13 +25,11 @@ class MultiGps(Shard):
     class Options:
         """``bound``: tensors with at least so many elements may be cut."""
 
-        bound: int = field(default=10_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
-        rule: str = field(
-            default="balanced",
-            metadata={
-                "help": "balanced: large tensors make all servers level; even: each is cut into equal parts",
-                "choices": ("balanced", "even"),
-            },
+        bound: int = option(10_000, "elements from which a tensor is cut", min=1)
+        rule: str = option(
+            "balanced",
+            "balanced: large tensors make all servers level; even: each is cut into equal parts",
+            choices=("balanced", "even"),
         )
 
     def __init__(self, options: Options) -> None:
@@ -50,13 +50,8 @@ class MultiGps(Shard):
     def _cut(self, key: int, size: int, levels: list[int]) -> list[tuple[int, int, int, int]]:
         """Pieces of one large tensor, in the order of servers; raises ``levels`` by them."""
         parts = filling(levels, size) if self._rule == "balanced" else evenly(size, len(levels))
-        pieces, start = [], 0
-        for server, part in enumerate(parts):
-            if part:
-                pieces.append((key, start, start + part, server))
-            levels[server] += part
-            start += part
-        return pieces
+        levels[:] = map(operator.add, levels, parts)
+        return one_after_another(key, parts)
 
 
 def filling(levels: Sequence[int], size: int) -> list[int]:

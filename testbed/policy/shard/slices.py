@@ -1,9 +1,12 @@
-"""A slice: the part of a key that lives on one server, under a wire key of its own."""
+"""Parts of keys, and keys together: slices, which live on one server under wire keys of their own, and buckets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,13 @@ def numbered(pieces: list[tuple[int, int, int, int]]) -> tuple[Slice, ...]:
 
 def evenly(size: int, parts: int) -> list[int]:
     """Sizes between the cuts at round(size·i/parts), halves rounded up as C does; some are 0 where size < parts."""
-    cuts = [(2 * size * i + parts) // (2 * parts) for i in range(parts + 1)]
-    return [cuts[i + 1] - cuts[i] for i in range(parts)]
+    return [stop - start for start, stop in pairwise((2 * size * i + parts) // (2 * parts) for i in range(parts + 1))]
+
+
+def one_after_another(key: int, parts: Iterable[int]) -> list[tuple[int, int, int, int]]:
+    """Pieces of a key for ``numbered``: ``parts`` are the elements of each server, in order."""
+    ends = list(accumulate(parts, initial=0))
+    return [(key, start, stop, server) for server, (start, stop) in enumerate(pairwise(ends)) if stop > start]
 
 
 def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
@@ -35,3 +43,25 @@ def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
         for start in range(piece.start, piece.stop, elements):
             pieces.append((piece.key, start, min(start + elements, piece.stop), piece.server))
     return numbered(pieces)
+
+
+def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first.
+
+    Small tensors travel together (gradient bucketing of PyTorch DDP: Li et al., VLDB 2020).
+    """
+    return tuple(map(tuple, grouped(reversed(range(len(sizes))), sizes, bucket_bytes)))
+
+
+def grouped(keys: Iterable[int], sizes: Sequence[int] | Mapping[int, int], limit_bytes: int) -> list[list[int]]:
+    """Consecutive ``keys`` of at most ``limit_bytes`` together; a larger tensor is one alone. ``sizes``: elements."""
+    groups: list[list[int]] = []
+    room = 0
+    for key in keys:
+        size_bytes = ELEMENT_BYTES * sizes[key]
+        if not groups or size_bytes > room:
+            groups.append([])
+            room = limit_bytes
+        groups[-1].append(key)
+        room -= size_bytes
+    return groups

@@ -7,8 +7,7 @@ Staleness is not bounded; in steady state it is the number of other members on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from testbed.policy.events import Aggregate, Effect, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
@@ -19,11 +18,7 @@ class Tap(SyncPolicy):
 
     waits: ClassVar[bool] = False
 
-    @dataclass(frozen=True, slots=True)
-    class Options:
-        """TAP has no options."""
-
-    def __init__(self, tier: Tier, options: Options) -> None:
+    def __init__(self, tier: Tier, options: Any) -> None:
         self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
         self._next_round = 0
 

@@ -15,6 +15,10 @@ from typing import Any, ClassVar
 from testbed.policy.events import Contribution, Effect, Push
 
 Weights = str  # "party" | "worker" | "sample"
+WEIGHTS: dict[str, Any] = {
+    "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
+    "choices": ("party", "worker", "sample"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,11 @@ class SyncPolicy(ABC):
 
     @classmethod
     def weights(cls, options: Any) -> Weights:
-        """Return what a worker counts for in a mean of models or deltas.
+        """Return what a worker counts for in a mean of models or deltas; by default the option of this name.
 
         ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples.
         """
-        return "worker"
+        return getattr(options, "weights", "worker")
 
     @classmethod
     def outer_optimizer(cls, options: Any) -> tuple[str, dict[str, Any]] | None:

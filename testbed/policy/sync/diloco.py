@@ -7,10 +7,12 @@ global server takes an outer step along its mean. Outer learning rate 1 and mome
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.axes import option
 from testbed.policy.events import Contribution
+from testbed.policy.sync.base import WEIGHTS
 from testbed.policy.sync.fsa import Fsa
 
 
@@ -24,25 +26,14 @@ class DiLoCo(Fsa):
     class Options:
         """``h`` inner steps a round; the outer optimizer's step size and Nesterov momentum (the paper's defaults)."""
 
-        h: int = field(default=50, metadata={"help": "inner steps between two rounds", "min": 1, "max": 10**6})
-        outer_learning_rate: float = field(
-            default=0.7, metadata={"help": "step size of the outer optimizer", "above": 0, "max": 100}
-        )
-        outer_momentum: float = field(
-            default=0.9, metadata={"help": "Nesterov momentum of the outer optimizer", "min": 0, "max": 0.9999}
-        )
-        weights: str = field(
-            default="worker",
-            metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
-        )
+        h: int = option(50, "inner steps between two rounds", min=1, max=10**6)
+        outer_learning_rate: float = option(0.7, "step size of the outer optimizer", above=0, max=100)
+        outer_momentum: float = option(0.9, "Nesterov momentum of the outer optimizer", min=0, max=0.9999)
+        weights: str = option("worker", **WEIGHTS)
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
         return options.h
-
-    @classmethod
-    def weights(cls, options: Options) -> str:
-        return options.weights
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

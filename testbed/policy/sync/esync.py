@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.axes import option
 from testbed.policy.events import Contribution, Effect, Push, WorkerReport
-from testbed.policy.sync.base import Tier
+from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 
 LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
@@ -36,20 +37,11 @@ class ESync(Fsa):
     class Options:
         """``fixed_steps``: the same for every worker instead of balanced ones, for runs that must repeat to the bit."""
 
-        slack_s: float = field(
-            default=0.0, metadata={"help": "how late a fast worker may be (ε)", "unit": "s", "min": 0, "max": 3600}
-        )
-        max_steps: int = field(default=1000, metadata={"help": "most local steps a round", "min": 1, "max": 10**6})
-        global_learning_rate: float = field(
-            default=1.0, metadata={"help": "step size along the mean change", "above": 0, "max": 100}
-        )
-        fixed_steps: int = field(
-            default=0, metadata={"help": "this many steps for every worker; 0: balanced", "min": 0, "max": 10**6}
-        )
-        weights: str = field(
-            default="worker",
-            metadata={"help": "what a member counts for in the mean", "choices": ("party", "worker", "sample")},
-        )
+        slack_s: float = option(0.0, "how late a fast worker may be (ε)", unit="s", min=0, max=3600)
+        max_steps: int = option(1000, "most local steps a round", min=1, max=10**6)
+        global_learning_rate: float = option(1.0, "step size along the mean change", above=0, max=100)
+        fixed_steps: int = option(0, "this many steps for every worker; 0: balanced", min=0, max=10**6)
+        weights: str = option("worker", **WEIGHTS)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)
@@ -66,10 +58,6 @@ class ESync(Fsa):
     @classmethod
     def slack_s(cls, options: Options) -> float:
         return options.slack_s
-
-    @classmethod
-    def weights(cls, options: Options) -> str:
-        return options.weights
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

@@ -14,11 +14,12 @@ round, not a counter of some key, decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from testbed.axes import option
 from testbed.policy.events import Aggregate, Contribution
-from testbed.policy.sync.base import Tier
+from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 
 
@@ -32,15 +33,9 @@ class Hfa(Fsa):
     class Options:
         """See the module's docstring. ``weights``: what a member counts for in a mean."""
 
-        k1: int = field(default=20, metadata={"help": "local steps between two pushes", "min": 1, "max": 10**6})
-        k2: int = field(default=10, metadata={"help": "LAN rounds between two WAN rounds", "min": 1, "max": 10**6})
-        weights: str = field(
-            default="party",
-            metadata={
-                "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
-                "choices": ("party", "worker", "sample"),
-            },
-        )
+        k1: int = option(20, "local steps between two pushes", min=1, max=10**6)
+        k2: int = option(10, "LAN rounds between two WAN rounds", min=1, max=10**6)
+        weights: str = option("party", **WEIGHTS)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         super().__init__(tier, options)
@@ -53,10 +48,6 @@ class Hfa(Fsa):
     @classmethod
     def lan_rounds(cls, options: Options) -> int:
         return options.k2
-
-    @classmethod
-    def weights(cls, options: Options) -> str:
-        return options.weights
 
     def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
         return Aggregate(key, round_, members, up=(round_ + 1) % self._k2 == 0)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from testbed.axes import option
 from testbed.policy.events import Aggregate, Effect, Push, Reply
 from testbed.policy.sync.base import SyncPolicy, Tier
 
@@ -30,7 +31,7 @@ class Ssp(SyncPolicy):
     class Options:
         """``staleness``: rounds that the fastest member may be ahead of the slowest."""
 
-        staleness: int = field(default=3, metadata={"help": "rounds of lead allowed", "min": 0, "max": 10**9})
+        staleness: int = option(3, "rounds of lead allowed", min=0, max=10**9)
 
     def __init__(self, tier: Tier, options: Options) -> None:
         self._members, self._staleness = tier.names, options.staleness

@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from testbed.training.datasets.base import Dataset
-from testbed.training.datasets.files import find_files, malformed, read_bytes
+from testbed.training.datasets.base import Dataset, find_files, malformed, read_bytes
 from testbed.training.options.datasets import Cifar10
 
 CLASSES = 10

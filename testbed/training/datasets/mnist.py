@@ -1,15 +1,21 @@
-"""MNIST and Fashion-MNIST from IDX files."""
+"""MNIST and Fashion-MNIST from IDX files.
+
+IDX is two zero bytes, a type, the number of dimensions, sizes as big-endian 32 bits, data.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from testbed.training.datasets.base import Dataset
-from testbed.training.datasets.files import find_files, malformed
-from testbed.training.datasets.idx import read_idx
+from testbed.training.datasets.base import Dataset, find_files, malformed, read_bytes
 from testbed.training.options.datasets import FashionMnist, Mnist
+
+_UNSIGNED_BYTE = 0x08
 
 CLASSES = 10
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -36,3 +42,18 @@ def _part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
     if labels.max() >= CLASSES:
         raise malformed(labels_path, f"has the label {int(labels.max())}, and only 0 to {CLASSES - 1} exist")
     return images, labels
+
+
+def read_idx(path: Path, dimensions: int) -> Tensor:
+    """Return the uint8 tensor of an IDX file. Raise ``ScenarioError`` unless it is one with so many dimensions."""
+    content = read_bytes(path)
+    header = 4 + 4 * dimensions
+    if content[:4] != bytes((0, 0, _UNSIGNED_BYTE, dimensions)) or len(content) < header:
+        raise malformed(path, f"does not begin as an IDX file of bytes in {dimensions} dimensions")
+    shape = struct.unpack(f">{dimensions}I", content[4:header])
+    expected = header + math.prod(shape)
+    if len(content) != expected:
+        raise malformed(path, f"holds {len(content)} bytes, but its header promises {expected}")
+    if not math.prod(shape):
+        raise malformed(path, "is empty")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=header).reshape(shape)

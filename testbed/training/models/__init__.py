@@ -9,18 +9,53 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from testbed.errors import ScenarioError
+from testbed.training.declared import declared_shape
 from testbed.training.models.resnet import resnet
-from testbed.training.models.segments import Segment, segments
 from testbed.training.models.small import cnn, lenet, mlp
 from testbed.training.models.transformer import transformer
 from testbed.training.options import MODELS
+from testbed.training.options.declarations import TEXT
+from testbed.training.options.models import Declared
 from testbed.training.seeds import seed_for
+from testbed.training.shapes import ModelShape, SegmentShape, key_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment: a module that maps the previous segment's output to the next one's input, and its keys."""
+
+    name: str
+    module: nn.Module
+    keys: range
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Its tensors, in the order of ``keys``."""
+        return list(self.module.parameters())
+
+
+def segments(model: nn.Module) -> tuple[Segment, ...]:
+    """Return the top-level children of a ``Sequential``; any other model is one segment. They share no parameters."""
+    blocks = _children(model) if isinstance(model, nn.Sequential) else [("model", model)]
+    counts = tuple(len(list(block.parameters())) for _, block in blocks)
+    total = len(list(model.parameters()))
+    assert sum(counts) == total, "two blocks share a parameter, so neither has its whole gradient"
+    ranges = key_ranges(counts)
+    return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))
+
+
+def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """Return all children; ``named_children`` would omit a repeated one."""
+    return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name and "." not in name]
+
 
 _BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
     "cnn": cnn,
@@ -77,3 +112,31 @@ def initialise(model: nn.Module) -> None:
 
 
 __all__ = ["Segment", "assemble", "build_model", "initialise", "segments"]
+
+
+def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> ModelShape:
+    """Return segments, sizes and work of a model; a declared one ignores ``input_shape`` and ``classes``.
+
+    Nothing is computed: the layers run on torch's meta device. Raise as ``build_model`` and ``declared_shape``.
+    """
+    chosen = MODELS.options(kind, options)
+    if isinstance(chosen, Declared):
+        return declared_shape(**asdict(chosen))
+    with torch.device("meta"):
+        model = assemble(kind, options, input_shape, classes)
+        dtype = torch.int64 if MODELS[kind].takes == TEXT else torch.float32
+        return measure(kind, model, torch.empty(1, *input_shape, dtype=dtype))
+
+
+def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
+    """Return the shape of ``model``, given a batch with one sample on the same device."""
+    shapes, outputs = [], sample
+    for segment in segments(model):
+        inputs = outputs.detach().requires_grad_(segment.keys.start > 0)
+        with FlopCounterMode(display=False) as forward:
+            outputs = segment.module(inputs)
+        with FlopCounterMode(display=False) as backward:
+            outputs.backward(torch.empty_like(outputs))
+        sizes = tuple(parameter.numel() for parameter in segment.parameters)
+        shapes.append(SegmentShape(segment.name, sizes, forward.get_total_flops(), backward.get_total_flops()))
+    return ModelShape(name, tuple(shapes))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from testbed.training.learner import State
+from testbed.training.learner import State, below, under
 from testbed.training.options.optimizers import DcAsgd
 
 EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
@@ -48,8 +48,7 @@ class Compensation:
 
     def state(self) -> State:
         """Return the backups, which are immutable, and a copy of the mean square, by name."""
-        state: State = {f"backup/{member}": backup for member, backup in self._backups.items()}
-        state["first"] = self._first
+        state: State = {**under("backup", self._backups), "first": self._first}
         if self._mean_square is not None:
             state["mean_square"] = self._mean_square.clone()
         return state
@@ -60,5 +59,4 @@ class Compensation:
         self._first = tensors["first"]
         if self._mean_square is not None:
             self._mean_square = tensors["mean_square"]
-        prefix = "backup/"
-        self._backups = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+        self._backups = below("backup", tensors)

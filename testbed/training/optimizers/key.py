@@ -2,26 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from testbed.errors import ScenarioError
-from testbed.training.learner import State
+from testbed.training.learner import State, below, under
 from testbed.training.optimizers.compensation import Compensation
-from testbed.training.optimizers.lars import Lars, Norms, norms_of
-from testbed.training.optimizers.schedule import rate_at
 from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of
+from testbed.training.options.optimizers import OptimizerOptions
 
 
-def _sgd(options: options_of.Sgd, value: Tensor) -> torch.optim.Optimizer:
-    if options.nesterov and not options.momentum:
+class Norms(NamedTuple):
+    """L2 norms of a whole tensor and of its whole gradient, for a key that is a slice of it."""
+
+    value: float
+    gradient: float
+
+
+class Lars(torch.optim.Optimizer):
+    """You, Gitman, Ginsburg, 2017, algorithm 1: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
+
+    λ is 1 where a norm is 0 (biases start at 0), and for tensors with fewer than ``adapt_from`` elements. Norms are
+    those of the given tensor, unless the group's ``norms`` gives those of the whole tensor that it is a slice of; then
+    the caller applies ``adapt_from``.
+    """
+
+    def __init__(self, value: Tensor, momentum: float, weight_decay: float, trust: float, adapt_from: int) -> None:
+        defaults = {
+            "lr": 0.0, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt_from": adapt_from,
+            "norms": None,
+        }  # fmt: skip
+        super().__init__([value], defaults)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        group = self.param_groups[0]
+        (value,) = group["params"]
+        gradient = value.grad
+        direction = gradient.add(value, alpha=group["weight_decay"]).mul_(group["lr"] * _ratio(group, value, gradient))
+        state = self.state[value]
+        if "momentum_buffer" in state:
+            direction = state["momentum_buffer"].mul_(group["momentum"]).add_(direction)
+        state["momentum_buffer"] = direction
+        value.sub_(direction)
+
+
+def norms_of(value: Tensor, gradient: Tensor) -> Norms:
+    """Return the norms of these tensors."""
+    return Norms(torch.linalg.vector_norm(value).item(), torch.linalg.vector_norm(gradient).item())
+
+
+def _ratio(group: dict[str, Any], value: Tensor, gradient: Tensor) -> float:
+    norms = group["norms"]
+    if norms is None:
+        if value.numel() < group["adapt_from"]:
+            return 1.0
+        norms = norms_of(value, gradient)
+    if norms.value == 0 or norms.gradient == 0:
+        return 1.0
+    return float(group["trust"] * norms.value / (norms.gradient + group["weight_decay"] * norms.value))
+
+
+def rate_at(options: OptimizerOptions, update: int) -> float:
+    """Return the learning rate of update number ``update`` (from 0) of a key.
+
+    Warm-up rises linearly and reaches the full rate at update ``warmup - 1`` (Goyal et al., 2017). After it:
+    ``step`` multiplies by ``decay`` every ``period`` updates; ``cosine`` falls to ``decay`` of the rate within
+    ``period`` updates and stays there (Loshchilov and Hutter, 2017, without restarts); ``inverse_sqrt`` falls with the
+    root of all updates, warm-up included (Vaswani et al., 2017).
+    """
+    done = update + 1
+    if done <= options.warmup:
+        return options.learning_rate * done / options.warmup
+    return options.learning_rate * _factor(options, update - options.warmup, done)
+
+
+def _factor(options: OptimizerOptions, since_warmup: int, done: int) -> float:
+    if options.schedule == "step":
+        return float(options.decay ** (since_warmup // options.period))
+    if options.schedule == "cosine":
+        part = min(since_warmup / options.period, 1.0)
+        return options.decay + (1 - options.decay) * (1 + math.cos(math.pi * part)) / 2
+    if options.schedule == "inverse_sqrt":
+        return math.sqrt(max(options.warmup, 1) / done)
+    assert options.schedule == "constant", options.schedule
+    return 1.0
+
+
+def _sgd(options: options_of.Sgd | options_of.DcAsgd, value: Tensor) -> torch.optim.Optimizer:
+    nesterov = isinstance(options, options_of.Sgd) and options.nesterov
+    if nesterov and not options.momentum:
         raise ScenarioError("optimizer.nesterov: has no effect without momentum; write momentum: 0.9")
     return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=options.nesterov,
+        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=nesterov,
         weight_decay=options.weight_decay, foreach=False,
     )  # fmt: skip
 
@@ -39,12 +117,6 @@ def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimiz
     return Lars(value, options.momentum, options.weight_decay, options.trust, options.adapt_from)
 
 
-def _dcasgd(options: options_of.DcAsgd, value: Tensor) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, weight_decay=options.weight_decay, foreach=False
-    )
-
-
 def _nesterov(options: options_of.Nesterov, value: Tensor) -> torch.optim.Optimizer:
     look_ahead = options.momentum > 0
     return torch.optim.SGD(
@@ -57,7 +129,7 @@ _MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
     "adam": _adam,
     "adamw": _adam,
     "lars": _lars,
-    "dcasgd": _dcasgd,
+    "dcasgd": _sgd,
     "nesterov": _nesterov,
 }
 
@@ -121,11 +193,9 @@ class KeyOptimizer:
         assert isinstance(value, Tensor) and value.numel() == self.value.numel(), "the state of another key"
         self.value.copy_(value)
         self.updates = int(state["updates"])
-        prefix = "optimizer/"
         self._optimizer.state[self.value] = {
-            name.removeprefix(prefix): content.clone() if isinstance(content, Tensor) else content
-            for name, content in state.items()
-            if name.startswith(prefix)
+            name: content.clone() if isinstance(content, Tensor) else content
+            for name, content in below("optimizer", state).items()
         }
         if self._compensation is not None:
             self._compensation.load_state(state)
@@ -142,3 +212,36 @@ class KeyOptimizer:
     def _clipped(self, gradient: Tensor) -> Tensor:
         clip = self._options.clip
         return gradient.clamp(-clip, clip) if clip > 0 else gradient
+
+
+class ModelOptimizer:
+    """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training."""
+
+    def __init__(self, kind: str, options: dict[str, Any], values: Sequence[Tensor]) -> None:
+        self.keys = [KeyOptimizer(kind, options, value) for value in values]
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Update every key by one step."""
+        for key, gradient in zip(self.keys, gradients, strict=True):
+            key.step(gradient)
+
+    def values(self) -> list[Tensor]:
+        """Return the current values; the next step changes them in place."""
+        return [key.value for key in self.keys]
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Set the values after a synchronisation; keep momentum and moments."""
+        for key, value in zip(self.keys, values, strict=True):
+            key.value.copy_(value)
+
+    def state(self) -> State:
+        """Return the states of all keys, by ``<key>/<name>``."""
+        state: State = {}
+        for number, key in enumerate(self.keys):
+            state |= under(str(number), key.state())
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
+        """Restore ``state``."""
+        for number, key in enumerate(self.keys):
+            key.load_state(below(str(number), state))

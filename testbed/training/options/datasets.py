@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from testbed.axes import option
 from testbed.training.options.declarations import NOTHING, SCRIPT, TEXT, DataDeclarations
 
-_ALL = {"min": 0, "max": 10_000_000}
-_TRAIN_SAMPLES = {"help": "number of training samples, from the first on; 0: all", **_ALL}
-_TEST_SAMPLES = {"help": "number of test samples, from the first on; 0: all", **_ALL}
+_ALL: dict[str, Any] = {"min": 0, "max": 10_000_000}
+_TRAIN_SAMPLES: dict[str, Any] = {"help": "number of training samples, from the first on; 0: all", **_ALL}
+_TEST_SAMPLES: dict[str, Any] = {"help": "number of test samples, from the first on; 0: all", **_ALL}
 
 
 def _folder(default: str, about: str) -> Any:
-    return field(default=default, metadata={"help": about, "path": "folder"})
+    return option(default, about, path="folder")
 
 
 @dataclass(frozen=True, slots=True)
 class Digits(DataDeclarations):
     """scikit-learn's handwritten digits: 1 797 real 8×8 images (UCI), shipped inside the package."""
 
-    test_share: float = field(default=0.2, metadata={"help": "share held out for testing", "min": 0.05, "max": 0.9})
+    test_share: float = option(0.2, "share held out for testing", min=0.05, max=0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Mnist(DataDeclarations):
     """MNIST (LeCun et al., 1998): 60 000 + 10 000 grey 28×28 images, from its four IDX files in a local folder."""
 
     folder: str = _folder("data/mnist", "folder of the IDX files, plain or .gz")
-    train_samples: int = field(default=0, metadata=_TRAIN_SAMPLES)
-    test_samples: int = field(default=0, metadata=_TEST_SAMPLES)
+    train_samples: int = option(0, **_TRAIN_SAMPLES)
+    test_samples: int = option(0, **_TEST_SAMPLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +52,22 @@ class Text(DataDeclarations):
     """A local UTF-8 text file, character by character: each window of characters predicts their successors."""
 
     gives: ClassVar[str] = TEXT
-    file: str = field(default="data/text.txt", metadata={"help": "the text file", "path": "file"})
-    context: int = field(default=64, metadata={"help": "characters of a window", "min": 1, "max": 4096})
-    test_share: float = field(default=0.1, metadata={"help": "share at its end for testing", "min": 0.01, "max": 0.9})
+    file: str = option("data/text.txt", "the text file", path="file")
+    context: int = option(64, "characters of a window", min=1, max=4096)
+    test_share: float = option(0.1, "share at its end for testing", min=0.01, max=0.9)
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher(DataDeclarations):
     """Synthetic: Gaussian images, labelled by a random two-layer network (the teacher) drawn from the run's seed."""
 
-    train_samples: int = field(default=4096, metadata={"help": "training samples", "min": 1, "max": 10_000_000})
-    test_samples: int = field(default=1024, metadata={"help": "test samples", "min": 1, "max": 10_000_000})
-    side: int = field(default=8, metadata={"help": "height and width of an image", "min": 1, "max": 256})
-    channels: int = field(default=1, metadata={"help": "channels of an image", "min": 1, "max": 64})
-    classes: int = field(default=10, metadata={"help": "number of classes", "min": 2, "max": 10_000})
-    hidden: int = field(default=16, metadata={"help": "width of the teacher: larger is harder", "min": 1, "max": 4096})
-    noise: float = field(default=0.0, metadata={"help": "share of training labels drawn at random", "min": 0, "max": 1})
+    train_samples: int = option(4096, "training samples", min=1, max=10_000_000)
+    test_samples: int = option(1024, "test samples", min=1, max=10_000_000)
+    side: int = option(8, "height and width of an image", min=1, max=256)
+    channels: int = option(1, "channels of an image", min=1, max=64)
+    classes: int = option(10, "number of classes", min=2, max=10_000)
+    hidden: int = option(16, "width of the teacher: larger is harder", min=1, max=4096)
+    noise: float = option(0.0, "share of training labels drawn at random", min=0, max=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.axes import Axis
+from testbed.axes import Axis, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +24,16 @@ class Cached:
 
     loads: ClassVar[bool] = True
 
-    source: str = field(
-        default="",
-        metadata={"help": "data centre that has the samples and sends them over its links; default: a store "
-                          "beside every worker, with 'rate' and 'latency'"},
-    )  # fmt: skip
-    rate: float = field(default=100e6, metadata={"help": "of the store, for each worker", "unit": "bit/s"})
-    latency: float = field(default=0.02, metadata={"help": "of the store, for each request", "unit": "s"})
-    decode: float = field(default=0.0, metadata={"help": "time to decode one sample", "unit": "s"})
-    disk: int = field(default=1 << 30, metadata={"help": "space for encoded samples on each node", "unit": "bytes"})
-    memory: int = field(default=1 << 30, metadata={"help": "space for decoded samples on each node", "unit": "bytes"})
-    folder: str = field(
-        default="",
-        metadata={"help": "of the disk level, which then persists; default: it lasts as long as the run"},
-    )
-    prefetch: int = field(default=2, metadata={"help": "batches loaded ahead", "min": 0, "max": 1000})
-    spread: bool = field(
-        default=False,
-        metadata={"help": "each worker of a data centre caches its share of the samples for the others"},
-    )
+    source: str = option("", "data centre that has the samples and sends them over its links; default: a store "
+            "beside every worker, with 'rate' and 'latency'")  # fmt: skip
+    rate: float = option(100e6, "of the store, for each worker", unit="bit/s")
+    latency: float = option(0.02, "of the store, for each request", unit="s")
+    decode: float = option(0.0, "time to decode one sample", unit="s")
+    disk: int = option(1 << 30, "space for encoded samples on each node", unit="bytes")
+    memory: int = option(1 << 30, "space for decoded samples on each node", unit="bytes")
+    folder: str = option("", "of the disk level, which then persists; default: it lasts as long as the run")
+    prefetch: int = option(2, "batches loaded ahead", min=0, max=1000)
+    spread: bool = option(False, "each worker of a data centre caches its share of the samples for the others")
 
 
 LOADINGS: Axis[InMemory | Cached] = Axis("loading", {"in_memory": InMemory, "cached": Cached})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from testbed.training.declared import DECLARED
-from testbed.training.declared.reading import declared_shape
+from testbed.axes import option
+from testbed.training.declared import DECLARED, declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
     SCRIPT,
@@ -34,8 +34,8 @@ class LeNet(ModelDeclarations):
 class Mlp(ModelDeclarations):
     """A multi-layer perceptron with ReLU; without hidden layers, logistic regression."""
 
-    hidden: int = field(default=64, metadata={"help": "width of each hidden layer", "min": 1, "max": 65_536})
-    layers: int = field(default=1, metadata={"help": "number of hidden layers", "min": 0, "max": 64})
+    hidden: int = option(64, "width of each hidden layer", min=1, max=65_536)
+    layers: int = option(1, "number of hidden layers", min=0, max=64)
 
     @classmethod
     def size_bound_bytes(cls, options: Mlp) -> int:
@@ -50,10 +50,8 @@ class Mlp(ModelDeclarations):
 class ResNet(ModelDeclarations):
     """A residual network for small images (He et al., 2016, §4.2) of depth 6·blocks + 2, with group normalisation."""
 
-    blocks: int = field(
-        default=1, metadata={"help": "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", "min": 1, "max": 18}
-    )
-    widen: int = field(default=1, metadata={"help": "factor on the widths 16, 32, 64", "min": 1, "max": 16})
+    blocks: int = option(1, "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", min=1, max=18)
+    widen: int = option(1, "factor on the widths 16, 32, 64", min=1, max=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,9 @@ class Transformer(ModelDeclarations):
     """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
 
     takes: ClassVar[str] = TEXT
-    layers: int = field(default=2, metadata={"help": "number of blocks", "min": 1, "max": 96})
-    heads: int = field(default=4, metadata={"help": "attention heads of a block", "min": 1, "max": 128})
-    head_width: int = field(
-        default=16, metadata={"help": "width of one head; the model is heads times wider", "min": 1, "max": 512}
-    )
+    layers: int = option(2, "number of blocks", min=1, max=96)
+    heads: int = option(4, "attention heads of a block", min=1, max=128)
+    head_width: int = option(16, "width of one head; the model is heads times wider", min=1, max=512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,8 @@ class Script(ModelDeclarations):
     """A user's own training code (``workload: {script: FILE}``), which brings its model and its data."""
 
     takes: ClassVar[str] = SCRIPT
-    file: str = field(default="", metadata={"help": "the script, with its whole path", "path": "script"})
-    sha256: str = field(default="", metadata={"help": "of the script, as it was when the scenario was read"})
+    file: str = option("", "the script, with its whole path", path="script")
+    sha256: str = option("", "of the script, as it was when the scenario was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +78,11 @@ class Declared(ModelDeclarations):
     """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared."""
 
     takes: ClassVar[str] = NOTHING
-    name: str = field(default="resnet50", metadata={"help": "a known model", "choices": tuple(DECLARED)})
-    sequence: int = field(
-        default=0, metadata={"help": "tokens of a sample of a language model; 0: its longest", "min": 0, "max": 1024}
-    )
-    file: str = field(
-        default="",
-        metadata={"help": "instead of name: a CSV file with segment,key,elements,forward_flops", "path": "file"},
-    )
-    buckets: int = field(
-        default=0,
-        metadata={
-            "help": "number of keys of equal size to pack all tensors into; 0: a key each",
-            "min": 0,
-            "max": 10**5,
-        },
-    )
+    name: str = option("resnet50", "a known model", choices=tuple(DECLARED))
+    sequence: int = option(0, "tokens of a sample of a language model; 0: its longest", min=0, max=1024)
+    file: str = option("", "instead of name: a CSV file with segment,key,elements,forward_flops", path="file")
+    buckets: int = option(0, "number of keys of equal size to pack all tensors into; 0: a key each", min=0, max=10**5)
 
     @classmethod
     def size_bound_bytes(cls, options: Declared) -> int:
-        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(options).sizes))
+        return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(**asdict(options)).sizes))

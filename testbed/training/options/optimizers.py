@@ -7,23 +7,24 @@ the sum over all workers of their batches' mean gradients, as in GeoMX.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from testbed.axes import option
 from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
-_MOMENTUM = {"help": "heavy-ball momentum", "min": 0, "max": 1}
-_WEIGHT_DECAY = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
+_MOMENTUM: dict[str, Any] = {"help": "heavy-ball momentum", "min": 0, "max": 1}
+_WEIGHT_DECAY: dict[str, Any] = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
 
 
 def _learning_rate(default: float) -> Any:
-    return field(default=default, metadata={"help": "step size, at its highest", "above": 0, "max": 100})
+    return option(default, "step size, at its highest", above=0, max=100)
 
 
 def _at(*places: str) -> Any:
     text = "where it runs: on the global servers, or on every worker for its local steps"
-    return field(default=places[0], metadata={"help": text, "choices": places})
+    return option(places[0], text, choices=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +32,12 @@ class OptimizerOptions(OptimizerDeclarations):
     """Options of all optimizers. An *update* is one step of one key; schedules count updates, from 0."""
 
     learning_rate: float = _learning_rate(0.01)
-    schedule: str = field(
-        default="constant", metadata={"help": "how the step size falls after the warm-up", "choices": SCHEDULES}
-    )
-    warmup: int = field(
-        default=0, metadata={"help": "updates in which the step size rises linearly", "min": 0, "max": 10**9}
-    )
-    period: int = field(
-        default=1000, metadata={"help": "updates between two steps, or until the cosine's end", "min": 1, "max": 10**9}
-    )
-    decay: float = field(
-        default=0.1, metadata={"help": "step: factor at each step; cosine: factor at the end", "min": 0, "max": 1}
-    )
-    clip: float = field(
-        default=0.0,
-        metadata={
-            "help": "gradients are clipped to [-clip, clip], element by element; 0: not clipped",
-            "min": 0,
-            "max": 1e9,
-        },
+    schedule: str = option("constant", "how the step size falls after the warm-up", choices=SCHEDULES)
+    warmup: int = option(0, "updates in which the step size rises linearly", min=0, max=10**9)
+    period: int = option(1000, "updates between two steps, or until the cosine's end", min=1, max=10**9)
+    decay: float = option(0.1, "step: factor at each step; cosine: factor at the end", min=0, max=1)
+    clip: float = option(
+        0.0, "gradients are clipped to [-clip, clip], element by element; 0: not clipped", min=0, max=1e9
     )
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -69,9 +57,9 @@ class OptimizerOptions(OptimizerDeclarations):
 class Sgd(OptimizerOptions):
     """Stochastic gradient descent. The gradient is the sum over all workers of mean gradients."""
 
-    momentum: float = field(default=0.0, metadata=_MOMENTUM)
-    nesterov: bool = field(default=False, metadata={"help": "look ahead along the momentum (Sutskever et al., 2013)"})
-    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
+    momentum: float = option(0.0, **_MOMENTUM)
+    nesterov: bool = option(False, "look ahead along the momentum (Sutskever et al., 2013)")
+    weight_decay: float = option(0.0, **_WEIGHT_DECAY)
     at: str = _at("global", "worker")
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -85,10 +73,10 @@ class Adam(OptimizerOptions):
     """Adam (Kingma and Ba, 2015)."""
 
     learning_rate: float = _learning_rate(0.001)
-    beta1: float = field(default=0.9, metadata={"help": "decay of the mean", "min": 0, "max": 0.999999})
-    beta2: float = field(default=0.999, metadata={"help": "decay of the square", "min": 0, "max": 0.999999})
-    epsilon: float = field(default=1e-8, metadata={"help": "added to the root", "min": 0, "max": 1})
-    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
+    beta1: float = option(0.9, "decay of the mean", min=0, max=0.999999)
+    beta2: float = option(0.999, "decay of the square", min=0, max=0.999999)
+    epsilon: float = option(1e-8, "added to the root", min=0, max=1)
+    weight_decay: float = option(0.0, **_WEIGHT_DECAY)
     at: str = _at("global", "worker")
 
 
@@ -96,9 +84,7 @@ class Adam(OptimizerOptions):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), DiLoCo's inner optimizer."""
 
-    weight_decay: float = field(
-        default=0.01, metadata={"help": "share of the value taken off, times the step size", "min": 0, "max": 1}
-    )
+    weight_decay: float = option(0.01, "share of the value taken off, times the step size", min=0, max=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +93,10 @@ class LarsOptions(OptimizerOptions):
 
     whole_tensors: ClassVar[bool] = True
     learning_rate: float = _learning_rate(1.0)
-    momentum: float = field(default=0.9, metadata=_MOMENTUM)
-    weight_decay: float = field(default=0.0005, metadata=_WEIGHT_DECAY)
-    trust: float = field(
-        default=0.001, metadata={"help": "trust coefficient: step size per norm of the value", "above": 0, "max": 1}
-    )
-    adapt_from: int = field(
-        default=0, metadata={"help": "smaller tensors (biases) take a plain SGD step", "min": 0, "max": 10**9}
-    )
+    momentum: float = option(0.9, **_MOMENTUM)
+    weight_decay: float = option(0.0005, **_WEIGHT_DECAY)
+    trust: float = option(0.001, "trust coefficient: step size per norm of the value", above=0, max=1)
+    adapt_from: int = option(0, "smaller tensors (biases) take a plain SGD step", min=0, max=10**9)
     at: str = _at("global", "worker")
 
 
@@ -123,13 +105,11 @@ class DcAsgd(OptimizerOptions):
     """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party."""
 
     needs_backups: ClassVar[bool] = True
-    momentum: float = field(default=0.0, metadata=_MOMENTUM)
-    weight_decay: float = field(default=0.0, metadata=_WEIGHT_DECAY)
-    compensation: float = field(default=0.04, metadata={"help": "lambda; 0 is SGD", "min": 0, "max": 1000})
-    adaptive: bool = field(default=False, metadata={"help": "divide lambda by the root of the mean square gradient"})
-    mean_square_decay: float = field(
-        default=0.95, metadata={"help": "adaptive: memory of the mean square", "min": 0, "max": 0.999999}
-    )
+    momentum: float = option(0.0, **_MOMENTUM)
+    weight_decay: float = option(0.0, **_WEIGHT_DECAY)
+    compensation: float = option(0.04, "lambda; 0 is SGD", min=0, max=1000)
+    adaptive: bool = option(False, "divide lambda by the root of the mean square gradient")
+    mean_square_decay: float = option(0.95, "adaptive: memory of the mean square", min=0, max=0.999999)
     at: str = _at("global")
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -143,5 +123,5 @@ class Nesterov(OptimizerOptions):
     """DiLoCo's outer step (Douillard et al., 2023): SGD with Nesterov momentum on the mean of old minus new values."""
 
     learning_rate: float = _learning_rate(0.7)
-    momentum: float = field(default=0.9, metadata=_MOMENTUM)
+    momentum: float = option(0.9, **_MOMENTUM)
     at: str = _at("global")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from testbed.axes import option
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +27,15 @@ class ByClass:
 class Dirichlet:
     """Each class is dealt out in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019; Li et al., 2022)."""
 
-    alpha: float = field(
-        default=0.5, metadata={"help": "small: few classes per worker; large: alike", "min": 0.01, "max": 1e6}
-    )
+    alpha: float = option(0.5, "small: few classes per worker; large: alike", min=0.01, max=1e6)
 
 
 @dataclass(frozen=True, slots=True)
 class ByCount:
     """Shuffle once, then cut into shares of different sizes."""
 
-    shares: str = field(default="", metadata={"help": "one number per worker, e.g. '4 2 1 1'; proportional"})
-    skew: float = field(
-        default=0.0, metadata={"help": "without shares: worker r gets 1/(r+1)^skew of the first", "min": 0, "max": 10}
-    )
+    shares: str = option("", "one number per worker, e.g. '4 2 1 1'; proportional")
+    skew: float = option(0.0, "without shares: worker r gets 1/(r+1)^skew of the first", min=0, max=10)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield option, problem and cure."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.training.options import SPLITS
-from testbed.training.splits.rules import RULES
+from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
+from testbed.training.seeds import numpy_stream
+from testbed.units import parse_number
+
+DIRICHLET_ATTEMPTS = 100
 
 
 def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank: int, workers: int) -> Tensor:
@@ -42,3 +50,99 @@ def _cut(
 
 
 __all__ = ["share_of", "shares_of"]
+
+
+def _iid(options: Iid, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+    return _equal_cuts(_shuffled(labels, seed), workers)
+
+
+def _contiguous(options: Contiguous, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+    return _equal_cuts(torch.arange(len(labels)), workers)
+
+
+def _by_class(options: ByClass, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+    return _equal_cuts(torch.argsort(_one_class_each(labels, "by_class"), stable=True), workers)
+
+
+def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+    """Draw, as in the published benchmarks, until every worker has a sample."""
+    classes = _one_class_each(labels, "dirichlet").numpy()
+    for attempt in range(DIRICHLET_ATTEMPTS):
+        owner = _dirichlet_owners(options.alpha, classes, numpy_stream(seed, "dirichlet", attempt), workers)
+        if len(np.unique(owner)) == workers:
+            return [torch.from_numpy(np.flatnonzero(owner == rank)) for rank in range(workers)]
+    raise ScenarioError(
+        f"training.split: dirichlet with alpha {options.alpha:g} left one of {workers} workers without a sample in "
+        f"{DIRICHLET_ATTEMPTS} draws; use a larger alpha, more samples or fewer workers"
+    )
+
+
+def _dirichlet_owners(
+    alpha: float, classes: NDArray[np.int64], stream: np.random.Generator, workers: int
+) -> NDArray[np.int64]:
+    """Return the worker of every sample."""
+    owner = np.empty(len(classes), dtype=np.int64)
+    for label in np.unique(classes):
+        members = stream.permutation(np.flatnonzero(classes == label))
+        ends = np.cumsum(stream.dirichlet(np.full(workers, alpha)))
+        cuts = np.floor(ends[:-1] * len(members) + 0.5).astype(np.int64)
+        for rank, part in enumerate(np.split(members, cuts)):
+            owner[part] = rank
+    return owner
+
+
+def _by_count(options: ByCount, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
+    weights = np.array(
+        parse_shares(options.shares, workers) or [(rank + 1) ** -options.skew for rank in range(workers)]
+    )
+    sizes = _largest_remainder(weights / weights.sum(), len(labels))
+    return list(torch.split(_shuffled(labels, seed), sizes))
+
+
+def parse_shares(text: str, workers: int) -> list[float]:
+    """Parse ``"4, 2 1"``; an empty text gives no numbers. Raise ``ScenarioError`` unless positive, one per worker."""
+    try:
+        shares = [float(parse_number(word)) for word in text.replace(",", " ").split()]
+    except ValueError as error:
+        raise ScenarioError(f"training.split.shares: '{text}' is not a list of numbers such as '4 2 1 1'") from error
+    if shares and len(shares) != workers:
+        raise ScenarioError(f"training.split.shares: has {len(shares)} numbers, and {workers} workers train")
+    if not all(0 < share < 1e12 for share in shares):
+        raise ScenarioError(f"training.split.shares: '{text}' has a number that is not positive")
+    return shares
+
+
+def _largest_remainder(weights: NDArray[np.float64], total: int) -> list[int]:
+    """Return integers in the proportions of ``weights`` that sum to ``total`` (Hamilton's method)."""
+    exact = weights * total
+    sizes = np.floor(exact).astype(np.int64)
+    left = total - int(sizes.sum())
+    sizes[np.argsort(sizes - exact, kind="stable")[:left]] += 1
+    return [int(size) for size in sizes]
+
+
+def _shuffled(labels: Tensor, seed: int) -> Tensor:
+    return torch.from_numpy(numpy_stream(seed, "split").permutation(len(labels)))
+
+
+def _equal_cuts(order: Tensor, workers: int) -> list[Tensor]:
+    """Return consecutive cuts of ⌊n / workers⌋; the remainder is unused, so that epochs are equally long."""
+    size = len(order) // workers
+    return [order[rank * size : (rank + 1) * size] for rank in range(workers)]
+
+
+def _one_class_each(labels: Tensor, kind: str) -> Tensor:
+    if labels.dim() != 1:
+        raise ScenarioError(
+            f"training.split: '{kind}' needs one class per sample, and text has none; use iid or contiguous"
+        )
+    return labels
+
+
+RULES: dict[str, Callable[[Any, Tensor, int, int], list[Tensor]]] = {
+    "iid": _iid,
+    "contiguous": _contiguous,
+    "by_class": _by_class,
+    "dirichlet": _dirichlet,
+    "by_count": _by_count,
+}

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
-from testbed.codec.dense import Dense
 from testbed.codec.errors import check_finite
 
 
@@ -29,7 +28,6 @@ class SignSgd(Codec):
 
     def __init__(self, options: Options, context: CodecContext) -> None:
         self._residuals: dict[int, Tensor] = {}
-        self._dense = Dense()
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:
@@ -53,17 +51,8 @@ class SignSgd(Codec):
         positive = torch.from_numpy(np.unpackbits(bits.numpy(), count=size))
         return torch.where(positive.bool(), scale, -scale)
 
-    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        return self._dense.encode(value)
-
-    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        return self._dense.decode(parts, size)
-
     def encoded_bytes(self, size: int) -> int:
         return -(-size // 8) + 4
-
-    def value_bytes(self, size: int) -> int:
-        return self._dense.bytes(size)
 
     def state(self) -> dict[str, Any]:
         return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}

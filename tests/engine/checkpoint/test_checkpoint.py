@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.engine.checkpoint_files import CheckpointFiles
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan

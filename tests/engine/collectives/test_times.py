@@ -11,14 +11,6 @@ import torch
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.cost import (
-    LinkCost,
-    butterfly_s,
-    recursive_doubling_s,
-    ring_s,
-    three_phase_ring_s,
-    tree_s,
-)
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.simulation.compute import ComputeModel
@@ -27,6 +19,14 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
 from tests.contract.tiny import WAN_DELAY_S, WAN_RATE_BPS, tiny_plan
 from tests.engine.collectives.worlds import Virtual, names_of, shape_of, with_collectives
+from tests.policy.collective.cost import (
+    LinkCost,
+    butterfly_s,
+    recursive_doubling_s,
+    ring_s,
+    three_phase_ring_s,
+    tree_s,
+)
 
 GAMMA = 2 / 4e9  # the compute model reads both operands
 OPTIONS = SimulationOptions(
@@ -81,7 +81,7 @@ def test_three_phases_share_the_uplink_of_a_data_centre(tmp_path: Path) -> None:
 
 
 def test_the_crossover_of_ring_and_recursive_doubling(tmp_path: Path) -> None:
-    from testbed.policy.collective.cost import crossover_bytes
+    from tests.policy.collective.cost import crossover_bytes
 
     size = int(crossover_bytes(recursive_doubling_s, ring_s, 4, WAN))
     for factor, faster in ((0.7, "recursive_doubling"), (1.3, "ring")):

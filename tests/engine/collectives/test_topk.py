@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.engine.collectives.choice import CoordinatedChoice, OwnChoice
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
-from testbed.engine.collectives.sums import BucketSum, DenseSum, FlatTopK, HiTopK
+from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
 from testbed.policy.collective import ALL_REDUCE

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import Plan
 from testbed.policy.collective.schedule import GroupShape

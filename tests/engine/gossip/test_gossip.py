@@ -11,21 +11,17 @@ import pytest
 import torch
 
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.mail import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
-from testbed.engine.gossip.mail import GossipMail
-from testbed.engine.gossip.model import OwnModel
-from testbed.engine.gossip.roles import gossip_worker
-from testbed.engine.gossip.sketch import Sketch
+from testbed.engine.gossip.model import GossipMail, OwnModel, Sketch
+from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
-from testbed.engine.gossip.topology import graph_of
 from testbed.engine.inbox import Inbox
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
-from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
-from testbed.policy.gossip.pairs import Partners
+from testbed.policy.gossip.mixing import Metropolis, Partners, PushToAll, PushToOne
 from testbed.training.learner import StepResult
 from testbed.training.seeds import torch_stream
 from testbed.world import World

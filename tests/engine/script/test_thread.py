@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from testbed.engine.script.thread import ScriptThread
-from testbed.kvstore.requests import ScriptJob
+from testbed.kvstore.session import ScriptJob
 
 
 def test_a_call_that_comes_after_the_end_returns_and_frees_its_turn(tmp_path: Path) -> None:

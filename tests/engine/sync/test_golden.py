@@ -14,7 +14,6 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.engine import root_store
 from testbed.training.optimizers import KeyOptimizer
 from tests.engine.sync.constant import everywhere, simulated, the_number, use_constants
 
@@ -71,10 +70,9 @@ def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch
             super().__init__(*arguments)
 
     use_constants(monkeypatch, power_of_two)
-    monkeypatch.setattr("testbed.engine.parameter_state.KeyOptimizer", Counted)
+    monkeypatch.setattr("testbed.engine.root_store.KeyOptimizer", Counted)
     everywhere(world, tmp_path, "optimizer={kind: adam, learning_rate: 0.1}", ROUNDS, *FAST)
     assert len(made) == 2
-    assert root_store.KeyOptimizer is KeyOptimizer
 
 
 @pytest.mark.parametrize("world", ["virtual", "sockets"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.threshold import top_count
+from tests.policy.collective.cost import LinkCost
 
 VALUE_BYTES = 4
 PAIR_BYTES = 8

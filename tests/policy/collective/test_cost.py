@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
-from testbed.policy.collective.buckets import buckets_of
-from testbed.policy.collective.cost import (
+from testbed.policy.collective.predict import finish_times_s
+from testbed.policy.collective.schedule import GroupShape
+from testbed.policy.shard.slices import buckets_of
+from tests.policy.collective.cost import (
     ON_EQUAL_LINKS,
     LinkCost,
     butterfly_s,
@@ -17,8 +19,6 @@ from testbed.policy.collective.cost import (
     torus2d_s,
     tree_s,
 )
-from testbed.policy.collective.predict import finish_times_s
-from testbed.policy.collective.schedule import GroupShape
 from tests.policy.collective.sparse_cost import (
     Sites,
     break_even_density,

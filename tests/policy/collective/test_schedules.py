@@ -11,13 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.collective import ALL_REDUCE
-from testbed.policy.collective.primitives import (
-    all_gather,
-    all_gather_direct,
-    broadcast,
-    reduce_scatter,
-)
+from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule, ScheduleStep
+from testbed.policy.collective.tree import broadcast
 from tests.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
 
 RANKS = range(1, 18)

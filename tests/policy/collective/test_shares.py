@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.policy.collective.cost import LinkCost
 from testbed.policy.collective.shares import gather_s, saved_s, shares_of, work_bytes
+from tests.policy.collective.cost import LinkCost
 
 LAN = LinkCost(1e-4, 8 / 10e9)
 WAN = LinkCost(0.045, 8 / 20e6)

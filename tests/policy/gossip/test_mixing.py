@@ -7,21 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides, without
+from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides
 from testbed.policy.gossip.graphs import given as given_graph
 from testbed.policy.gossip.mixing import (
     Metropolis,
     Mixing,
     Part,
+    Partners,
     PushToAll,
     PushToOne,
-    check,
-    is_doubly_stochastic,
-    matrix,
     rounds_to_reach_all,
 )
-from testbed.policy.gossip.pairs import Partners, StepCounter
-from tests.policy.gossip.consensus import consensus_distance
+from tests.policy.gossip.consensus import check, consensus_distance, is_doubly_stochastic, matrix
 
 SIZES = range(1, 18)
 
@@ -136,20 +133,6 @@ def test_wrong_weights_and_unexpected_messages_are_found() -> None:
         check(PushToAll(star), doubly=True)
 
 
-@given(connected(), st.data())
-def test_who_leaves_takes_nobodys_connection_along(graph: Graph, data: st.DataObject) -> None:
-    gone: set[int] = set()
-    for leaver in data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=len(graph) - 1, unique=True)):
-        graph = without(graph, leaver)
-        gone.add(leaver)
-    check(Metropolis(graph), doubly=True)
-    stay = [rank for rank in range(len(graph)) if rank not in gone]
-    numbers = {rank: number for number, rank in enumerate(stay)}
-    rest = given_graph(len(stay), ((numbers[a], numbers[b]) for a in stay for b in graph[a]))
-    assert is_connected(rest)
-    assert all(not graph[leaver] for leaver in gone)
-
-
 def test_two_sides() -> None:
     for name, size, has in (("ring", 8, True), ("ring", 7, False), ("complete", 4, False), ("torus", 16, True)):
         graph = GRAPHS[name](size)
@@ -168,8 +151,3 @@ def test_one_side_asks_and_every_edge_is_used() -> None:
         if sides := two_sides(graph):
             assert tuple(one.asks for one in partners) == sides
     assert not Partners(GRAPHS["ring"](1), 0).asks
-
-
-def test_progress_ends_once() -> None:
-    progress = StepCounter(3)
-    assert [progress.on_step() for _ in range(5)] == [False, False, True, False, False]

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.policy.overlay.base import GroupSetting
-from testbed.policy.overlay.chance import Stream
+from testbed.policy.overlay.base import GroupSetting, Throughput
 from testbed.policy.overlay.events import OverlayTransfer, chunks_of
 from testbed.policy.overlay.parents import Parents
-from testbed.policy.overlay.throughput import Throughput
 from testbed.policy.overlay.tree import Tree
-from testbed.policy.overlay.tsengine import TsEngine
+from testbed.policy.overlay.tsengine import Stream, TsEngine
 
 ROOT = "root"
 

@@ -1,32 +1,14 @@
-"""What collectives cost in the α–β–γ model (Hockney, 1994; Thakur, Rabenseifner and Gropp, 2005).
+"""Closed forms of what collectives cost in the α–β–γ model, which schedules walked by ``predict`` are held to.
 
-A message of n bytes takes α + n β seconds on a link of its own in each direction, and adding n bytes n γ. Every pair
-of ranks has such a link, and ranks start together. Where several messages of a rank share one port, use
-``predict.finish_times_s`` on the schedules themselves.
+Thakur, Rabenseifner and Gropp, 2005. Every pair of ranks has a link of its own, and ranks start together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, log2
 
-
-@dataclass(frozen=True, slots=True)
-class LinkCost:
-    """``alpha_s`` per message, ``beta_s`` per byte sent, ``gamma_s`` per byte added."""
-
-    alpha_s: float
-    beta_s: float
-    gamma_s: float = 0.0
-
-    def message_s(self, size_bytes: float) -> float:
-        """One message, and adding it."""
-        return self.alpha_s + size_bytes * (self.beta_s + self.gamma_s)
-
-    def copy_s(self, size_bytes: float) -> float:
-        """One message that is not added."""
-        return self.alpha_s + size_bytes * self.beta_s
+from testbed.policy.collective.predict import LinkCost
 
 
 def ring_s(ranks: int, size_bytes: float, link: LinkCost) -> float:

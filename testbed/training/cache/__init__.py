@@ -1,1 +1,0 @@
-"""Levels of a data cache: decoded samples in memory, encoded ones on disk."""
