@@ -1,8 +1,8 @@
 """The launcher's side of a run: starts the host process, passes its progress on, ends it on request.
 
 The host (``testbed.execution.host``) is a process of its own for every back end: it may import torch, enter namespaces
-and fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on the
-host's standard output, ``stop`` on its standard input. When the launcher ends, by whatever signal, the pipe closes
+and fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on
+the host's standard output, ``stop`` on its standard input. When the launcher ends, by whatever signal, the pipe closes
 and the kernel ends the host.
 """
 
