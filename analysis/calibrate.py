@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.load import Run
+from analysis.load import StoredRun
 from testbed.errors import ScenarioError
 from testbed.results import atomic
 
@@ -69,7 +69,7 @@ class Calibration:
         )
 
 
-def calibrate(runs: Sequence[Run], byte_s: float | None = None) -> Calibration:
+def calibrate(runs: Sequence[StoredRun], byte_s: float | None = None) -> Calibration:
     """Fit all constants. ``ScenarioError`` where the runs do not hold what it takes."""
     import pandas as pd
 
@@ -132,7 +132,7 @@ def _stream_once() -> float:
         return (time.process_time() - begin_s) / (2 * _CHUNKS * _CHUNK)
 
 
-def _memory_s(runs: Sequence[Run]) -> float:
+def _memory_s(runs: Sequence[StoredRun]) -> float:
     """Seconds per byte of sums: by server and round, over the bytes that it was pushed."""
     rates = []
     for run in runs:
@@ -147,7 +147,7 @@ def _memory_s(runs: Sequence[Run]) -> float:
     return float(np.median(rates))
 
 
-def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+def _links(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for run in runs:
         measured = run.tables["measured"]
@@ -163,7 +163,7 @@ def _links(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 # ---- where the processor time of a run went --------------------------------------------------------------------------
 
 
-def window_of(run: Run) -> tuple[float, float] | None:
+def window_of(run: StoredRun) -> tuple[float, float] | None:
     """Begin and end, on the run's clock; ``None`` where the run is too short, or was simulated."""
     ends = [np.sort(group.to_numpy()) for _, group in run.tables["rounds"].groupby("node")["t_s"]]
     if run.plan["back_end"] == "simulate" or not ends or min(map(len, ends)) <= _FIRST_ROUNDS:
@@ -172,7 +172,7 @@ def window_of(run: Run) -> tuple[float, float] | None:
     return (begin_s, end_s) if end_s - begin_s >= SHORTEST_S else None
 
 
-def spent(run: Run) -> pd.DataFrame:
+def spent(run: StoredRun) -> pd.DataFrame:
     """One row per node that told its processor time all through the window, none without a window.
 
     Messages, bytes and segments (on the WAN) are those sent and received; ``computed_s``: really, but for training
@@ -196,7 +196,7 @@ def spent(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def beside_s(run: Run) -> float | None:
+def beside_s(run: StoredRun) -> float | None:
     """Processor time of the machine beside the nodes' own, per segment that crossed the emulated WAN.
 
     ``None`` where it was not measured, or nothing crossed the WAN.
@@ -212,7 +212,7 @@ def beside_s(run: Run) -> float | None:
     return max(0.0, total_s - float(nodes["cpu_s"].sum())) / count
 
 
-def cores_of(run: Run) -> int:
+def cores_of(run: StoredRun) -> int:
     """Those that the run could use."""
     machine = run.manifest["machine"]
     return int(machine.get("usable_cores") or machine["cores"])

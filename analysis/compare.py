@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import identity
 from analysis.figures.compare import draw
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.measures import waiting
 from analysis.metrics import speed_up, time_to_accuracy
 from testbed.errors import ScenarioError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def comparison(runs: list[Run], target: float | None = None) -> list[dict[str, Any]]:
+def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
     """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
     Where either run never reached the target (or there is none), it is the speed-up in round time, and
@@ -79,7 +79,7 @@ def _cell(row: dict[str, Any], _: str, name: str, factor: float, form: str) -> s
     return format(row[name] * factor, form) + (r"$^*$" if name == "speed_up" and starred(row) else "")
 
 
-def write(runs: list[Run], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
+def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
     """``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` in ``folder``; returns their paths.
 
     ``columns``: how many columns of a paper the figure fills, 1 or 2.
@@ -101,7 +101,7 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _row(run: Run, label: str, target: float | None) -> dict[str, Any]:
+def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
     result = run.result
     assert result is not None
     known = ("back_end", "seed", "status", "rounds", "accuracy", "round_time_s")

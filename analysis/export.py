@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.timeline import trace
 from analysis.trackers import mlflow, tensorboard, wandb
 from testbed.results import atomic
 from testbed.results.columns import TABLES
 
 
-def perfetto(runs: list[Run], out: Path) -> list[Path]:
+def perfetto(runs: list[StoredRun], out: Path) -> list[Path]:
     """``<out>/trace.json``: all runs side by side, for ui.perfetto.dev."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "trace.json"
@@ -21,7 +21,7 @@ def perfetto(runs: list[Run], out: Path) -> list[Path]:
     return [path]
 
 
-def tables_as_csv(runs: list[Run], out: Path) -> list[Path]:
+def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
     """``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning."""
     import pandas as pd
 
@@ -41,7 +41,7 @@ def tables_as_csv(runs: list[Run], out: Path) -> list[Path]:
     return paths
 
 
-FORMATS: dict[str, Callable[[list[Run], Path], list[Path]]] = {
+FORMATS: dict[str, Callable[[list[StoredRun], Path], list[Path]]] = {
     "perfetto": perfetto,
     "csv": tables_as_csv,
     "tensorboard": tensorboard,

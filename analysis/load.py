@@ -37,7 +37,7 @@ class Tables(dict[str, "pd.DataFrame"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StoredRun:
     """One run. ``plan`` and ``manifest`` as read; ``result`` and ``fidelity`` are ``None`` while there are none."""
 
     path: Path
@@ -63,13 +63,13 @@ class Run:
         return summary.sha256_of(_without_back_end(self.plan))
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> StoredRun:
     """Open one run directory. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file of it is damaged."""
     directory = rundir.open_run(path)
     result = directory.file("result.json")
     if not directory.file("plan.json").is_file():
         raise ScenarioError(f"{path}: has no plan.json: the run ended before it was planned; run the scenario again")
-    return Run(
+    return StoredRun(
         path=path,
         plan=rundir.read_json(directory.file("plan.json"), *PLAN_KEYS),
         manifest=_optional(directory.file("manifest.json"), *MANIFEST_KEYS) or {},
@@ -80,7 +80,7 @@ def load_run(path: Path) -> Run:
     )
 
 
-def load(paths: Iterable[Path]) -> list[Run]:
+def load(paths: Iterable[Path]) -> list[StoredRun]:
     """Open several run directories, in the order given."""
     return [load_run(path) for path in paths]
 

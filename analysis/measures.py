@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.breakdown import PARTS, per_node, per_round
 from analysis.identity import technique_of
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.metrics import time_to_accuracy, utilisation, wan_bytes_until, wan_of_training
 from testbed.results.intervals import union
 
@@ -30,10 +30,10 @@ class Measure:
 
     unit: str
     meaning: str
-    of: Callable[[Run], Value]
+    of: Callable[[StoredRun], Value]
 
 
-def throughput(run: Run) -> Value:
+def throughput(run: StoredRun) -> Value:
     """Training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
 
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
@@ -46,13 +46,13 @@ def throughput(run: Run) -> Value:
     return sum(rates) if rates else None
 
 
-def stands_for(run: Run) -> dict[str, int]:
+def stands_for(run: StoredRun) -> dict[str, int]:
     """How many like nodes each one speaks for: more than itself where a simulation has folded workers."""
     nodes = run.tables["nodes"]
     return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
 
 
-def wan_rate(run: Run) -> Value:
+def wan_rate(run: StoredRun) -> Value:
     """WAN payload per second while all workers train: until the first of them has done its rounds."""
     rounds = run.tables["rounds"]
     if rounds.empty:
@@ -62,25 +62,25 @@ def wan_rate(run: Run) -> Value:
     return float(moved) / (end_s - run.start_s) if end_s > run.start_s else None
 
 
-def wan_bytes(run: Run) -> Value:
+def wan_bytes(run: StoredRun) -> Value:
     """Tensors that crossed the WAN in training rounds; each counted once, however many links it took."""
     return float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum())
 
 
-def wan_bytes_per_round(run: Run) -> Value:
+def wan_bytes_per_round(run: StoredRun) -> Value:
     rounds = run.tables["rounds"]
     count = int(rounds["round"].max()) + 1 if len(rounds) else 0
     moved = wan_bytes(run)
     return moved / count if count and moved is not None else None
 
 
-def busiest_link(run: Run) -> Value:
+def busiest_link(run: StoredRun) -> Value:
     """Mean utilisation of the WAN link that was used most."""
     links = utilisation(run.tables["links"])
     return float(links["utilisation"].max()) if len(links) else None
 
 
-def compute_share(run: Run) -> Value:
+def compute_share(run: StoredRun) -> Value:
     """Share of the training workers' round time in which they compute: the utilisation of what is expensive."""
     rounds = per_round(run.tables)
     copies = rounds["node"].map(stands_for(run))
@@ -88,7 +88,7 @@ def compute_share(run: Run) -> Value:
     return float((rounds["compute_s"] * copies).sum()) / spans if spans else None
 
 
-def waiting(run: Run) -> Value:
+def waiting(run: StoredRun) -> Value:
     if not len(run.tables["rounds"]):
         return None
     workers = per_node(run.tables).query("role == 'worker'")
@@ -96,7 +96,7 @@ def waiting(run: Run) -> Value:
     return float(np.average(shares, weights=workers["node"].map(stands_for(run))))
 
 
-def staleness(run: Run) -> Value:
+def staleness(run: StoredRun) -> Value:
     pushes = of_pushes(run.tables)
     return float(pushes["staleness"].mean()) if len(pushes) else None
 
@@ -130,10 +130,10 @@ def _version(rows: pd.DataFrame, at_s: pd.Series[float], known: pd.DataFrame, by
     return found.set_index("index")["version"].reindex(rows.index).fillna(0.0)
 
 
-def critical(part: str) -> Callable[[Run], Value]:
+def critical(part: str) -> Callable[[StoredRun], Value]:
     """Mean seconds per round that ``part`` has on the critical path of the slowest worker of each round."""
 
-    def of(run: Run) -> Value:
+    def of(run: StoredRun) -> Value:
         rounds = per_round(run.tables)
         if rounds.empty:
             return None
@@ -143,7 +143,7 @@ def critical(part: str) -> Callable[[Run], Value]:
     return of
 
 
-def _result(name: str) -> Callable[[Run], Value]:
+def _result(name: str) -> Callable[[StoredRun], Value]:
     return lambda run: None if run.result is None else run.result[name]
 
 
@@ -164,7 +164,9 @@ MEASURES: dict[str, Measure] = {
 }  # fmt: skip
 
 
-def measured(runs: Iterable[Run], target: float | None = None, names: Sequence[str] = tuple(MEASURES)) -> pd.DataFrame:
+def measured(
+    runs: Iterable[StoredRun], target: float | None = None, names: Sequence[str] = tuple(MEASURES)
+) -> pd.DataFrame:
     """One row per run; with a ``target``, also ``time_to_accuracy_s`` (missing where it was never reached)."""
     import pandas as pd
 

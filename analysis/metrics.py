@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.load import Run
+from analysis.load import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(float(array.mean()), float(half), len(array))
 
 
-def accuracy_curve(run: Run) -> pd.DataFrame:
+def accuracy_curve(run: StoredRun) -> pd.DataFrame:
     """``time_s, wan_bytes, round, accuracy`` at every evaluation; ``wan_bytes``: tensors over the WAN by then."""
     import pandas as pd
 
@@ -64,7 +64,7 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
     return transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["key"] >= 0)]
 
 
-def time_to_accuracy(run: Run, target: float) -> float | None:
+def time_to_accuracy(run: StoredRun, target: float) -> float | None:
     """Seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
     curve = accuracy_curve(run)
     reached = curve.loc[curve["accuracy"] >= target, "time_s"]
@@ -89,7 +89,7 @@ def utilisation(links: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(utilisation=sums["achieved_bps"] / sums["configured_bps"]).reset_index()
 
 
-def simulation_errors(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """For each scenario given both simulated and emulated: round times in seconds, and the relative error."""
     times: dict[str, dict[str, list[float]]] = {}
     for run in runs:

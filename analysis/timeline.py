@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.identity import BACK_ENDS
-from analysis.load import Run
+from analysis.load import StoredRun
 from testbed.ids import data_center_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Threads:
                        {**place, "name": f"{what}_sort_index", "args": {"sort_index": order}}]  # fmt: skip
 
 
-def trace(runs: Iterable[Run]) -> dict[str, Any]:
+def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
     """The JSON object of the trace of one run, or of several side by side."""
     runs = list(runs)
     latest_s = max(run.start_s for run in runs)
@@ -76,7 +76,7 @@ def trace(runs: Iterable[Run]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _of_run(run: Run, threads: _Threads, shift_us: float, first_id: int) -> list[Event]:
+def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -> list[Event]:
     transfers, computes = run.tables["transfers"], run.tables["computes"]
     moved = transfers.assign(id=range(first_id, first_id + len(transfers)))
     computed = computes.assign(

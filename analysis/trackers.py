@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.load import Run
+from analysis.load import StoredRun
 from testbed.errors import CapabilityError
 
 SUMMARY = ("accuracy", "rounds", "round_time_s", "time_to_target_s", "duration_s")
 
 
-def tensorboard(runs: list[Run], out: Path) -> list[Path]:
+def tensorboard(runs: list[StoredRun], out: Path) -> list[Path]:
     """``<out>/<run>/events.out.tfevents…``: loss, accuracy and link rates over rounds and time.
 
     Steps are rounds for loss and accuracy, and milliseconds of training for link rates; wall times are seconds of
@@ -34,7 +34,7 @@ def tensorboard(runs: list[Run], out: Path) -> list[Path]:
     return paths
 
 
-def wandb(runs: list[Run], out: Path) -> list[Path]:
+def wandb(runs: list[StoredRun], out: Path) -> list[Path]:
     """``<out>/wandb/offline-run-…``, one a run; ``wandb sync`` uploads them where the user says so.
 
     Every scalar has a step of its own (``<tag>/step``) and the seconds of training (``<tag>/time_s``).
@@ -55,7 +55,7 @@ def wandb(runs: list[Run], out: Path) -> list[Path]:
     return sorted((out / "wandb").glob("offline-run-*"))
 
 
-def mlflow(runs: list[Run], out: Path) -> list[Path]:
+def mlflow(runs: list[StoredRun], out: Path) -> list[Path]:
     """``<out>/mlflow.db``: an experiment a scenario; ``mlflow ui --backend-store-uri sqlite:///…`` shows it.
 
     Steps as in TensorBoard; timestamps are milliseconds of training.
@@ -82,7 +82,7 @@ def mlflow(runs: list[Run], out: Path) -> list[Path]:
     return [database]
 
 
-def parameters(run: Run) -> dict[str, str]:
+def parameters(run: StoredRun) -> dict[str, str]:
     """What makes this run another than the next: back end, seed, and the technique on every axis with its options."""
     found = {"back_end": str(run.plan["back_end"]), "seed": str(run.plan["seed"])}
     for axis, chosen in run.plan["technique"].items():
@@ -91,13 +91,13 @@ def parameters(run: Run) -> dict[str, str]:
     return found
 
 
-def summary(run: Run) -> dict[str, float]:
+def summary(run: StoredRun) -> dict[str, float]:
     """The figures of the result that are there."""
     result = run.result or {}
     return {name: result[name] for name in SUMMARY if result.get(name) is not None}
 
 
-def scalars(run: Run) -> list[tuple[str, int, float, float]]:
+def scalars(run: StoredRun) -> list[tuple[str, int, float, float]]:
     """(tag, step, time on the run's clock in s, value) of everything that TensorBoard shows."""
     rounds, scores, links = (run.tables[name] for name in ("rounds", "accuracy", "links"))
     loss = rounds.dropna(subset="loss").groupby("round").agg({"loss": "mean", "t_s": "max"}).reset_index()

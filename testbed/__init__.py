@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from testbed.version import VERSION
+
 if TYPE_CHECKING:
     from testbed.api import Comparison, Run, Scenario, Sweep, compare, load, open_run, run, sweep, topology, trace
     from testbed.errors import CapabilityError, RunFailed, ScenarioError
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "Sweep",
     "compare", "load", "open_run", "run", "sweep", "topology", "trace",

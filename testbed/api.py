@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import load as stored
 from testbed import errors, launch
-from testbed.display import progress as displays
+from testbed.display import choice as displays
 from testbed.display.notebook import html_of
 from testbed.errors import ScenarioError
 from testbed.execution.session import SessionResult
@@ -80,7 +80,7 @@ def _from_here(value: Any) -> Any:
     return value
 
 
-class Run(stored.Run):
+class Run(stored.StoredRun):
     """A run: ``path``, ``plan``, ``manifest``, ``result``, ``fidelity``, ``status``; ``tables`` as pandas frames."""
 
     def figure(self) -> Figure:
@@ -103,7 +103,7 @@ class Run(stored.Run):
 def open_run(path: str | Path) -> Run:
     """Return the run that a directory holds. Raise ``ScenarioError`` if it holds none."""
     found = stored.load_run(Path(path))
-    return Run(**{field.name: getattr(found, field.name) for field in fields(stored.Run)})
+    return Run(**{field.name: getattr(found, field.name) for field in fields(stored.StoredRun)})
 
 
 def run(
@@ -232,7 +232,7 @@ def _as_command(
 class Comparison:
     """Several runs side by side; ``target`` is an accuracy, by default that of the first run's scenario."""
 
-    runs: Sequence[stored.Run]
+    runs: Sequence[stored.StoredRun]
     target: float | None = None
 
     @property
@@ -266,9 +266,9 @@ class Comparison:
         return html_of(comparison_table(self.rows))
 
 
-def compare(runs: Iterable[stored.Run | str | Path], target: float | None = None) -> Comparison:
+def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None = None) -> Comparison:
     """Compare runs, or run directories. The first is the base of the speed-up."""
-    return Comparison([each if isinstance(each, stored.Run) else open_run(each) for each in runs], target)
+    return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
 
 
 def topology(name: str, set: Settings | None = None) -> NetworkDescription:  # noqa: A002

@@ -11,7 +11,7 @@ from analysis import identity
 from analysis.breakdown import PARTS, per_round
 from analysis.figures import panels
 from analysis.identity import Identity
-from analysis.load import Run
+from analysis.load import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
 
 
-def draw(runs: list[Run], target: float | None, columns: int = 2) -> Figure:
+def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figure:
     """One line and one bar per run that has completed rounds. One column: panels below each other, as wide as it."""
     shown = [run for run in runs if len(run.tables["rounds"])]
     looks = identity.of_runs([run.plan for run in shown])
@@ -41,7 +41,7 @@ def draw(runs: list[Run], target: float | None, columns: int = 2) -> Figure:
         return figure
 
 
-def _time(axes: Axes, runs: list[Run], looks: list[Identity], columns: int) -> None:
+def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int) -> None:
     axes.set_title("Where an iteration's time goes")
     panels.stacked_time(axes, [look.label for look in looks], iteration_split(runs))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
@@ -49,7 +49,7 @@ def _time(axes: Axes, runs: list[Run], looks: list[Identity], columns: int) -> N
     axes.legend(loc="lower left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
 
 
-def iteration_split(runs: list[Run]) -> pd.DataFrame:
+def iteration_split(runs: list[StoredRun]) -> pd.DataFrame:
     """One row per run: mean seconds per round of all its workers, by part."""
     import pandas as pd
 

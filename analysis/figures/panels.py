@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from analysis import numbers
 from analysis.identity import PARTS, Identity
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) 
               markerfacecolor="white" if look.hollow else look.color, label=label or look.label)  # fmt: skip
 
 
-def accuracy_of(axes: Axes, runs: Sequence[Run], looks: Sequence[Identity], over: str, target: float | None) -> None:
+def accuracy_of(
+    axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: float | None
+) -> None:
     """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
     longest = 1e-3
     for run, look in zip(runs, looks, strict=True):
@@ -114,17 +116,17 @@ def time_unit(end_s: float) -> tuple[str, float]:
     return ("min", 60.0) if end_s > 600 else ("s", 1.0)
 
 
-def end_of_training_s(run: Run) -> float:
+def end_of_training_s(run: StoredRun) -> float:
     """When the last round ended, since the start of training."""
     return max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
 
 
-def links_by_traffic(run: Run) -> list[str]:
+def links_by_traffic(run: StoredRun) -> list[str]:
     """Names of the links that were sampled; those that carried most come first."""
     return [str(name) for name in run.tables["links"].groupby("link")["bytes"].max().sort_values(ascending=False).index]
 
 
-def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Run, names: Sequence[str]) -> list[Any]:
+def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: StoredRun, names: Sequence[str]) -> list[Any]:
     """Configured and achieved rate of each link over training time; the rest of ``grid`` stays empty.
 
     All share their axes. Returns what the legend shows.

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from analysis import identity, numbers
 from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ROW_IN = 1.55
 _VERDICT = {"ok": "#00795A", "degraded": "#B34700"}
 
 
-def draw(run: Run) -> Figure:
+def draw(run: StoredRun) -> Figure:
     """The figure of a run that has completed at least one round."""
     with panels.style():
         links = _busiest(run)
@@ -44,7 +44,7 @@ def draw(run: Run) -> Figure:
         return figure
 
 
-def _header(figure: SubFigure, run: Run) -> None:
+def _header(figure: SubFigure, run: StoredRun) -> None:
     plan, result = run.plan, run.result
     where = identity.BACK_ENDS[plan["back_end"]].label
     technique = identity.technique(identity.technique_of(plan)).label
@@ -65,7 +65,7 @@ def _header(figure: SubFigure, run: Run) -> None:
     figure.text(0.988, 0.36, about, fontsize=9, color=panels.MUTED, ha="right", va="top")
 
 
-def _accuracy(axes: Axes, run: Run) -> None:
+def _accuracy(axes: Axes, run: StoredRun) -> None:
     axes.set_title("Accuracy over time")
     scores, target = accuracy_curve(run), run.plan["training"]["target_accuracy"]
     panels.accuracy_axis(axes, target)
@@ -101,7 +101,7 @@ def _time(axes: Axes, split: pd.DataFrame) -> None:
                 borderaxespad=0.2)  # fmt: skip
 
 
-def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
+def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> None:
     told = "WAN links: configured and achieved rate" + _some("links", len(links), run.tables["links"]["link"].nunique())
     figure.suptitle(told, x=0.012, ha="left", fontsize=9.5, fontweight="bold")
     if not links:
@@ -116,7 +116,7 @@ def _links(figure: SubFigure, run: Run, links: list[str], rows: int) -> None:
     figure.legend(handles=handles, loc="upper right", ncols=2, bbox_to_anchor=(0.99, 1.0), borderaxespad=0.1)
 
 
-def _busiest(run: Run) -> list[str]:
+def _busiest(run: StoredRun) -> list[str]:
     """Names of the links to show: those that carried most; both directions of a pair stand below each other."""
     names = sorted(panels.links_by_traffic(run)[:LINKS_SHOWN])
     pairs = sorted({tuple(sorted(name.split(">"))) for name in names})
@@ -131,7 +131,7 @@ def _columns(links: int) -> int:
     return 2 if links in (2, 4) else COLUMNS
 
 
-def _no_links(run: Run) -> str:
+def _no_links(run: StoredRun) -> str:
     if run.plan["back_end"] == "local":
         return "Local run: nodes talk over loopback, without WAN links."
     return "No WAN link was sampled in this run."

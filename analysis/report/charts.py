@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.identity import Identity
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.peers import PEER_MESSAGES
 
@@ -33,7 +33,7 @@ _LOAD = LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F0
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
 
-def accuracy(figure: Figure, runs: list[Run], looks: list[Identity], over: str) -> None:
+def accuracy(figure: Figure, runs: list[StoredRun], looks: list[Identity], over: str) -> None:
     """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
     axes = figure.subplots()
     panels.accuracy_of(axes, runs, looks, over, runs[0].plan["training"]["target_accuracy"])
@@ -47,12 +47,12 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4, handlelength=1)
 
 
-def nodes_of(run: Run) -> pd.DataFrame:
+def nodes_of(run: StoredRun) -> pd.DataFrame:
     """The rows of ``time_split`` for the nodes of a run; pictures have room for the first ``NODES_SHOWN``."""
     return in_plan_order(per_node(run.tables), run.plan)
 
 
-def timeline(figure: Figure, run: Run) -> None:
+def timeline(figure: Figure, run: StoredRun) -> None:
     """What every node did in a few rounds from the middle of the run."""
     rounds = run.tables["rounds"]
     numbers = sorted(rounds["round"].unique())
@@ -80,7 +80,7 @@ def timeline(figure: Figure, run: Run) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1)
 
 
-def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
+def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
     tensors = transfers[transfers["message"].isin(("push", "value", *PEER_MESSAGES))]
     spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
@@ -92,7 +92,7 @@ def _tracks(run: Run, node: str) -> list[tuple[pd.DataFrame, tuple[float, float]
     ]
 
 
-def links(figure: Figure, run: Run, names: list[str]) -> None:
+def links(figure: Figure, run: StoredRun, names: list[str]) -> None:
     """Configured and achieved rate of links over training time, one below the other."""
     grid = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, names)
@@ -134,7 +134,7 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
     axes.set_title(f"mean {unit} per round", fontweight="normal", fontsize=8.5)
 
 
-def topology(figure: Figure, run: Run) -> None:
+def topology(figure: Figure, run: StoredRun) -> None:
     """Data centres and links; an arrow's width and colour say how much of its rate it used on average."""
     import networkx as nx
 

@@ -12,7 +12,7 @@ from analysis import identity
 from analysis.figures import panels
 from analysis.figures.compare import iteration_split
 from analysis.identity import Identity
-from analysis.load import Run
+from analysis.load import StoredRun
 from analysis.measures import throughput
 from analysis.numbers import seconds, share, short, size
 from analysis.report import charts
@@ -23,7 +23,7 @@ STYLE = Path(__file__).parent / "style.css"
 WARNINGS_SHOWN = 12
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[StoredRun]) -> str:
     """The whole document. Raises ``ScenarioError`` for a run that has completed no round."""
     empty = [run for run in runs if run.result is None or run.tables["rounds"].empty]
     if empty:
@@ -40,7 +40,7 @@ def page(runs: Sequence[Run]) -> str:
     )
 
 
-def _top(runs: Sequence[Run], looks: list[Identity], title: str) -> Iterator[str]:
+def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterator[str]:
     yield f"<header><h1>{escape(title)}</h1><p class='muted'>{escape(_about(runs))}</p></header>"
     yield _headline(runs[0]) if len(runs) == 1 else _comparison(runs, looks)
     yield "<h2>Learning</h2><div class='grid'>"
@@ -58,7 +58,7 @@ def _top(runs: Sequence[Run], looks: list[Identity], title: str) -> Iterator[str
         yield _splits(runs, looks)
 
 
-def _about(runs: Sequence[Run]) -> str:
+def _about(runs: Sequence[StoredRun]) -> str:
     plan = runs[0].plan
     training, sites = plan["training"], len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])
@@ -69,7 +69,7 @@ def _about(runs: Sequence[Run]) -> str:
     return f"{identity.technique(identity.technique_of(plan)).label}, {where}: {job}, seed {plan['seed']}"
 
 
-def _headline(run: Run) -> str:
+def _headline(run: StoredRun) -> str:
     result = run.result
     assert result is not None
     target = run.plan["training"]["target_accuracy"]
@@ -87,7 +87,7 @@ def _headline(run: Run) -> str:
     return facts(rows)
 
 
-def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
+def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
     from analysis.compare import STARRED, comparison, starred
 
     head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
@@ -103,7 +103,7 @@ def _comparison(runs: Sequence[Run], looks: list[Identity]) -> str:
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 
-def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
+def _splits(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
     split = iteration_split(list(runs))
     draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
     picture = charts.svg(draw, charts.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
@@ -111,7 +111,7 @@ def _splits(runs: Sequence[Run], looks: list[Identity]) -> str:
     return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
 
 
-def _of_run(run: Run, several: bool) -> Iterator[str]:
+def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
     label = f"{run.name}: " if several else ""
     yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
     yield from _topology(run, label)
@@ -136,7 +136,7 @@ def _of_run(run: Run, several: bool) -> Iterator[str]:
     yield _trust(run, label)
 
 
-def _topology(run: Run, label: str) -> Iterator[str]:
+def _topology(run: StoredRun, label: str) -> Iterator[str]:
     network = run.plan["network"]
     vertices = len(network["sites"]) + len(network["routers"])
     if not len(run.tables["links"]):
@@ -150,7 +150,7 @@ def _topology(run: Run, label: str) -> Iterator[str]:
         partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
 
 
-def _waited(run: Run, label: str) -> Iterator[str]:
+def _waited(run: StoredRun, label: str) -> Iterator[str]:
     sites = [site["name"] for site in run.plan["network"]["sites"]]
     between = matrix(pairs(run.tables, run.plan), sites)
     rounds = max(1, int(run.result["rounds"]) if run.result else 1)
@@ -172,7 +172,7 @@ def _waited(run: Run, label: str) -> Iterator[str]:
     yield card("Who waited for whom", note, charts.svg(draw, charts.NARROW_IN, height, f"{label}Waits"))
 
 
-def _trust(run: Run, label: str) -> str:
+def _trust(run: StoredRun, label: str) -> str:
     result = run.result
     assert result is not None
     verdict = result["fidelity"]
@@ -186,14 +186,14 @@ def _trust(run: Run, label: str) -> str:
     return f"<h2>{head} {badge(verdict['status'])}</h2><section class='card'>{told}</section>"
 
 
-def _provenance(runs: Sequence[Run]) -> Iterator[str]:
+def _provenance(runs: Sequence[StoredRun]) -> Iterator[str]:
     rows = [(f"<code>{escape(run.name)}</code>", *map(escape, _ran_on(run))) for run in runs]
     head = ("run", "technique", "software", "machine", "seed", "code")
     yield f"<h2>What ran on what</h2><section class='card scroll'>{table(head, rows)}</section>"
     yield "<footer>Made by testbed from the run directories. This page loads nothing from anywhere.</footer>"
 
 
-def _ran_on(run: Run) -> tuple[str, ...]:
+def _ran_on(run: StoredRun) -> tuple[str, ...]:
     about: dict[str, Any] = run.manifest
     technique = run.plan["technique"]
     named = ", ".join(f"{axis.replace('_', ' ')} {value['kind']}" for axis, value in technique.items())

@@ -25,7 +25,7 @@ from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import sweep as sweeps
 from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.results import atomic
-from testbed.scenario.sweep import Sweep, SweepAxis
+from testbed.scenario.sweep import SweepAxis, SweepSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,8 +135,8 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                     name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
                     points = [point for _, point in labelled]
                     yield StudyJob(asked, labelled, sweeps.SweepJob(
-                        directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario, sweep=Sweep(),
-                        points=points, jobs=request.jobs or sweeps.default_jobs(points),
+                        directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario,
+                        sweep=SweepSettings(), points=points, jobs=request.jobs or sweeps.default_jobs(points),
                     ))  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Ite
     for label, settings in sweep.variants.items():
         fixed = [SweepAxis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
         grid = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
-        for point in points_of(scenario, Sweep((*fixed, *grid), sweep.seeds), on):
+        for point in points_of(scenario, SweepSettings((*fixed, *grid), sweep.seeds), on):
             yield label, point
 
 

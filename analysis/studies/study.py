@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.identity import Identity
-from analysis.load import Run
+from analysis.load import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class StudyRun:
     variant: str
     settings: Settings
     seed: int
-    run: Run
+    run: StoredRun
 
 
 @dataclass(frozen=True, slots=True)

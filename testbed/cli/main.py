@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import __version__
 from testbed.cli import (
     calibrate,
     check,
@@ -35,6 +34,7 @@ from testbed.cli import (
     validate_sim,
 )
 from testbed.errors import TestbedError
+from testbed.version import VERSION
 
 VERBS = (
     run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor,
@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"testbed {__version__}")
+    parser.add_argument("--version", action="version", version=f"testbed {VERSION}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--json", action="store_true", help="JSON on standard output, for scripts")

@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
     from testbed import launch
-    from testbed.display.progress import choose
+    from testbed.display.choice import choose
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
 

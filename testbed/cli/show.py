@@ -11,7 +11,7 @@ from testbed.display import look
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from analysis.load import Run
+    from analysis.load import StoredRun
 
 HELP = "show a run: result, traffic, time, provenance, errors"
 WAITS_SHOWN = 12
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     return 0
 
 
-def _draw(run: Run) -> None:
+def _draw(run: StoredRun) -> None:
     from testbed.launch import draw
     from testbed.results.rundir import RunDirectory
 
@@ -45,7 +45,7 @@ def _draw(run: Run) -> None:
     draw(RunDirectory(run.path))
 
 
-def _as_json(run: Run) -> dict[str, Any]:
+def _as_json(run: StoredRun) -> dict[str, Any]:
     from analysis.breakdown import per_node
 
     split = per_node(run.tables).to_dict("records") if len(run.tables["rounds"]) else []
@@ -53,7 +53,7 @@ def _as_json(run: Run) -> dict[str, Any]:
             "fidelity": run.fidelity, "manifest": run.manifest, "time_per_round": split}  # fmt: skip
 
 
-def _provenance(run: Run) -> list[Any]:
+def _provenance(run: StoredRun) -> list[Any]:
     about = run.manifest
     if not about:
         return []
@@ -71,7 +71,7 @@ def _provenance(run: Run) -> list[Any]:
     return [look.table("ran on", "", "", rows=rows)]
 
 
-def _errors(run: Run) -> list[Any]:
+def _errors(run: StoredRun) -> list[Any]:
     errors = run.tables["warnings"].query("kind == 'error'")
     if errors.empty:
         return []
@@ -82,7 +82,7 @@ def _errors(run: Run) -> list[Any]:
     return [look.table("errors", ">at", "node", "message", "cause", rows=rows)]
 
 
-def _waits(run: Run) -> list[Any]:
+def _waits(run: StoredRun) -> list[Any]:
     """Return which node waited for what, longest in total first."""
     waits = run.tables["waits"]
     waits = waits[waits["waiting_for"] != IDLE]

@@ -109,14 +109,17 @@ def _results(
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
     from testbed.scenario.shipped import path_of
-    from testbed.scenario.sweep import Sweep, SweepAxis
+    from testbed.scenario.sweep import SweepAxis, SweepSettings
 
     host = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
-    wanted = [Sweep(tuple(SweepAxis((path,), ((value,),)) for path, value in {**place.settings, **host}.items()))
-              for place in places]  # fmt: skip
+    settings = ({**place.settings, **host} for place in places)
+    wanted = [
+        SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items())) for each in settings
+    ]
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
-    job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=Sweep(), points=points,
+    job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
+                    points=points,
                     jobs=sweep.default_jobs(points))  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take)

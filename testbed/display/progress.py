@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -124,19 +123,6 @@ class Logged(Display):
         if event["kind"] not in ("status", "round"):
             print(f"[{self._clock() - self._start_s:8.2f} s] {describe(event)}", file=self._file)
         self._inner.show(event)
-
-
-def choose(plan: Plan, *, as_json: bool, quiet: bool, clock: Clock) -> Display:
-    """Return the display that fits standard output."""
-    if as_json:
-        return JsonLines(sys.stdout)
-    if quiet:
-        return Display()
-    from testbed.display import notebook
-
-    if notebook.is_notebook():
-        return notebook.NotebookTable(plan)
-    return LiveTable(plan) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
 
 
 def describe(event: Event) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from analysis.load import Run
+    from analysis.load import StoredRun
 
 WARNINGS_SHOWN = 8
 FAULTS_SHOWN = 12
@@ -21,7 +21,7 @@ ROWS_SHOWN = 40  # of data centres, and of nodes
 _AGREEMENT = {True: "identical on all replicas", False: "replicas differ", None: ""}
 
 
-def summary_of(run: Run) -> list[RenderableType]:
+def summary_of(run: StoredRun) -> list[RenderableType]:
     """Return the answer, the traffic, the faults, the time per round, and the fidelity."""
     from rich.text import Text
 
@@ -33,7 +33,7 @@ def summary_of(run: Run) -> list[RenderableType]:
     return [*shown, *(Text(line) for line in trust(run))]
 
 
-def answer(run: Run) -> Table:
+def answer(run: StoredRun) -> Table:
     """Return rounds, accuracy and times."""
     result = run.result
     assert result is not None
@@ -52,7 +52,7 @@ def answer(run: Run) -> Table:
     return look.table(title, "", ">value", "", rows=rows)
 
 
-def traffic(run: Run) -> Table:
+def traffic(run: StoredRun) -> Table:
     """Return WAN bytes per data centre."""
     assert run.result is not None
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
@@ -68,7 +68,7 @@ def traffic(run: Run) -> Table:
     return shown
 
 
-def faults(run: Run) -> list[Table]:
+def faults(run: StoredRun) -> list[Table]:
     """Return faults, restarts and changes of the membership, if there were any."""
     events = run.tables["faults"]
     if events.empty:
@@ -93,7 +93,7 @@ def _happened(row: dict[str, Any]) -> str:
     return f"membership epoch {row['number']}: {'joined' if row['begins'] else 'left'}"
 
 
-def time_split(run: Run) -> Table:
+def time_split(run: StoredRun) -> Table:
     """Return the mean time per round and node; see ``analysis.breakdown``."""
     from analysis.breakdown import PARTS, in_plan_order, per_node
     from analysis.identity import PARTS as NAMES
@@ -108,7 +108,7 @@ def time_split(run: Run) -> Table:
     return shown
 
 
-def trust(run: Run) -> list[str]:
+def trust(run: StoredRun) -> list[str]:
     """Return the fidelity report in lines."""
     assert run.result is not None
     verdict = run.result["fidelity"]

@@ -24,7 +24,7 @@ from testbed.execution.sweep_pool import OnState, Pool
 from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
-from testbed.scenario.sweep import Sweep
+from testbed.scenario.sweep import SweepSettings
 
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
 
@@ -55,7 +55,7 @@ class SweepJob:
 
     directory: Path
     scenario: Path
-    sweep: Sweep
+    sweep: SweepSettings
     points: list[SweepPoint]
     jobs: int = 1
     shard: SweepShard = SweepShard()

@@ -16,7 +16,7 @@ from testbed.results.manifest import version_of
 from testbed.results.summary import sha256_of
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
-from testbed.scenario.sweep import Sweep
+from testbed.scenario.sweep import SweepSettings
 
 ID_LETTERS = 16
 _ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ class SweepPoint:
     resolved: str
 
 
-def points_of(scenario: Path, sweep: Sweep, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
+def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
     """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
     Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
@@ -80,7 +80,7 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
     return digest.hexdigest()
 
 
-def index_of(points: list[SweepPoint], scenario: Path, sweep: Sweep) -> dict[str, Any]:
+def index_of(points: list[SweepPoint], scenario: Path, sweep: SweepSettings) -> dict[str, Any]:
     """The content of ``sweep.json``: every point in order, with its settings."""
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
     return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from testbed import __version__
 from testbed.axes import CodeFile
+from testbed.version import VERSION
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "scikit-learn")
@@ -36,7 +36,7 @@ def describe(
         "started": now.astimezone(UTC).isoformat(timespec="seconds"),
         "argv": argv,
         "seed": seed,
-        "testbed": {"version": __version__, **git_state()},
+        "testbed": {"version": VERSION, **git_state()},
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in _PACKAGES},
         "machine": _machine(),

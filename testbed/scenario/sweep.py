@@ -41,7 +41,7 @@ class SweepAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepSettings:
     """``seeds`` of ``None``: the scenario's own; a number: so many from there on; otherwise these."""
 
     axes: tuple[SweepAxis, ...] = ()
@@ -64,37 +64,37 @@ class Sweep:
         return tuple(path for axis in self.axes if len(axis.steps) > 1 for path in axis.paths)
 
 
-def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> Sweep:
+def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> SweepSettings:
     """Return the sweep of ``path=value,value`` texts. Raise ``ScenarioError``."""
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
-    return _checked(Sweep((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
+    return _checked(SweepSettings((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
 
 
-def joined(file: Sweep, options: Sweep) -> Sweep:
+def joined(file: SweepSettings, options: SweepSettings) -> SweepSettings:
     """Return the sweep of a file, with axes that options add or replace."""
     given = {path for axis in options.axes for path in axis.paths}
     kept = tuple(axis for axis in file.axes if not given.intersection(axis.paths))
-    return _checked(Sweep((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
+    return _checked(SweepSettings((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
 
 
-def read_sweep(path: Path) -> tuple[Path, Sweep]:
+def read_sweep(path: Path) -> tuple[Path, SweepSettings]:
     """Return the scenario to vary and the ``sweep`` section of a file; an empty sweep if it has none."""
     path = path_of(path)
     root = read_document(path)
     if not isinstance(root, Mapping):
-        return path, Sweep()
+        return path, SweepSettings()
     scenario = root.entries.get("scenario")
     section = root.entries.get("sweep")
     if scenario is None:
-        return path, _section(section) if section else Sweep()
+        return path, _section(section) if section else SweepSettings()
     others = sorted(set(root.entries) - {"scenario", "sweep"})
     if others or not isinstance(scenario, Scalar):
         where = root.keys[others[0]] if others else root.keys["scenario"]
         raise ScenarioError(f"{where}: a sweep file holds 'scenario: FILE' and 'sweep: …' only")
-    return path.parent / scenario.text, _section(section) if section else Sweep()
+    return path.parent / scenario.text, _section(section) if section else SweepSettings()
 
 
-def _section(node: Node) -> Sweep:
+def _section(node: Node) -> SweepSettings:
     if not isinstance(node, Mapping):
         raise ScenarioError(f"{node.where}: sweep: expected a mapping with {', '.join(_KEYS)}")
     for key, where in node.keys.items():
@@ -103,7 +103,7 @@ def _section(node: Node) -> Sweep:
     grid = _lists(node.entries.get("grid"), "grid")
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in grid.items()]
     zipped = _zip(_lists(node.entries.get("zip"), "zip"), f"{node.where}: sweep.zip")
-    return _checked(Sweep((*axes, *zipped), _seeds(node.entries.get("seeds"))))
+    return _checked(SweepSettings((*axes, *zipped), _seeds(node.entries.get("seeds"))))
 
 
 def _seeds(node: Node | None) -> int | tuple[int, ...] | None:
@@ -134,7 +134,7 @@ def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
     return [SweepAxis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
 
 
-def _checked(sweep: Sweep) -> Sweep:
+def _checked(sweep: SweepSettings) -> SweepSettings:
     paths = [path for axis in sweep.axes for path in axis.paths]
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:

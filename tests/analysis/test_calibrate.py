@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.calibrate import calibrate, stream_byte_s
-from analysis.load import Run
+from analysis.load import StoredRun
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.results.rundir import RunStatus
@@ -24,7 +24,9 @@ PUSHED, SEGMENTS = 50_100, 35  # bytes, and full segments that carry them
 BEGIN_S, END_S = 2 * ROUND_S, ROUNDS * ROUND_S  # of what is looked at
 
 
-def run_of(back_end: str = "local", servers: int = 3, rounds: int = ROUNDS, cpu: bool = True, wan: int = 0) -> Run:
+def run_of(
+    back_end: str = "local", servers: int = 3, rounds: int = ROUNDS, cpu: bool = True, wan: int = 0
+) -> StoredRun:
     """Servers that are pushed 1, 2, 3, … messages a round, ``wan`` of them from elsewhere, by a worker that does one
     step a round and loads libraries at its first; and a scheduler that does nothing."""
     transfers, computes, samples = [], [], []
@@ -59,7 +61,7 @@ def run_of(back_end: str = "local", servers: int = 3, rounds: int = ROUNDS, cpu:
         ),
     }  # fmt: skip
     manifest = {"machine": {"cores": 8, "usable_cores": 2}}
-    return Run(Path("run"), {"back_end": back_end}, manifest, None, None, RunStatus("done"), cast(Any, tables))
+    return StoredRun(Path("run"), {"back_end": back_end}, manifest, None, None, RunStatus("done"), cast(Any, tables))
 
 
 def cpu_of(node: str, round_s: float, rounds: int) -> list[tuple[str, float, float]]:
@@ -67,7 +69,7 @@ def cpu_of(node: str, round_s: float, rounds: int) -> list[tuple[str, float, flo
     return [(node, r * ROUND_S, r * (round_s + IDLE_SHARE * ROUND_S)) for r in range(rounds + 1)]
 
 
-def watched(run: Run, share: float) -> Run:
+def watched(run: StoredRun, share: float) -> StoredRun:
     """Its machine was busy with its nodes, packets, and ``share`` of a core with something else."""
     tables = dict(run.tables)
     inside = [table[(table["t_s"] > BEGIN_S)] for table in (tables["transfers"], tables["processes"])]
@@ -116,7 +118,7 @@ def test_what_the_machine_does_beside_its_nodes_is_the_packets() -> None:
 
 
 @pytest.mark.parametrize("run", [run_of("simulate"), run_of(servers=0), run_of(rounds=5), run_of(cpu=False)])
-def test_runs_that_tell_too_little_are_refused(run: Run) -> None:
+def test_runs_that_tell_too_little_are_refused(run: StoredRun) -> None:
     with pytest.raises(ScenarioError, match="three nodes"):
         calibrate([run], byte_s=BYTE_S)
 

@@ -14,18 +14,18 @@ from analysis import identity
 from analysis.figures import compare as compare_figure
 from analysis.figures import panels
 from analysis.figures import run as run_figure
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.metrics import accuracy_curve
 from tests.results.fake_run import make_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return load_run(make_run(tmp_path_factory.mktemp("runs") / "run"))
 
 
 @pytest.fixture(scope="module")
-def figure(run: Run) -> Figure:
+def figure(run: StoredRun) -> Figure:
     return run_figure.draw(run)
 
 
@@ -34,7 +34,7 @@ def titled(figure: Figure, title: str) -> Axes:
     return axes
 
 
-def test_accuracy_over_time(figure: Figure, run: Run) -> None:
+def test_accuracy_over_time(figure: Figure, run: StoredRun) -> None:
     axes = titled(figure, "Accuracy over time")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training time (s)", "test accuracy (%)")
     lines = {line.get_label(): line for line in axes.lines}
@@ -106,13 +106,13 @@ def test_a_run_without_links_says_so(tmp_path: Path) -> None:
     assert "Local run: nodes talk over loopback, without WAN links." in words
 
 
-def test_both_directions_of_a_pair_stand_below_each_other(run: Run) -> None:
+def test_both_directions_of_a_pair_stand_below_each_other(run: StoredRun) -> None:
     assert run_figure._busiest(run) == [
         "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
     ]  # fmt: skip
 
 
-def test_comparison_has_a_series_and_a_bar_per_run(run: Run, tmp_path: Path) -> None:
+def test_comparison_has_a_series_and_a_bar_per_run(run: StoredRun, tmp_path: Path) -> None:
     other = load_run(make_run(tmp_path / "simulated", back_end="simulate"))
     figure = compare_figure.draw([run, other], 0.9)
     over_time, over_bytes, time = figure.axes
@@ -124,7 +124,7 @@ def test_comparison_has_a_series_and_a_bar_per_run(run: Run, tmp_path: Path) -> 
     assert [bars.get_label() for bars in time.containers] == ["compute", "LAN", "WAN", "waiting"]
 
 
-def test_long_rounds_and_runs_are_told_in_units_that_read(run: Run) -> None:
+def test_long_rounds_and_runs_are_told_in_units_that_read(run: StoredRun) -> None:
     assert run.result is not None
     slow = replace(run, result={**run.result, "round_time_s": 1.48})
     words = " | ".join(text.get_text() for text in run_figure.draw(slow).subfigs[0].texts)
@@ -149,7 +149,7 @@ def test_a_target_is_told_as_it_was_written() -> None:
     assert [line.get_label() for line in axes.lines] == ["target 97.5%"]
 
 
-def test_what_there_is_no_room_for_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_room_for_is_counted(run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_figure, "NODES_SHOWN", 4)
     monkeypatch.setattr(run_figure, "LINKS_SHOWN", 2)
     figure = run_figure.draw(run)

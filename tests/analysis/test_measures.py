@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.measures import MEASURES, measured, of_pushes, throughput, wan_rate
 from analysis.metrics import wan_of_training
 from analysis.waits import matrix, pairs
@@ -14,40 +14,40 @@ from tests.results.fake_run import SITES, make_run
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     folder = tmp_path_factory.mktemp("runs")
     return [load_run(make_run(folder / f"run{seed}", seed=seed)) for seed in (1, 2)]
 
 
-def test_every_measure_has_a_value_unit_and_meaning(runs: list[Run]) -> None:
+def test_every_measure_has_a_value_unit_and_meaning(runs: list[StoredRun]) -> None:
     frame = measured(runs, target=0.5)
     for name, measure in MEASURES.items():
         assert measure.unit and measure.meaning
         assert frame[name].notna().all(), name
 
 
-def test_parts_of_the_critical_path_add_up_to_the_longest_round(runs: list[Run]) -> None:
+def test_parts_of_the_critical_path_add_up_to_the_longest_round(runs: list[StoredRun]) -> None:
     rounds = runs[0].tables["rounds"]
     longest = rounds.groupby("round")["duration_s"].max().mean()
     row = measured(runs[:1]).iloc[0]
     assert sum(row[f"critical_{part}_s"] for part in ("compute", "lan", "wan", "waiting")) == pytest.approx(longest)
 
 
-def test_throughput_is_the_sum_of_the_workers_rates(runs: list[Run]) -> None:
+def test_throughput_is_the_sum_of_the_workers_rates(runs: list[StoredRun]) -> None:
     """Virginia's rounds are shorter than the others', who wait for their values over the WAN."""
     sums = runs[0].tables["rounds"].groupby("node")[["samples", "duration_s"]].sum()
     assert len(sums) == 6
     assert throughput(runs[0]) == pytest.approx((sums["samples"] / sums["duration_s"]).sum())
 
 
-def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[Run]) -> None:
+def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[StoredRun]) -> None:
     rounds, transfers = runs[0].tables["rounds"], runs[0].tables["transfers"]
     end_s = rounds.groupby("node")["t_s"].max().min()
     wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["t_s"] <= end_s)]
     assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
 
 
-def test_synchronous_gradients_are_fresh(runs: list[Run]) -> None:
+def test_synchronous_gradients_are_fresh(runs: list[StoredRun]) -> None:
     stale = of_pushes(runs[0].tables)
     assert len(stale) and not stale["staleness"].any()
 
@@ -67,20 +67,20 @@ def test_staleness_by_hand() -> None:
     assert told == {("a", 0): 0, ("a", 1): 0, ("b", 0): 2, ("a", 2): 1}
 
 
-def test_everybody_waits_for_the_slow_data_centre(runs: list[Run]) -> None:
+def test_everybody_waits_for_the_slow_data_centre(runs: list[StoredRun]) -> None:
     waits = pairs(runs[0].tables, runs[0].plan)
     between = matrix(waits, list(SITES))
     assert between["tokyo"].drop("tokyo").gt(0).all()  # its steps take 30 ms longer
     assert between.drop(columns="tokyo").to_numpy().sum() == pytest.approx(0, abs=1e-6)
 
 
-def test_nobody_waits_where_nobody_has_to(runs: list[Run]) -> None:
+def test_nobody_waits_where_nobody_has_to(runs: list[StoredRun]) -> None:
     plan = runs[0].plan
     loose = {**plan, "technique": {**plan["technique"], "sync_tier1": {"kind": "tap"}, "sync_tier2": {"kind": "tap"}}}
     assert pairs(runs[0].tables, loose).empty
 
 
-def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[Run]) -> None:
+def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[StoredRun]) -> None:
     """As in the run's own result: the scheduler's messages count as set-up."""
     assert runs[0].result is not None
     transfers = runs[0].tables["transfers"]
@@ -89,7 +89,7 @@ def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[Run]) -> 
     assert MEASURES["wan_bytes"].of(runs[0]) == sum(site["up"] for site in runs[0].result["wan_payload_bytes"].values())
 
 
-def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[Run]) -> None:
+def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[StoredRun]) -> None:
     own = MEASURES["throughput"].of(alone(runs[0], "tokyo/worker0"))
     assert throughput(folded(runs[0], 15)) == pytest.approx((throughput(runs[0]) or 0.0) + 14 * (own or 0.0))
     for name in ("compute_share", "waiting_share"):  # of many like one, the means are that one's
@@ -98,18 +98,18 @@ def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[Run]) -> N
         assert measure(folded(runs[0], 1)) == measure(runs[0])
 
 
-def folded(run: Run, count: int) -> Run:
+def folded(run: StoredRun, count: int) -> StoredRun:
     """As if tokyo's first worker stood for so many."""
     nodes = run.tables["nodes"]
     counts = nodes["stands_for"].mask(nodes["node"] == "tokyo/worker0", count)
     return with_table(run, "nodes", nodes.assign(stands_for=counts))
 
 
-def alone(run: Run, node: str) -> Run:
+def alone(run: StoredRun, node: str) -> StoredRun:
     rounds = run.tables["rounds"]
     return with_table(run, "rounds", rounds[rounds["node"] == node])
 
 
-def with_table(run: Run, name: str, table: pd.DataFrame) -> Run:
+def with_table(run: StoredRun, name: str, table: pd.DataFrame) -> StoredRun:
     tables: Any = {**run.tables, name: table}
     return replace(run, tables=tables)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis import compare, identity, metrics
-from analysis.load import Run, load, load_run
+from analysis.load import StoredRun, load, load_run
 from testbed.cli import main as command
 from testbed.errors import ScenarioError, TestbedError
 from tests.results.fake_run import PAYLOAD, make_plan, make_run
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> list[Run]:
+def runs(folder: Path) -> list[StoredRun]:
     return load([folder / name for name in ("emulated", "simulated", "hfa")])
 
 
@@ -43,7 +43,7 @@ def test_a_result_changed_by_hand_is_refused(folder: Path, tmp_path: Path) -> No
         load_run(tmp_path / "run")
 
 
-def test_time_to_accuracy_and_speed_up(runs: list[Run]) -> None:
+def test_time_to_accuracy_and_speed_up(runs: list[StoredRun]) -> None:
     # rounds of 290 ms, an evaluation gap of 300 ms after every second one
     assert metrics.time_to_accuracy(runs[0], 0.7) == pytest.approx(4 * 0.290 + 0.3, abs=1e-5)
     assert metrics.time_to_accuracy(runs[0], 0.999) is None
@@ -51,7 +51,7 @@ def test_time_to_accuracy_and_speed_up(runs: list[Run]) -> None:
     assert metrics.speed_up(None, 4.0) is None
 
 
-def test_accuracy_over_bytes_counts_each_transfer_once(runs: list[Run]) -> None:
+def test_accuracy_over_bytes_counts_each_transfer_once(runs: list[StoredRun]) -> None:
     curve = metrics.accuracy_curve(runs[0])
     per_round = 2 * 2 * sum(PAYLOAD.values())  # two parties, up and down
     assert curve["wan_bytes"].tolist() == [2 * per_round, 4 * per_round, 6 * per_round, 8 * per_round]
@@ -66,12 +66,12 @@ def test_confidence_interval_over_seeds() -> None:
         metrics.mean_of([])
 
 
-def test_utilisation_and_waiting(runs: list[Run]) -> None:
+def test_utilisation_and_waiting(runs: list[StoredRun]) -> None:
     used = metrics.utilisation(runs[0].tables["links"]).set_index("link")
     assert 0.5 < used.loc["virginia>tokyo", "utilisation"] < 0.7  # 96 % of the rate in two samples out of three
 
 
-def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[Run]) -> None:
+def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[StoredRun]) -> None:
     (error,) = metrics.simulation_errors(runs)
     assert error["error"] == 0.0
     assert error["name"] == "quickstart"
@@ -79,7 +79,7 @@ def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[Run])
     assert metrics.simulation_errors(runs[1:]) == []
 
 
-def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
+def test_comparison_rows_and_csv(runs: list[StoredRun], tmp_path: Path) -> None:
     rows = compare.comparison(runs)
     assert [row["label"] for row in rows] == ["FSA, emulated", "FSA, simulated", "HFA, emulated"]
     assert [row["speed_up"] for row in rows] == [1.0, 1.0, 1.0]
@@ -99,7 +99,7 @@ def test_comparison_rows_and_csv(runs: list[Run], tmp_path: Path) -> None:
     assert r"accuracy (\%)" in body[0]
 
 
-def test_latex_escapes_what_means_something_there(runs: list[Run]) -> None:
+def test_latex_escapes_what_means_something_there(runs: list[StoredRun]) -> None:
     row = {**compare.comparison(runs[:1])[0], "label": "a_b + 5 % & c", "time_to_target_s": None}
     assert r"a\_b $+$ 5 \% \& c" in compare.as_latex([row])
     assert " & -- & " in compare.as_latex([row])
@@ -128,7 +128,7 @@ def test_every_technique_looks_different() -> None:
     assert len({look.label for look in looks}) == len(looks)
 
 
-def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:
+def test_runs_that_look_alike_are_told_apart(runs: list[StoredRun]) -> None:
     from testbed.plan.model import to_json
 
     plan = json.loads(to_json(make_plan()))
@@ -137,7 +137,7 @@ def test_runs_that_look_alike_are_told_apart(runs: list[Run]) -> None:
     assert looks[0].label == "FSA, emulated, 1"
 
 
-def test_a_speed_up_of_rounds_is_not_taken_for_one_in_time_to_the_target(runs: list[Run], tmp_path: Path) -> None:
+def test_a_speed_up_of_rounds_is_not_taken_for_one_in_time_to_the_target(runs: list[StoredRun], tmp_path: Path) -> None:
     """The short run never reached 90 %: what is left to compare is the length of a round, and that is marked."""
     rows = compare.comparison([runs[0], runs[2]])
     assert [compare.starred(row) for row in rows] == [False, True]

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.timeline import trace
 from testbed.cli import main as command
 from testbed.ids import data_center_of
@@ -38,7 +38,7 @@ def overlapping_slices(run: Any) -> list[tuple[str, str]]:
     ]
 
 
-def forward_during_pulls(run: Run) -> pd.DataFrame:
+def forward_during_pulls(run: StoredRun) -> pd.DataFrame:
     """One row per worker: ``forward_s`` in forward passes, ``overlap_s`` of it while values of other layers were still
     on their way to its data centre, over the WAN or inside.
 

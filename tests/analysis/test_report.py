@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.report import charts
 from analysis.report.page import page
 from testbed.cli import main as command
@@ -21,12 +21,12 @@ VOID = {"meta", "br", "path", "use", "rect", "image"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return load_run(make_run(tmp_path_factory.mktemp("runs") / "one"))
 
 
 @pytest.fixture(scope="module")
-def text(run: Run) -> str:
+def text(run: StoredRun) -> str:
     return page([run])
 
 
@@ -81,7 +81,7 @@ def test_every_reference_in_a_picture_is_found(text: str) -> None:
     assert wanted <= set(named)
 
 
-def test_it_says_what_the_run_says(text: str, run: Run) -> None:
+def test_it_says_what_the_run_says(text: str, run: StoredRun) -> None:
     words = read(text).words
     assert run.result is not None
     assert f"{run.result['accuracy'] * 100:.3g} %" in words
@@ -93,17 +93,17 @@ def test_it_says_what_the_run_says(text: str, run: Run) -> None:
         assert warning in words
 
 
-def test_equal_runs_make_equal_pages(run: Run, text: str) -> None:
+def test_equal_runs_make_equal_pages(run: StoredRun, text: str) -> None:
     assert page([run]) == text
 
 
-def test_names_cannot_break_out_of_the_page(run: Run) -> None:
+def test_names_cannot_break_out_of_the_page(run: StoredRun) -> None:
     plan: dict[str, Any] = {**run.plan, "name": "<script>alert(1)</script>"}
-    hostile = Run(run.path, plan, run.manifest, run.result, run.fidelity, run.status, run.tables)
+    hostile = StoredRun(run.path, plan, run.manifest, run.result, run.fidelity, run.status, run.tables)
     assert "<script" not in page([hostile])
 
 
-def test_several_runs_are_compared(run: Run, tmp_path: Path) -> None:
+def test_several_runs_are_compared(run: StoredRun, tmp_path: Path) -> None:
     other = load_run(make_run(tmp_path / "other", sync="hfa", seed=2))
     words = read(page([run, other])).words
     assert "Speed-up against the first run." in words
@@ -116,7 +116,7 @@ def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
         page([empty])
 
 
-def test_the_verb_writes_it_into_the_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_writes_it_into_the_run(run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["report", str(run.path)]) == 0
     assert capsys.readouterr().out.strip() == str(run.path / "report.html")
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
@@ -132,7 +132,7 @@ def test_many_data_centres_leave_room_for_what_matters() -> None:
     assert charts.most_waiting(table.iloc[:12, :12]).shape == (12, 12)
 
 
-def test_a_network_too_large_for_a_picture_says_so(run: Run) -> None:
+def test_a_network_too_large_for_a_picture_says_so(run: StoredRun) -> None:
     plan: dict[str, Any] = copy.deepcopy(run.plan)
     plan["network"]["routers"] = [f"hub{number}" for number in range(40)]
     words = read(page([replace(run, plan=plan)])).words

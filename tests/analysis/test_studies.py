@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis import identity
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, drawing, engine, worlds
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
 from analysis.studies.loading import find
@@ -158,10 +158,10 @@ def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StoredRun]]:
     """Three runs of a known course by back end, over WANs of different delay, so that values differ."""
     folder = tmp_path_factory.mktemp("runs")
-    made: dict[str, list[Run]] = {"simulate": [], "emulate": []}
+    made: dict[str, list[StoredRun]] = {"simulate": [], "emulate": []}
     with pytest.MonkeyPatch.context() as patch:
         for number, (on, runs) in product(range(3), made.items()):
             patch.setattr(fake_run, "WAN_S", 0.05 + 0.03 * number)
@@ -173,7 +173,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
 @pytest.mark.parametrize(
     "name", [name for name in STUDIES if find(name)[1].sweeps and name not in ("staleness", "extrapolation")]
 )
-def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str, list[Run]]) -> None:
+def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str, list[StoredRun]]) -> None:
     _, study = find(name)
     assert study.sweeps
     found = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.export import FORMATS
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.timeline import trace
 from testbed.cli import export as verb
 from tests.results.fake_run import make_run
@@ -17,14 +17,14 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     folder = tmp_path_factory.mktemp("runs")
     return [load_run(make_run(folder / "emulated", back_end="emulate")),
             load_run(make_run(folder / "simulated", back_end="simulate"))]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def events(runs: list[Run]) -> list[Event]:
+def events(runs: list[StoredRun]) -> list[Event]:
     return json.loads(json.dumps(trace(runs), allow_nan=False))["traceEvents"]
 
 
@@ -80,7 +80,7 @@ def test_arrows_come_in_pairs_and_bind_to_slices(events: list[Event]) -> None:
             assert any(a - 1e-3 <= event["ts"] < b for a, b in spans[event["pid"], event["tid"]])
 
 
-def test_slices_are_those_of_the_tables(runs: list[Run], events: list[Event]) -> None:
+def test_slices_are_those_of_the_tables(runs: list[StoredRun], events: list[Event]) -> None:
     pushes = [event for event in of_phase(events, "X") if event["name"].startswith("push") and event["cat"] == "send"]
     assert len(pushes) == sum((run.tables["transfers"]["message"] == "push").sum() for run in runs)
     steps = [event for event in of_phase(events, "X") if event["name"] == "step"]
@@ -94,7 +94,7 @@ def test_processes_are_data_centres_of_both_runs(events: list[Event]) -> None:
         assert {f"{world} · {site}" for site in ("virginia", "tokyo", "frankfurt", "WAN links")} <= set(names)
 
 
-def test_training_starts_at_one_moment(runs: list[Run]) -> None:
+def test_training_starts_at_one_moment(runs: list[StoredRun]) -> None:
     content = trace(runs)
     first = {}
     for event in content["traceEvents"]:
@@ -103,7 +103,7 @@ def test_training_starts_at_one_moment(runs: list[Run]) -> None:
     assert len(set(first.values())) == 1 and len(first) == 2
 
 
-def test_csv_has_every_table_and_explains_its_columns(runs: list[Run], tmp_path: Path) -> None:
+def test_csv_has_every_table_and_explains_its_columns(runs: list[StoredRun], tmp_path: Path) -> None:
     import pandas as pd
 
     paths = FORMATS["csv"](runs[:1], tmp_path)

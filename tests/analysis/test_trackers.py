@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 
 from analysis.export import FORMATS
-from analysis.load import Run, load_run
+from analysis.load import StoredRun, load_run
 from analysis.trackers import parameters, scalars, summary
 from testbed.errors import CapabilityError
 from tests.results.fake_run import make_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return load_run(make_run(tmp_path_factory.mktemp("runs") / "emulated", back_end="emulate"))
 
 
-def _accuracy(run: Run) -> list[float]:
+def _accuracy(run: StoredRun) -> list[float]:
     return [float(value) for value in run.tables["accuracy"]["accuracy"]]
 
 
-def test_scalars_are_those_of_the_tables(run: Run) -> None:
+def test_scalars_are_those_of_the_tables(run: StoredRun) -> None:
     rows = scalars(run)
     assert [value for tag, _, _, value in rows if tag == "test/accuracy"] == _accuracy(run)
     assert {tag for tag, *_ in rows} >= {"training/loss", "link_mbit_per_s/virginia>tokyo"}
 
 
-def test_parameters_and_summary_tell_runs_apart(run: Run) -> None:
+def test_parameters_and_summary_tell_runs_apart(run: StoredRun) -> None:
     given = parameters(run)
     assert given["back_end"] == "emulate" and given["seed"] == str(run.plan["seed"])
     assert given["sync_tier2"] == run.plan["technique"]["sync_tier2"]["kind"]
@@ -39,7 +39,7 @@ def test_parameters_and_summary_tell_runs_apart(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_missing_package_is_named_with_its_extra(
-    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(module: str) -> None:
         raise ImportError(module)
@@ -49,7 +49,7 @@ def test_a_missing_package_is_named_with_its_extra(
         FORMATS[name]([run], tmp_path)
 
 
-def test_tensorboard_reads_it(run: Run, tmp_path: Path) -> None:
+def test_tensorboard_reads_it(run: StoredRun, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     (path,) = FORMATS["tensorboard"]([run], tmp_path)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -59,7 +59,7 @@ def test_tensorboard_reads_it(run: Run, tmp_path: Path) -> None:
     assert [event.value for event in read.Scalars("test/accuracy")] == pytest.approx(_accuracy(run))
 
 
-def test_mlflow_reads_it(run: Run, tmp_path: Path) -> None:
+def test_mlflow_reads_it(run: StoredRun, tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     (path,) = FORMATS["mlflow"]([run], tmp_path)
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}")
@@ -71,7 +71,7 @@ def test_mlflow_reads_it(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the package wandb is not installed")
-def test_wandb_keeps_it_on_this_machine(run: Run, tmp_path: Path) -> None:
+def test_wandb_keeps_it_on_this_machine(run: StoredRun, tmp_path: Path) -> None:
     (path,) = FORMATS["wandb"]([run], tmp_path)
     assert path.is_dir() and list(path.glob("*.wandb"))
     written = b"".join(each.read_bytes() for each in path.glob("*.wandb"))

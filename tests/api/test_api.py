@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from testbed import api
+from testbed.display.progress import Display
 from testbed.errors import RunFailed, ScenarioError
 from tests.cli.forked import command
 
@@ -116,7 +117,7 @@ def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Impatient(api.displays.Display):
+    class Impatient(Display):
         def show(self, event: Any) -> None:
             if event["kind"] == "train":
                 raise KeyboardInterrupt

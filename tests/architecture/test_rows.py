@@ -87,7 +87,7 @@ ROWS: dict[int, dict[str, tuple[str, ...]]] = {
                      f"{KEPT}/test_real::test_kill_and_resume")},
     68: {"virtual": (f"{KEPT}/test_checkpoint::test_killed_and_resumed_is_undisturbed",),
          "sockets": (f"{KEPT}/test_real::test_kill_and_resume",)},
-    69: {"alone": ("cli/test_live::test_every_evaluation_is_a_line_like_the_originals",)},
+    69: {"alone": ("display/test_display::test_every_evaluation_is_a_line_like_the_originals",)},
     70: {"alone": (f"{SPLITS}::test_contiguous_is_the_rule_of_geomx",
                    f"{SPLITS}::test_slices_that_do_not_exist_are_refused",
                    f"{SPLITS}::test_by_class_sorts_and_keeps_the_order_within_a_class")},

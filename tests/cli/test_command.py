@@ -240,7 +240,7 @@ def test_a_machine_that_cannot_emulate_says_so_before_anything_is_made(
     def lacking(_: Any) -> dict[str, Any]:
         raise CapabilityError("namespaces: run as root")
 
-    monkeypatch.setattr("testbed.cli.run._capabilities", lacking)
+    monkeypatch.setattr("testbed.launch._capabilities", lacking)
     assert run_quickstart(tmp_path / "run") == 3
     assert capsys.readouterr().err == "testbed: namespaces: run as root\n"
     assert not (tmp_path / "run").exists()

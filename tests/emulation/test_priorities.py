@@ -37,6 +37,7 @@ def test_links_with_bands_pass_the_measuring_before_training() -> None:
     assert not [event for event in events if not event["ok"]]
 
 
+@pytest.mark.slow  # 18 s
 def test_a_capture_shows_the_mark_of_every_channel_and_no_fragments(tmp_path: Path) -> None:
     """Row 50. With three channels: 96 on TCP, 64, 32 and 0 on UDP, as the authors' code means to."""
     overrides = ["topology.links[*].loss=1 %", "order.adaptive=false", "order.k=0.4"]

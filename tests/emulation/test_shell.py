@@ -48,6 +48,7 @@ def medians_ms(output: str) -> list[float]:
     return [float(found) for found in re.findall(r"round trip [\d.]+ / ([\d.]+) / ", output)]
 
 
+@pytest.mark.slow  # 15 s
 def test_a_script_looks_and_changes(scenario: Path) -> None:
     done = shell(
         scenario,
@@ -110,6 +111,7 @@ def test_iperf3_sees_the_link(scenario: Path) -> None:
     assert seen["bits_per_second"] == pytest.approx(10e6 * 1448 / 1514, rel=0.04)
 
 
+@pytest.mark.slow  # 12 s
 def test_plain_ddp_sees_the_link(scenario: Path) -> None:
     python = f"{sys.executable} {ROOT}/tests/emulation/ddp_script.py"
     done = shell(scenario, script=f"run b/worker0 {python} 1 worker0.a &\nrun a/worker0 {python} 0 worker0.a\nwait\n")

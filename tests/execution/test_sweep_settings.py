@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.execution.sweep import SweepShard
 from testbed.execution.sweep_points import code_version, points_of
 from testbed.scenario.load import load
-from testbed.scenario.sweep import Sweep, from_options, joined, read_sweep, split_values
+from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 
@@ -25,8 +25,8 @@ def test_grid_is_every_value_with_every_other_and_zip_goes_along() -> None:
 
 def test_seeds_count_from_the_scenario_s_own() -> None:
     assert from_options([], [], 3).seeds_from(7) == (7, 8, 9)
-    assert Sweep(seeds=(4, 2)).seeds_from(7) == (4, 2)
-    assert Sweep().seeds_from(7) == (7,)
+    assert SweepSettings(seeds=(4, 2)).seeds_from(7) == (4, 2)
+    assert SweepSettings().seeds_from(7) == (7,)
 
 
 @given(st.lists(st.sampled_from(["1", "5 Mbit/s", "{kind: hfa, k1: 2}", "[a, b]", "'a,b'", "x"]), min_size=1))

@@ -46,9 +46,9 @@ class OneWorker(Alone):
         super().__init__()
         self.job = job
 
-    def ask(self, request: Any, *arguments: Any) -> Any:
-        if type(request).__name__ == "ExchangeRequest" and self.job.contribution != "gradient":
-            tensors = request.tensors
+    def ask(self, request: str, *arguments: Any) -> Any:
+        if request == "exchange" and self.job.contribution != "gradient":
+            tensors, _ = arguments
             self._values = [old - new for old, new in zip(self._values, tensors, strict=True)] if (
                 self.job.contribution == "delta") else [tensor.clone() for tensor in tensors]  # fmt: skip
             return [value.clone() for value in self._values], self.job.local_steps

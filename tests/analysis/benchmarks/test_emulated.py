@@ -79,6 +79,7 @@ def test_twelve_links_follow_a_trace_for_ten_minutes() -> None:
     assert json.loads(done.stdout)["ok"], done.stdout
 
 
+@pytest.mark.slow  # 13 s
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
 def test_the_contract_prints_rows_and_fails_outside(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_hundred_starts_and_stops_leave_nothing() -> None:
     assert after - before < 500, "the kernel keeps something of every network (20 namespaces each)"
 
 
-@pytest.mark.parametrize(("workers", "limit_s"), [(3, 2.0), (15, 8.0)])
+@pytest.mark.parametrize(("workers", "limit_s"), [(3, 2.0), pytest.param(15, 8.0, marks=pytest.mark.slow)])
 def test_networks_come_up_in_time(workers: int, limit_s: float) -> None:
     """Twelve and sixty hosts. The machine may be busy: the best of three, and more time the more it has to do."""
     report = endure(starts=3, kills=0, sites=4, workers=workers)

@@ -1,0 +1,3 @@
+"""The version of the testbed."""
+
+VERSION = "0.1.0"
