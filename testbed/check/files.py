@@ -24,7 +24,7 @@ from topologies.readers import READERS
 from topologies.readers.options import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph
 from topologies.readers.zoo import annotate
-from topologies.traces.model import LIMITS, WHAT, TextFile, Trace
+from topologies.traces.model import LIMITS, TextFile, Trace
 
 _ROWS = 20  # of a sample, that are spoilt one by one
 _GARBAGE = "?!"
@@ -82,10 +82,10 @@ def it_gives_a_whole_network(subject: Subject) -> None:
 
 
 def it_gives_a_valid_trace(subject: Subject) -> None:
-    """Of the quantity that was asked for, or a refusal where the format does not hold it."""
+    """Of the quantity that was asked for, which is one that the format ``holds``, or a refusal."""
     file = _file(subject)
     _require_valid(_accepted(lambda: _read(subject, file)), subject.options.what)
-    for what in WHAT:
+    for what in subject.entry.holds:
         trace = _outcome(_parsed, subject, file, what=what, unit=None)
         if isinstance(trace, Trace):
             _require_valid(trace, what)

@@ -6,11 +6,10 @@ class Halves(TraceFormat):
     """One rate in Mbit/s a line, each for half a second."""
 
     about = "one rate a line, for half a second"
+    holds = ("rate",)
     sample = "4\n8\n"
 
     @staticmethod
     def parse(file, reading):
-        if reading.what != "rate":
-            file.refuse(None, "holds rates only", "give another 'format'")
         rows = file.numbers(1, "one rate in Mbit/s", "e.g. 20")
         return from_durations(file, [(line, 0.5, mbit_s * 1e6) for line, (mbit_s,) in rows], reading)
