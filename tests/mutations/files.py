@@ -32,7 +32,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.tables:read_events", edit("return _read_by_line(data, path)", "raise"), TABLES
     ),
     "all points of a sweep have one seed": Mutation(
-        "testbed.scenario.sweep:Sweep.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
+        "testbed.scenario.sweep:SweepSettings.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
     ),
     "points are named without their code": Mutation("testbed.execution.sweep_points:code_version", always("0"), SWEEP),
     "a sweep runs failed points again unasked": Mutation(
