@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from testbed.garbage import relaxed_garbage_collection
 
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
@@ -39,7 +39,5 @@ def _relaxed_garbage_collection() -> Iterator[None]:
 
     Modules of thousands of tests are many objects: 0.2 s a simulation, most of what a small one takes.
     """
-    with ExitStack() as stack:
-        if run := sys.modules.get("testbed.simulation.run"):
-            stack.enter_context(run.relaxed_garbage_collection())
+    with relaxed_garbage_collection():
         yield

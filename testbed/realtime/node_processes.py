@@ -16,7 +16,6 @@ comes to stand for another process: a signal sent through it reaches this child 
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import selectors
@@ -26,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+from testbed.garbage import frozen_garbage
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
@@ -97,13 +97,11 @@ class NodeProcesses:
         """Fork ``nodes``. ``training_since_s``: when training began, if it has."""
         names = list(nodes)
         self._endpoints.open(names)
-        gc.collect()  # what an earlier attempt has left would be frozen, and never be collected
-        gc.freeze()
         try:
-            for name in names:
-                self._fork(self._plan.node(name), training_since_s)
+            with frozen_garbage():
+                for name in names:
+                    self._fork(self._plan.node(name), training_since_s)
         finally:
-            gc.unfreeze()
             self._endpoints.close()
 
     def _fork(self, node: NodePlan, since_s: float | None) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, cast
 from simpy.core import EmptySchedule
 
 from testbed.errors import Interrupted, NodeLost, RunFailed
+from testbed.garbage import relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
@@ -39,7 +38,6 @@ from testbed.world import Role
 
 _LOG_MEMORY_BYTES = 64 << 20  # of the buffers of all event logs together
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
-_GARBAGE_THRESHOLD = 1_000_000  # allocations; hardly anything in a simulation is garbage that only the collector finds
 _BATCH_EVENTS = 64  # between looks at the wall clock
 _REPORT_INTERVAL_S = 0.2  # wall time
 
@@ -341,24 +339,3 @@ class Simulation:
     def _warning(self, message: str) -> None:
         self._log.write("warning", self.clock.now, message=message)
         self._progress({"kind": "warning", "t": self.clock.now, "node": "simulation", "message": message})
-
-
-@contextmanager
-def relaxed_garbage_collection() -> Iterator[None]:
-    """Let the garbage collector pass over the objects that exist now, and run seldom: they live as long as the run.
-
-    Nested uses have no effect: around many short runs, the outermost one counts, because freezing all objects costs
-    more than such a run.
-    """
-    thresholds = gc.get_threshold()
-    if thresholds[0] == _GARBAGE_THRESHOLD:
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GARBAGE_THRESHOLD, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from testbed.errors import NodeLost, RunFailed
+from testbed.garbage import relaxed_garbage_collection
 from testbed.plan.fault_clock import late_comers
-from testbed.simulation.run import relaxed_garbage_collection
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import Ended, run_plan
 from tests.faults.schedules import ROUNDS, Case, case, techniques

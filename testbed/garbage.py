@@ -1,0 +1,38 @@
+"""The garbage collector around runs: objects that live as long as the process are not looked at again and again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garbage that only the collector finds
+
+
+@contextmanager
+def frozen_garbage() -> Iterator[None]:
+    """Collect garbage, and let the collector pass over all objects that are left, as before a fork.
+
+    No effect inside ``relaxed_garbage_collection``: to look at all objects costs more than a short run.
+    """
+    if gc.get_threshold()[0] == _RELAXED_THRESHOLD:
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def relaxed_garbage_collection() -> Iterator[None]:
+    """Let the collector pass over the objects that exist now, and run seldom. Nested uses have no effect."""
+    thresholds = gc.get_threshold()
+    with frozen_garbage():
+        gc.set_threshold(_RELAXED_THRESHOLD, *thresholds[1:])
+        try:
+            yield
+        finally:
+            gc.set_threshold(*thresholds)
