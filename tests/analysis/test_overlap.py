@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.load import StoredRun, load_run
+from analysis.load import StoredRun
 from analysis.timeline import trace
-from testbed.cli import main as command
+from testbed import api
 from testbed.ids import data_center_of
 from testbed.results.intervals import union
 from tests.end_to_end.runs import QUICKSTART
@@ -20,9 +20,8 @@ SMALL = ("training.rounds=8", "training.evaluate_every=8", "training.target_accu
 
 
 def made(folder: Path, back_end: str, *settings: str) -> Any:
-    sets = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
-    assert command.main(["run", str(QUICKSTART), "--on", back_end, "--out", str(folder), "--quiet", *sets]) == 0
-    return load_run(folder)
+    changes = dict(setting.split("=", 1) for setting in (*SMALL, *settings))
+    return api.run(api.load(QUICKSTART, set=changes), on=back_end, out=folder, progress=False)
 
 
 def overlapping_slices(run: Any) -> list[tuple[str, str]]:
