@@ -246,18 +246,22 @@ class Server:
     def _end(self) -> None:
         """Mark every reply from now on as the last, and release held ones: no later push would release them."""
         self._ending = True
-        self._world.spawn(self._release(tuple(self._codecs)), "release held replies")
+        self._world.spawn(self._release(self._without(tuple(self._codecs))), "release held replies")
 
     def _on_leave(self, message: Message) -> None:
         """A worker's script has ended, or the scripts of all workers of a data centre."""
         self._ended_members.add(message.sender)
+        effects = self._without((message.sender,))  # before the check: the policy waits for this member no more
         for key, round_ in self._contributions.pending():
             self._check_no_endless_wait(key, round_)
-        self._world.spawn(self._release((message.sender,)), f"{message.sender} leaves")
+        self._world.spawn(self._release(effects), f"{message.sender} leaves")
 
-    async def _release(self, members: Sequence[str]) -> None:
-        if self._policy.holds:
-            effects = self._policy.on_members_left(members)
+    def _without(self, members: Sequence[str]) -> list[Effect]:
+        """Tell the policy that members push no more. Return the effects of held replies that this releases."""
+        return self._policy.on_members_left(members) if self._policy.holds else []
+
+    async def _release(self, effects: list[Effect]) -> None:
+        if effects:
             for task in self._running_effects:  # they make the values that the released replies carry
                 await self._world.wait(task, "updates before the last replies")
             await self._carry_out(effects)

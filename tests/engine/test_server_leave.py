@@ -1,0 +1,42 @@
+"""A member's end while the push of another one, which waits for it, is being aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from testbed.engine.server import Server
+from testbed.errors import RunFailed
+from testbed.policy.events import Push
+from testbed.policy.sync.base import SyncPolicy, Tier
+from testbed.policy.sync.fsa import Fsa
+from testbed.policy.sync.ssp import Ssp
+
+
+def leave_while_pending(policy: SyncPolicy) -> list[str]:
+    """Member a has pushed and b has not; b leaves. Return the names of the tasks that follow."""
+    policy.on_push(Push("a", key=0, round=0))
+    tasks: list[str] = []
+
+    def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        coroutine.close()
+        tasks.append(name)
+
+    server: Any = object.__new__(Server)
+    server._policy, server._ended_members = policy, set()
+    server._world = SimpleNamespace(spawn=spawn)
+    server._contributions = SimpleNamespace(pending=lambda: [(0, 0)])
+    server._on_leave(SimpleNamespace(sender="b"))
+    return tasks
+
+
+def test_who_is_held_by_a_bound_is_released() -> None:
+    assert leave_while_pending(Ssp(Tier.of("a", "b"), Ssp.Options(staleness=0))) == ["b leaves"]
+
+
+def test_a_round_that_waits_for_ever_is_named() -> None:
+    with pytest.raises(RunFailed, match="round 0 of key 0 waits for b, whose script has ended"):
+        leave_while_pending(Fsa(Tier.of("a", "b"), Fsa.Options()))
