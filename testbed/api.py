@@ -30,6 +30,7 @@ from testbed.display.notebook import html_of
 from testbed.errors import ScenarioError
 from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
+from testbed.results import COMPLETED
 from testbed.results.rundir import AlreadyDone
 from testbed.scenario import Scenario
 from testbed.scenario import load as read
@@ -121,7 +122,7 @@ def run(
     again     repeat the finished run in ``out``
 
     Raise ``ScenarioError`` if the scenario cannot run there, ``CapabilityError`` if the machine cannot, and
-    ``RunFailed`` if a node fails; results are kept in ``out``.
+    ``RunFailed`` if a node fails; results are kept in ``out``. A training that diverges is a run with that status.
     """
     begin_s = time.monotonic()
     if not isinstance(scenario, Scenario):
@@ -134,7 +135,7 @@ def run(
     display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
     execute = launch.in_this_process if plan.back_end == "simulate" else launch.in_processes
     outcome = launch.train(plan, directory, display, execute)
-    launch.finish(directory, plan, outcome, **launch.since(begin_s))
+    outcome = launch.finish(directory, plan, outcome, **launch.since(begin_s))
     _raise_if_failed(outcome, directory.path)
     return open_run(directory.path)
 
@@ -142,7 +143,7 @@ def run(
 def _raise_if_failed(outcome: SessionResult, path: Path) -> None:
     if outcome.status == "interrupted":
         raise KeyboardInterrupt(f"the results so far are in {path}")
-    if outcome.exit_code:
+    if outcome.status not in COMPLETED:
         kinds = {
             kind.exit_code: kind for kind in (errors.ScenarioError, errors.CapabilityError, errors.NetworkMismatch)
         }

@@ -94,13 +94,13 @@ def train(plan: Plan, run: RunDirectory, display: Display, execute: Execute = in
 def finish(
     run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
     hurry: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:  # fmt: skip
+) -> SessionResult:  # fmt: skip
     """Write everything that follows from the events, each file whole, and the final status last.
 
     ``started``: UTC in ISO 8601. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
-    the content of ``result.json``.
+    the outcome, which is ``diverged`` if the training has.
     """
-    result = record.conclude(run, plan, outcome, started, duration_s)
+    outcome, result = record.conclude(run, plan, outcome, started, duration_s)
     from analysis.load import load_run
     from testbed.display.summary import as_text, summary_of
 
@@ -108,7 +108,7 @@ def finish(
     if result["rounds"] and not hurry():
         draw(run)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
-    return result
+    return outcome
 
 
 def since(begin_s: float) -> dict[str, Any]:

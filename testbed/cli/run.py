@@ -62,7 +62,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
     outcome = launch.train(plan, run, display)
     interrupts.deferred = True
-    launch.finish(run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1)
+    outcome = launch.finish(run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1)
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code

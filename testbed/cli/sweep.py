@@ -85,18 +85,19 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
 def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> Outcome:
     mine = {point.id for point in job.shard.of(job.points)}
     failed = [row for row in rows if row["run"] in mine and row["status"] not in COMPLETED]
+    shown = failed + [row for row in rows if row["run"] in mine and row["status"] == "diverged"]
     if as_json:
         told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
         return 4 if failed else 0, told
     console = look.console()
     console.print(sweep_table(rows, job.sweep.varied()))
-    for row in failed[:FAILURES_SHOWN]:
+    for row in shown[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]
         console.print(
             f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", markup=False, soft_wrap=True
         )
-    if len(failed) > FAILURES_SHOWN:
-        console.print(f"… and {len(failed) - FAILURES_SHOWN} more; see sweep.csv")
+    if len(shown) > FAILURES_SHOWN:
+        console.print(f"… and {len(shown) - FAILURES_SHOWN} more; see sweep.csv")
     done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
     console.print(

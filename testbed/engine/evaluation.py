@@ -98,6 +98,6 @@ class Evaluation:
             return
         self._world.record(
             "evaluate", round=snapshot.round, epoch=snapshot.epoch, accuracy=score.accuracy, loss=score.loss,
-            snapshot_t=snapshot.time_s,
+            chance=score.chance, snapshot_t=snapshot.time_s,
         )  # fmt: skip
         self._reached = self._reached or (self._target is not None and score.accuracy >= self._target)

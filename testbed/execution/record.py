@@ -11,9 +11,11 @@ from typing import Any
 
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
-from testbed.results import atomic, manifest, rundir, summary
+from testbed.results import COMPLETED, atomic, manifest, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
+
+DIVERGED_EXIT_CODE = 7
 
 
 def prepare(
@@ -45,21 +47,29 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
         atomic.write_json(run.file("manifest.json"), about)
 
 
-def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float) -> dict[str, Any]:
-    """Write tables, fidelity report and result, each atomically, in the order of dependence; return the result.
+def conclude(
+    run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float
+) -> tuple[SessionResult, dict[str, Any]]:
+    """Write tables, fidelity report and result, each atomically, in the order of dependence.
+
+    Return the outcome, which is ``diverged`` if the training has, and the content of ``result.json``.
 
     The caller sets the final status when it has written what it adds.
     """
     from testbed.results import fidelity, tables
+    from testbed.results.divergence import divergence
 
     tables.write(run.tables, tables.build(run.events))
     frames = tables.read(run.path)
     content = json.loads(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities)
+    completed = outcome.status in COMPLETED
+    if completed and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
+        outcome = SessionResult("diverged", f"the training diverged: {reason}", DIVERGED_EXIT_CODE)
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     ending = Ending(outcome.status, outcome.message, started, ended, duration_s)
     result = summary.summarise(frames, content, report, ending)
     atomic.write_json(run.file("fidelity.json"), report)
     atomic.write_json(run.file("result.json"), result)
-    return result
+    return outcome, result

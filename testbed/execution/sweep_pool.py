@@ -131,7 +131,7 @@ class Pool:
         os.dup2(log, 1)
         os.dup2(log, 2)
         outcome = _attempt(point, run)
-        result = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
+        outcome, result = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
         run.set_status(outcome.status, result["plan_sha256"], outcome.message)
         return 0
 

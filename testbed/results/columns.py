@@ -105,6 +105,7 @@ TABLES: dict[str, Table] = {
         Column("snapshot_t_s", "snapshot_t", FLOAT, "s", "when the evaluated values were copied"),
         Column("accuracy", "accuracy", FLOAT, "1", "share of the test set classified correctly"),
         Column("loss", "loss", FLOAT, "", "mean loss on the test set"),
+        Column("chance", "chance", FLOAT, "1", "accuracy of always guessing the most frequent label"),
     )),
     "finals": Table(("final",), (
         _NODE, _T,

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 _SHARE = 0.1  # of all rounds: what counts as the start, and as the end
 _FEW_ROUNDS = 10  # with fewer, neither a rise of the loss nor chance means anything
-_LOSS_RISE = 2.0  # times the loss at the start; noise of small batches stays below 1.5 where training converges
-_NO_PROGRESS = 0.98  # of the start's loss: at least that much is left where nothing is learned
+_LOSS_RISE = 2.0  # times the first loss
+_NO_PROGRESS = 0.98  # of the loss: at least that much is left where nothing is learned
+_GUESSING = 1.5  # times chance: the spread of a few hundred test samples
 
 
 def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int) -> str:
@@ -20,9 +21,10 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     ``rounds`` and ``accuracy`` are the tables of that name (``testbed.results.columns``). A training has diverged if
 
     * a worker's loss is not finite (``null`` in the table) in each of the last rounds;
-    * the median loss of the last tenth of its rounds is more than twice that of the first tenth; or
+    * the median loss of the last tenth of its rounds is more than twice that of the first round, and above that of
+      guessing, -ln(chance); or
     * every accuracy after a third of the planned rounds is at most 1.5 times that of guessing (column ``chance``),
-      while the loss has not fallen by 2 %.
+      while the loss has not fallen by 2 % since the first tenth.
 
     A rise and chance are judged from 10 rounds on. Runs without losses (sizes only) never count as diverged.
     """
@@ -36,10 +38,11 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
         return f"the loss is not finite from round {missing.index[~missing].max() + 1:.0f} on"
     if len(medians) < _FEW_ROUNDS:
         return ""
-    start, end = float(medians.iloc[:count].median()), float(medians.iloc[-count:].median())
-    if end > _LOSS_RISE * start:
-        return f"the loss rose from {start:.3g} to {end:.3g}"
-    late = accuracy[accuracy["round"] >= planned_rounds / 3].dropna(subset=["accuracy", "chance"])
-    if len(late) and end >= _NO_PROGRESS * start and late["accuracy"].max() <= 1.5 * late["chance"].max():
-        return f"the accuracy stayed at {late['accuracy'].max():.3g}; guessing reaches {late['chance'].max():.3g}"
+    first, best, end = medians.iloc[0], medians.iloc[:count].min(), medians.iloc[-count:].median()
+    chance = accuracy["chance"].max()  # not a number where nothing is known of the test set
+    if end > _LOSS_RISE * first and not end < -math.log(chance):
+        return f"the loss rose from {first:.3g} to {end:.3g}"
+    late = accuracy.loc[accuracy["round"] >= planned_rounds / 3, "accuracy"].max()
+    if end >= _NO_PROGRESS * best and late <= _GUESSING * chance:
+        return f"the accuracy stayed at {late:.3g}, where guessing reaches {chance:.3g}"
     return ""

@@ -4,7 +4,7 @@
 field                  unit        meaning
 =====================  ==========  ========================================================================
 schema_version                     of this file
-status                             done | degraded (nodes were lost) | failed | interrupted
+status                             done | degraded (nodes were lost) | diverged | failed | interrupted
 message                            cause, unless it is done
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``

@@ -25,10 +25,14 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Accuracy (share of test samples, or of characters) and mean loss on the test set."""
+    """Accuracy (share of test samples, or of characters) and mean loss on the test set.
+
+    ``chance``: the accuracy of always guessing the most frequent label; ``None``: unknown.
+    """
 
     accuracy: float
     loss: float
+    chance: float | None = None
 
 
 class Learner(Protocol):

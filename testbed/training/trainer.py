@@ -167,7 +167,8 @@ class Trainer:
             logits = self._scored_model(as_model_input(some_inputs.to(self._device)))
             correct += int((logits.argmax(dim=-1) == expected).sum())
             loss += mean_loss(logits, expected).item() * expected.numel() / count
-        return Score(correct / count, loss)
+        most = int(torch.bincount(self._dataset.test_labels.flatten()).max())
+        return Score(correct / count, loss, most / count)
 
     def state(self) -> State:
         """Return a checkpoint: the values, and a digest of the data. Batches depend on the step number only."""

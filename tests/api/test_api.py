@@ -116,6 +116,18 @@ def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
+    """A run with its results for the library, an exit code of its own for scripts."""
+    scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer": {"kind": "sgd", "learning_rate": 100.0}})
+    run = api.run(scenario, out=tmp_path / "run", progress=False)
+    assert run.status.state == "diverged" and run.result is not None
+    assert run.result["rounds"] == 12 and "the training diverged: the loss rose from 2" in run.result["message"]
+    assert "small on simulate: diverged" in str(run)
+    (tmp_path / "s.yaml").write_text(scenario.to_yaml())
+    done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"), "--quiet"])
+    assert done.returncode == 7 and "the training diverged" in done.stderr
+
+
 def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Impatient(Display):
         def show(self, event: Any) -> None:

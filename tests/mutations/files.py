@@ -35,6 +35,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.scenario.sweep:SweepSettings.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
     ),
     "points are named without their code": Mutation("testbed.execution.sweep_points:code_version", always("0"), SWEEP),
+    "divergence is never noticed": Mutation(
+        "testbed.execution.record:divergence",
+        always(""),
+        ("tests/api/test_api.py::test_a_training_that_diverges_is_called_so",),
+    ),
     "a sweep runs failed points again unasked": Mutation(
         "testbed.execution.sweep_pool:Pool._open",
         edit('(state == "failed" and not self.retry_failed)', "False"),

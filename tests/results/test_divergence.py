@@ -50,7 +50,7 @@ def test_trainings_that_work(losses: list[float | None], evaluations: pd.DataFra
         ([2.3, 2.2, *[None] * 8], NOTHING, "not finite from round 2"),
         ([2.3, None], NOTHING, "not finite from round 1 on"),
         ([1.5, 1.4, *[13.6] * 20], accuracy(0.1), "rose from 1.5 to 13.6"),
-        ([2.3] * 60, accuracy(0.1, 0.11, 0.12, 0.1, 0.1, 0.1), "stayed at 0.12; guessing reaches 0.1"),
+        ([2.3] * 60, accuracy(0.1, 0.11, 0.12, 0.1, 0.1, 0.1), "stayed at 0.12, where guessing reaches 0.1"),
     ],
 )
 def test_trainings_that_diverge(losses: list[float | None], evaluations: pd.DataFrame, why: str) -> None:
