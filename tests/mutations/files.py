@@ -36,7 +36,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "points are named without their code": Mutation("testbed.execution.sweep_points:code_version", always("0"), SWEEP),
     "divergence is never noticed": Mutation(
-        "testbed.execution.record:divergence",
+        "testbed.results.divergence:divergence",
         always(""),
         ("tests/api/test_api.py::test_a_training_that_diverges_is_called_so",),
     ),
