@@ -228,15 +228,22 @@ def _marked(source: str, target: Address, tos: int) -> socket.socket:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
     sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # see _bound
     sock.bind((source, 0))
     sock.connect(target)
     return sock
 
 
 def _bound(address: Address) -> socket.socket:
-    """The receiving socket, its buffer as large as the kernel allows. Raise ``RunFailed`` if the port is taken."""
+    """The receiving socket, its buffer as large as the kernel allows. Raise ``RunFailed`` if the port is taken.
+
+    On loopback its port is that of the node's TCP listener, so no other node receives there. But the kernel may have
+    given it to a sending socket of any run; those are connected, so datagrams for this node do not match them, and both
+    may have the port (SO_REUSEADDR on both).
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
     except PermissionError:  # an overflow shows in ``problems``

@@ -11,6 +11,7 @@ import torch
 
 from testbed.best_effort import DATAGRAM_BYTES, BestEffortQueue, best_effort_overhead_bytes, datagrams, pace_bps
 from testbed.messages import Message, MessageKind
+from testbed.realtime import udp
 from testbed.realtime.auth import Keys
 from testbed.realtime.frames import Arrival
 from testbed.realtime.udp_wire import MEMORY, Packer, Unpacker, body_of
@@ -175,3 +176,18 @@ def test_a_port_that_is_taken_is_named() -> None:
         other.bind(("127.0.0.1", 0))
         with pytest.raises(RunFailed, match="cannot receive datagrams on 127"):
             _bound(other.getsockname())
+
+
+def test_a_sending_socket_on_the_port_does_not_take_its_datagrams() -> None:
+    """The kernel may give a sender the number of a port that a node's TCP listener has, and its receiver needs."""
+    elsewhere, other = udp._bound(("127.0.0.1", 0)), udp._bound(("127.0.0.1", 0))
+    sender = udp._marked("127.0.0.1", elsewhere.getsockname(), 0)
+    receiver = udp._bound(sender.getsockname())
+    for sock in (elsewhere, receiver):
+        sock.settimeout(5)
+    other.sendto(b"for the receiver", receiver.getsockname())
+    sender.send(b"from the sender")
+    assert elsewhere.recv(100) == b"from the sender"
+    assert receiver.recv(100) == b"for the receiver"
+    for sock in (elsewhere, other, sender, receiver):
+        sock.close()
