@@ -161,7 +161,7 @@ class Sweep:
     @property
     def runs(self) -> list[Run]:
         """The finished runs, in the order of the rows."""
-        done = (row for row in self.rows if row["status"] in ("done", "degraded"))
+        done = (row for row in self.rows if row["status"] in COMPLETED)
         return [open_run(self.directory / "runs" / str(row["run"])) for row in done]
 
     def frame(self) -> pd.DataFrame:
@@ -212,7 +212,7 @@ def sweep(
 
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-    return {path: [text.partition("=")[2] for value in values for text in texts_of({path: value})]
+    return {path: [text.partition("=")[2] for value in values for text in texts_of({path: _from_here(value)})]
             for path, values in grid.items()}  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import sweep as sweeps
 from testbed.execution.sweep_points import SweepPoint, points_of
-from testbed.results import atomic
+from testbed.results import COMPLETED, atomic
 from testbed.scenario.sweep import SweepAxis, SweepSettings
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
     job, grid = study_job.job, study_job.sweep.grid
     with watch(job) as shown:
         rows = sweeps.execute(job, shown.take)
-    failed = [row for row in rows if row["status"] not in ("done", "degraded")]
+    failed = [row for row in rows if row["status"] not in COMPLETED]
     if failed:
         where = job.directory / "runs" / failed[0]["run"]
         raise RunFailed(f"{len(failed)} of {len(rows)} runs failed; the first, {where}: {failed[0]['message']}")

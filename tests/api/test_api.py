@@ -161,6 +161,19 @@ def test_a_sweep_is_a_frame(threaded: bool, tmp_path: Path) -> None:
     assert "fp16" in sweep._repr_html_()
 
 
+def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = Path(__file__).parents[1] / "check" / "examples"
+    (tmp_path / "mine.py").write_text((examples / "narrow_perceptron.py").read_text())
+    own = api.sweep(SMALL, grid={"training.model": ["./mine.py:NarrowPerceptron"]}, out="own")
+    assert [run.status.state for run in own.runs] == ["done"]
+    scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer.kind": "sgd"})
+    wild = api.sweep(scenario, grid={"optimizer.learning_rate": [100.0]}, out="wild")
+    assert [run.status.state for run in wild.runs] == ["diverged"]
+
+
 def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="fp61"):
         api.sweep(SMALL, grid={"codec": ["none", "fp61"]}, out=tmp_path / "sweep")
