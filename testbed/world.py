@@ -23,7 +23,7 @@ class Work(msgspec.Struct):
     """Describes a piece of computation, so that the world knows how long it takes.
 
     kind        ``step`` (a training step, paced by the node's device), ``sum`` or ``optimizer`` (at a server),
-                ``select`` (of the largest elements), ``load`` (from disk), ``script`` (a user's code until its next
+                ``select`` (of the largest elements), ``load`` (from disk), ``user_code`` (a script until its next
                 call, which takes no modelled time of its own: the step that follows does)
     round       the training round that it belongs to, for the record
     size_bytes  bytes read, for kinds whose time grows with size

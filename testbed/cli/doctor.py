@@ -23,7 +23,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
         return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps,
-                "capabilities": found.to_dict(), "mpi": mpi}  # fmt: skip
+                "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"

@@ -7,16 +7,15 @@ from torch import Tensor
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
-from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_sender
-from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, PushRoute, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_work import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
+from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
@@ -48,11 +47,8 @@ def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) 
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node)
-    without_servers = _WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
+    without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
     return without_servers(plan, node) if without_servers else _worker(plan, node, files)
-
-
-_WITHOUT_SERVERS = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:

@@ -8,7 +8,7 @@ from functools import partial
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.peers import LIBRARIES
+from testbed.policy.collective import LIBRARIES
 from testbed.realtime.node import AnyRole
 
 

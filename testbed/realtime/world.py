@@ -206,7 +206,7 @@ class RealWorld:
         start_s = self.now() if work.began_s is None else work.began_s
         if work.kind == "step":
             return await self._step(work, function, start_s)
-        if work.kind == "script":
+        if work.kind == "user_code":
             return (await self._processor.step(function))[0]
         inline = work.size_bytes <= INLINE_BYTES
         value, real_s = timed(function) if inline else await self._processor.run(function)

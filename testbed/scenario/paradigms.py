@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from testbed.axes import Axis
 from testbed.policy.collective import AllReduceOptions
-from testbed.policy.collective.peers import GLOO_BACKENDS, GlooOptions, MpiOptions
+from testbed.policy.collective.gloo import BACKENDS, GlooOptions
+from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.gossip import GossipOptions
 
 
@@ -65,7 +66,7 @@ class Gloo(GlooOptions, Paradigm):
 
     library: ClassVar[bool] = True
     codecs: ClassVar[str] = "exact"
-    messages: ClassVar[tuple[str, ...]] = GLOO_BACKENDS
+    messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
 @dataclass(frozen=True, slots=True)

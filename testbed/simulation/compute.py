@@ -16,7 +16,7 @@ from testbed.world import Work
 
 T = TypeVar("T")
 
-_SCRIPT = "script"  # ``Work.kind`` of a user's code: the step that it ends in takes the modelled time
+_USER_CODE = "user_code"  # ``Work.kind`` of a script: the step that it ends in takes the modelled time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class ComputeModel:
         """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""
         if work.kind == "step":
             return pacer.duration_s(work.steps, now_s)
-        if work.kind == _SCRIPT:
+        if work.kind == _USER_CODE:
             return 0.0
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
 
@@ -64,7 +64,7 @@ class SimulatedProcessor:
             duration_s = self._model.duration_s(work, node.pacer, start_s)
         self._busy_until_s = start_s + duration_s
         result = function()
-        if node.thread is not None and work.kind != _SCRIPT:
+        if node.thread is not None and work.kind != _USER_CODE:
             await self._on_a_core(node.thread, work)
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._busy_until_s = start_s + duration_s

@@ -24,6 +24,8 @@ TABLES = (
     "testbed/policy/gossip/graphs.py",
     "testbed/policy/collective/shares.py",
     "testbed/codec/options.py",
+    "testbed/engine/paradigms.py",
+    "testbed/execution/distributed/backends.py",
     "testbed/codec/table.py",
     "testbed/training/*/__init__.py",
     "testbed/training/splits/__init__.py",

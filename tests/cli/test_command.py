@@ -155,7 +155,7 @@ def test_doctor_says_whether_there_is_an_mpi(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert command.main(["doctor", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["mpi"]
+    told = json.loads(capsys.readouterr().out)["libraries"]["MPI"]
     assert not told["there"] and "pip install mpi4py mpich" in told["told"]
     mpi = SimpleNamespace(Get_library_version=lambda: "MPICH Version:      4.3.2\nMPICH Device:  ch4:ofi\n")
     monkeypatch.setattr("testbed.execution.distributed.mpi.library.load_mpi", lambda: mpi)

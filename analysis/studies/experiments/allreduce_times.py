@@ -24,7 +24,7 @@ from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
-from testbed.execution.distributed.role import GROUPS
+from testbed.execution.distributed.backends import BACKENDS
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
@@ -69,7 +69,8 @@ def _timed(asked: Parameters) -> programs.Program:
 
         async def measured() -> None:
             calls = {name: ours(name) for name in asked["algorithms"]}
-            calls |= {name: theirs(name, await GROUPS[name](world, plan, peers)) for name in asked["libraries"] if name}
+            libraries = [name for name in asked["libraries"] if name]
+            calls |= {name: theirs(name, await BACKENDS[name].make_group(world, plan, peers)) for name in libraries}
             for size in sizes:
                 tensor = torch.full((size // 4,), float(peers.rank))
                 for name, call in calls.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from analysis.identity import Identity, series
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Study, StudyRun, StudySweep
-from testbed.policy.collective.peers import LIBRARIES
+from testbed.policy.collective import LIBRARIES
 
 COMMON = {"training.rounds": "80", "training.target_accuracy": "0.9", "training.evaluate_every": "5"}
 AT_WORKERS = {"optimizer": "{kind: adam, learning_rate: 0.002, at: worker}"}

@@ -56,7 +56,7 @@ class ScriptWorker:
         answer: Any = None
         try:
             while True:
-                request = await self._world.compute(Work("script", self.rounds), partial(thread.resume, answer))
+                request = await self._world.compute(Work("user_code", self.rounds), partial(thread.resume, answer))
                 if request is None:
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,19 +14,15 @@ from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.errors import CapabilityError
+from testbed.execution.distributed.backends import BACKENDS
 from testbed.execution.distributed.meeting import ProcessGroup
-from testbed.execution.distributed.mpi.group import mpi_group
-from testbed.execution.distributed.mpi.library import load_mpi
-from testbed.execution.distributed.torch_group import gloo_group, nccl_group
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.peers import LIBRARIES, GlooOptions, MpiOptions
+from testbed.policy.collective import LIBRARIES
+from testbed.policy.collective.gloo import GlooOptions
+from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-
-Maker = Callable[[RealWorld, Plan, Collectives], Awaitable[ProcessGroup]]
-GROUPS: dict[str, Maker] = {"gloo": gloo_group, "nccl": nccl_group, "mpi": mpi_group}
 
 
 def _options(plan: Plan) -> GlooOptions | MpiOptions:
@@ -36,17 +32,7 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
 
 def require(plan: Plan) -> None:
     """Raise ``CapabilityError`` if this machine cannot run what the plan asks for."""
-    backend = _options(plan).backend
-    if GROUPS[backend] is mpi_group:
-        load_mpi()
-    if GROUPS[backend] is not nccl_group:
-        return
-    workers, there = sum(worker.trains for worker in plan.with_role("worker")), torch.cuda.device_count()
-    if there < workers:
-        raise CapabilityError(
-            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and this machine has {there}; "
-            "write 'backend: gloo', or train on as many workers as there are GPUs"
-        )
+    BACKENDS[_options(plan).backend].require(sum(worker.trains for worker in plan.with_role("worker")))
 
 
 def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
@@ -60,7 +46,7 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
         training = [worker.name for worker in plan.with_role("worker") if worker.trains]
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
-        group = await GROUPS[options.backend](world, plan, peers)
+        group = await BACKENDS[options.backend].make_group(world, plan, peers)
         sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
         return sums, WholeStep(plan.technique.optimizer, values)
 

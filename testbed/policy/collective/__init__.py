@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields
 
 from testbed.axes import option
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
+from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
+from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.ring import direct, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
@@ -42,6 +44,9 @@ class SparseAlgorithm:
 
 
 SPARSE = {"hitopk": SparseAlgorithm(hierarchical=True), "flat_topk": SparseAlgorithm(hierarchical=False)}
+
+LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
+"""Paradigms whose sums are made by a library with sockets of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ MAX_CHANNELS = 7  # three bits of precedence in the IP header
 MAX_BLOCK_BYTES = 65_536
 SKIPPED = 255  # the channel of a block that is not sent at all
 
-CONTRIBUTION, RANDOM, NONE = "contribution", "random", "none"
+CONTRIBUTION = "contribution"
+RANDOM = "random"
+NONE = "none"
 ZERO, NEXT_ROUND, RETRANSMIT = "zero", "next-round", "retransmit"
 HEURISTIC_DROP, SENDER_DROP = "heuristic-drop", "sender-drop"
 EXACT, FOUR_BITS = "exact", "4-bit"

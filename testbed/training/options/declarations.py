@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-IMAGES, TEXT, SCRIPT, NOTHING = "images", "text", "script", "none"
+IMAGES = "images"
+TEXT = "text"
+SCRIPT = "script"
+NOTHING = "none"
 UNKNOWN_MODEL_BYTES = 1 << 28
 
 

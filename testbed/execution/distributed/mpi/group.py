@@ -20,7 +20,7 @@ from testbed.execution.distributed.mpi.pmi import ProcessManager
 from testbed.execution.distributed.mpi.progress import MpiProgress
 from testbed.execution.distributed.sockets import Meter
 from testbed.plan.model import Plan
-from testbed.policy.collective.peers import MPI_ALGORITHMS, MpiOptions
+from testbed.policy.collective.mpi import MpiOptions
 from testbed.realtime.world import RealWorld
 
 
@@ -36,6 +36,7 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
     if len(listeners) != 1:
         raise RunFailed(f"MPI listens at {sorted(listeners) or 'no address'}; expected one address of {world.node}")
     await world.wait(_connect(mpi, progress), "MPI's first message from each worker", limit_s)
+    found = sockets.connections()  # each worker sums only after it has heard of this one's connections
     connections = await peers_of_connections(peers, *listeners)
     silent = sorted(set(peers.ranks) - {world.node} - set(connections.values()))
     if silent:
@@ -43,7 +44,7 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
             f"MPI has no TCP connection from {world.node} to {', '.join(silent)}, so its bytes could not be counted"
         )
     progress.listen_to(number for number, found in sockets.connections().items() if found.ends in connections)
-    return _Mpi(mpi, progress, Meter(connections))
+    return _Mpi(mpi, progress, Meter(connections, found))
 
 
 async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> None:
@@ -61,7 +62,8 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     address = plan.node(world.node).address or LOOPBACK
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
         del os.environ[variable]  # from an mpirun or a batch system around this run
-    os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, MPI_ALGORITHMS[options.algorithm]))
+    algorithm = options.mpich_algorithm.value
+    os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, algorithm))
 
 
 def _connect(mpi: Any, progress: MpiProgress) -> asyncio.Future[None]:
