@@ -36,7 +36,7 @@ from testbed.scenario import Scenario
 from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
 from testbed.scenario.overrides import texts_of
-from testbed.scenario.reading.section import as_yaml
+from testbed.scenario.reading.section import Section, as_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ Settings = Mapping[str, Any]
 
 
 def load(
-    source: str | Path | Settings,
+    source: str | Path | Settings | Scenario,
     set: Settings | None = None,  # noqa: A002 - as --set
     *,
     on: str | None = None,
@@ -60,16 +60,26 @@ def load(
 ) -> Scenario:
     """Return a validated scenario. Raise ``ScenarioError`` with every problem found.
 
-    source      path of a scenario file, name of a shipped one (``"quickstart"``), or the content of one as a mapping
+    source      path of a scenario file, name of a shipped one (``"quickstart"``), the content of one as a mapping
+                (sections of ``testbed.scenario.schema`` may be among its values), or a scenario
     set         values that replace those of the file; files of code (``./mine.py:Mine``) are relative to the working
                 directory
     on          back end instead of the scenario's own: ``emulate``, ``simulate`` or ``local``
     allow_code  whether a file outside the working directory may name code, which is then imported
     """
     changes = texts_of({path: _from_here(value) for path, value in (set or {}).items()})
-    if isinstance(source, Mapping):
-        return read_text(as_yaml(dict(source)), "scenario", changes, Path.cwd(), on)
+    if isinstance(source, Mapping | Scenario):
+        return read_text(as_yaml(_plain(source)), "scenario", changes, Path.cwd(), on)
     return read(source, changes, on=on, allow_code=allow_code)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with sections, wherever they are in it, as mappings."""
+    if isinstance(value, Section):
+        return value.resolved()
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _from_here(value: Any) -> Any:

@@ -136,7 +136,7 @@ class _Origin:
         return place(self._root, path)[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Origin)
+        return other is None or isinstance(other, _Origin)
 
     __hash__ = None  # type: ignore[assignment]
 

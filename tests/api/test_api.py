@@ -15,6 +15,7 @@ import torch
 from testbed import api
 from testbed.display.progress import Display
 from testbed.errors import RunFailed, ScenarioError
+from testbed.scenario.sections.training import Training
 from tests.cli.forked import command
 
 SMALL: dict[str, Any] = {
@@ -51,6 +52,18 @@ def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
     scenario = api.load(SMALL)
     assert scenario.training.rounds == 4
     assert api.load({**SMALL, "codec": "fp16"}) == api.load(SMALL, set={"codec": "fp16"}) != scenario
+
+
+def test_sections_are_typed_objects() -> None:
+    training = Training(model={"kind": "mlp", "hidden": 8}, data="digits", rounds=4, evaluate_every=2)  # type: ignore[arg-type]
+    built = api.Scenario(**{**SMALL, "training": training})
+    assert built == api.load(SMALL) == api.load({**SMALL, "training": training})
+    assert api.load(built, {"training.rounds": 9}).training.rounds == 9
+    with pytest.raises(ValueError, match=r"-1 is outside \[1, 10000000\]"):
+        Training(model="mlp", data="digits", rounds=-1)  # type: ignore[arg-type]
+    nowhere = {"data_centers": [{"name": "a", "workers": 1}, {"name": "b", "workers": 1}], "links": []}
+    with pytest.raises(ValueError, match="central"):
+        api.Scenario(**{**SMALL, "topology": nowhere})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def raise_found(found: Iterable[Violation]) -> None:
     """Raise one error that carries all of ``found``, if there are any."""
     found = tuple(found)
     if found:
-        raise PydanticCustomError("rules", "rules", {"found": found})
+        raise PydanticCustomError("rules", "{text}", {"found": found, "text": "; ".join(map(str, found))})
 
 
 def series_violations(times_s: Sequence[float], repeat_after_s: float | None) -> Iterator[Violation]:
