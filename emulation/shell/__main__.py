@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from emulation.hosts import write_hosts
 from emulation.network import Emulation
 from emulation.probe import probe
 from emulation.shell.commands import Shell
-from emulation.shell.session import ShellSession, write_hosts
+from emulation.shell.session import ShellSession
 from testbed.errors import TestbedError
 from testbed.plan.model import from_json
 

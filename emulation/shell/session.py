@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import statistics
@@ -10,10 +9,10 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulation.bulk import BulkTransfer, transfer
+from emulation.hosts import environment
 from emulation.measurement import describe
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed, ScenarioError
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
     from emulation.network import Emulation
     from emulation.shaping.base import Shaper
-
-_MS_BIND = 4096
-_HOSTS = Path("/run/testbed/hosts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +138,9 @@ class ShellSession:
         if not argv:
             raise ScenarioError("no command given")
         try:
-            return self.network.exec(self.node(node), argv, env=_environment(), **popen)
+            return self.network.exec(self.node(node), argv, env=os.environ | environment(os.environ), **popen)
         except OSError as error:
             raise RunFailed(f"{argv[0]}: {error.strerror}") from error
-
-
-def _environment() -> dict[str, str]:
-    # PyTorch's back ends choose an interface by the machine's host name, which is not an address of the node
-    return {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0", **os.environ}
 
 
 @contextmanager
@@ -160,10 +151,3 @@ def _interrupts_are_its_own() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def write_hosts(network: Emulation) -> None:
-    """Names for programs: ``worker0.tokyo`` is node ``tokyo/worker0``. /etc/hosts is bound over in the sandbox only."""
-    lines = [f"{port.ip} {'.'.join(reversed(name.split('/')))}" for name, port in network.layout.hosts.items()]
-    _HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
-    ctypes.CDLL(None).mount(str(_HOSTS).encode(), b"/etc/hosts", None, _MS_BIND, None)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from testbed.execution.processes import run_nodes
+from testbed.execution.programs.launch import Hosts
+from testbed.execution.programs.supervisor import Place, run_programs
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
+from testbed.results.link_bytes import by_site
 from testbed.results.progress import Progress
+
+MASTER_PORT = 29_500  # torchrun's
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
@@ -43,7 +49,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
             report({"kind": "stage", "name": "measuring the links"})
             network.measure()
             preparation.join()
-            report({"kind": "stage", "name": "starting nodes"})
+            report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
             _train(plan, directory, network, report)
     finally:
         preparation.join()
@@ -51,6 +57,8 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 
 def _prepare(plan: Plan) -> None:
+    if plan.program is not None:
+        return
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up
@@ -73,6 +81,26 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
         report(line)
 
     try:
-        run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
+        if plan.program is not None:
+            run_programs(plan, directory, on_progress, epoch_ns, _place(plan, network))
+        else:
+            run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
     finally:
         network.helpers.finish()
+
+
+def _place(plan: Plan, network: Any) -> Place:
+    """Return the emulated hosts: each its node's network namespace, with a name that all others know."""
+    from emulation.hosts import INTERFACE, environment, host_name, write_hosts
+
+    write_hosts(network)
+    names = tuple(host_name(node.name) for node in plan.nodes)
+    addresses = tuple(network.address(node.name) for node in plan.nodes)
+    hosts = Hosts(names, addresses, INTERFACE, MASTER_PORT, environment(os.environ))
+    before = network.counters()
+
+    def traffic() -> dict[str, dict[str, int]]:
+        sent = {name: link.sent_bytes - before[name].sent_bytes for name, link in network.counters().items()}
+        return by_site(sent, (site.name for site in plan.network.sites))
+
+    return Place(hosts, network.exec, traffic)

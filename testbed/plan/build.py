@@ -10,6 +10,7 @@ from testbed.plan.links import build_links
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_network
 from testbed.plan.placement import build_nodes
+from testbed.plan.program import build_program_nodes, program_of
 from testbed.plan.settings import recovery_of, simulation_of, technique_of, training_of, transport_of
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
@@ -24,7 +25,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     topology = generated(scenario.topology)
     links = build_links(topology, scenario.seed)
     network = build_network(topology, links, scenario.run.on)
-    nodes = build_nodes(scenario, topology)
+    nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
     faults = build_faults(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
     return Plan(
@@ -34,4 +35,5 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
         timeouts=derive(scenario, network, nodes, training.model), warnings=warnings_for(scenario, network, nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
+        program=program_of(scenario, topology),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -311,6 +312,37 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramPlan:
+    """A user's program: one process per node, by rank. Commands and variables may hold ``testbed.placeholders``.
+
+    command  of every process; empty: only the first node has one
+    first    of the first node; empty: the same command
+    ends     whose end ends the run: ``all`` | ``first`` | ``others``
+    listens  TCP port of the first node that the others wait for; 0: none
+    workers  how many workers each node stands for, by rank
+    cwd      working directory, absolute
+    metrics  ``stdout``, or a file with JSON lines; empty: none
+    sha256   of the files that the commands name
+    """
+
+    command: tuple[str, ...]
+    first: tuple[str, ...]
+    ends: str
+    listens: int
+    workers: tuple[int, ...]
+    env: dict[str, str]
+    cwd: str
+    timeout_s: float
+    metrics: str = ""
+    sha256: str = ""
+
+    @property
+    def title(self) -> str:
+        """Short name: that of the program."""
+        return PurePath((self.first or self.command)[0]).name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
     """A machine whose ``cores`` all nodes share, as in emulation; ``testbed calibrate`` measures it.
 
@@ -365,6 +397,7 @@ class Plan:
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
+    program: ProgramPlan | None = None  # instead of a training
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

@@ -39,7 +39,7 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
         for host, node in enumerate(_site_nodes(site, scenario.device, tops)):
             rank = ranks[node.role]
             ranks[node.role] += 1
-            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.on))
+            nodes.append(addressed(replace(node, rank=rank), index, host, scenario.run.on))
     return tuple(nodes)
 
 
@@ -114,9 +114,10 @@ def _slowdown(slowdown: Slowdown | None) -> Series | None:
     )
 
 
-def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
-    """Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
+def addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
+    """Return the node with address and port.
 
+    Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
     On loopback the launcher picks free ports (0), so that two runs can stand side by side.
     """
     if back_end == "emulate":

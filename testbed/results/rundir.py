@@ -4,7 +4,7 @@
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
     plan.json        what the back end executes      result.json          the results; see testbed.results.summary
     manifest.json    versions, machine, seeds        fidelity.json        the fidelity report
-    checkpoints/     if the scenario asks for them
+    checkpoints/     if the scenario asks for them    logs/  output of a user's program, a file per process
     status.json      state and owner                 summary.txt  figure.png  log  host.log
 
 ``status`` goes pending → running → done | degraded | failed | interrupted. A run in progress whose owner is dead has
@@ -31,7 +31,7 @@ from testbed.results import COMPLETED, FINISHED, atomic, owner
 from testbed.results.owner import ProcessOwner
 
 _ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
-            "checkpoints", "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log")  # fmt: skip
+            "checkpoints", "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log", "logs")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

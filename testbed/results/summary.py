@@ -15,7 +15,8 @@ parameters_agree                   whether they are; null if no node has any
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
 training_s             s           start of training to the last round's end, on the run's clock
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
-wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN
+wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
+                                   program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
 wan_setup_bytes        B           likewise, payload and headers outside training rounds
 faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
@@ -41,6 +42,7 @@ from testbed.errors import TestbedError
 from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
+from testbed.results.link_bytes import by_site, sent_by_link
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Ending:
 
 def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
     """Return the content of ``result.json``. ``plan`` is the content of ``plan.json``."""
+    wan = _wan if plan.get("program") is None else _wan_of_program
     result = {
         "schema_version": SCHEMA_VERSION,
         "status": ending.status,
@@ -74,7 +77,7 @@ def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, An
         "back_end": plan["back_end"],
         "plan_sha256": sha256_of(plan),
         **_training(frames, plan),
-        **_wan(frames["transfers"], [site["name"] for site in plan["network"]["sites"]]),
+        **wan(frames, [site["name"] for site in plan["network"]["sites"]]),
         "faults": _faults(frames["faults"]),
         "fidelity": {"status": fidelity["status"], "warnings": list(fidelity["warnings"])},
         "duration_s": round(ending.duration_s, 3),
@@ -166,7 +169,14 @@ def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> fl
     return _rounded(float(reached.min()) - start_s) if len(reached) else None
 
 
-def _wan(transfers: pd.DataFrame, sites: list[str]) -> dict[str, Any]:
+def _wan_of_program(frames: Frames, sites: list[str]) -> dict[str, Any]:
+    nothing = by_site({}, sites)
+    moved = by_site(sent_by_link(frames["links"]), sites)
+    return {"wan_payload_bytes": moved, "wan_header_bytes": nothing, "wan_setup_bytes": nothing}
+
+
+def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
+    transfers = frames["transfers"]
     wan = transfers[transfers["tier"] == "wan"]
     in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # messages of the scheduler have no key
     training, setup = wan[in_round], wan[~in_round]

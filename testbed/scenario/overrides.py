@@ -17,8 +17,8 @@ from testbed.errors import ScenarioError
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, parse
 from testbed.scenario.reading.suggest import suggestion
 
-_STEP = re.compile(r"([a-z][a-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
-_PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
+_STEP = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
+_PATH = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
 
 
 def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> list[str]:

@@ -24,6 +24,7 @@ from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.background import Background
 from testbed.scenario.sections.devices import Device
 from testbed.scenario.sections.faults import Fault
+from testbed.scenario.sections.program import with_program, without_sections
 from testbed.scenario.sections.run import (
     Checkpoints,
     Recovery,
@@ -63,7 +64,8 @@ class Scenario(Section):
     background: tuple[Background, ...] = ()
     """Traffic on the WAN that is not the run's."""
     workload: Annotated[Workload | None, NULLABLE] = None
-    """Your own training code: {script: FILE}. Then 'training' needs only 'rounds'."""
+    """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or any program: {command: …}, without
+    'training'."""
     checkpoint: Checkpoints = Checkpoints()
     """What is kept so that a run can be resumed."""
     faults: tuple[Fault, ...] = ()
@@ -91,8 +93,18 @@ class Scenario(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _scripted(cls, data: Any, info: ValidationInfo) -> Any:
-        return with_script(data, info)
+    def _with_workload(cls, data: Any, info: ValidationInfo) -> Any:
+        return with_program(with_script(data, info), info)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the workload is a command."""
+        return self.workload is not None and self.workload.is_program
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all values that have an effect."""
+        found = super().resolved()
+        return without_sections(found) if self.is_program else found
 
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""

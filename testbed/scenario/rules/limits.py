@@ -18,6 +18,8 @@ MAX_SIMULATED_WORKERS = 100_000
 
 def node_count(scenario: Scenario) -> Found:
     nodes, on = _count_nodes(scenario.topology), scenario.run.on
+    if scenario.is_program:
+        nodes = Counter(worker=nodes["worker"])
     if tiers_of(scenario) == 1:
         del nodes["server"]
     if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:

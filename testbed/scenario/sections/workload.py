@@ -1,29 +1,93 @@
-"""The section ``workload``: ``{script: FILE}`` takes the place of model and data."""
+"""The section ``workload``: what runs instead of a model and data by name.
+
+``{script: FILE}`` trains through the testbed's servers; ``{command: …}`` starts a program of the user's on every worker.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-from pydantic import ValidationInfo
+from pydantic import Field, ValidationInfo
 
+from testbed.placeholders import PLACEHOLDERS, unknown
+from testbed.scenario.reading.commands import ARGUMENT, COMMAND, is_variable
 from testbed.scenario.reading.files import beside
-from testbed.scenario.reading.quantities import TEXT, is_null, text_of
+from testbed.scenario.reading.quantities import DURATION, TEXT, integer, is_null, one_of, text_of
 from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 
 _DATA = {"kind": "script"}
 
 
 class Workload(Section):
-    """A user's own training code instead of a model and data by name."""
+    """A user's own training code, or any program, instead of a model and data by name."""
 
-    script: Annotated[str, TEXT]
+    script: Annotated[str | None, TEXT] = None
     """A Python file in or below the scenario's folder; see testbed/kvstore for what it may call."""
+    command: Annotated[tuple[str, ...], COMMAND] = ()
+    """A program and its arguments, as a list or as a shell would read it; one process per worker, with the variables
+    that torchrun sets. Placeholders such as {rank} are replaced; docs/programs.md lists them."""
+    first: Annotated[tuple[str, ...], COMMAND] = ()
+    """The command of the first worker, if it differs: a server, or a launcher that starts the other processes."""
+    per: Annotated[str, one_of("worker", "host")] = "worker"
+    """worker: every worker is a host of its own. host: a data centre is one host, with one process."""
+    ends: Annotated[str, one_of("all", "first", "others")] = "all"
+    """Whose end ends the run: that of all processes, of the first, or of all others. The rest is then stopped."""
+    listens: Annotated[int | None, integer(1, 65_535)] = None
+    """TCP port of the first worker; the others start when something listens on it."""
+    env: dict[str, Annotated[str, ARGUMENT]] = Field(default_factory=dict)
+    """Environment variables."""
+    cwd: Annotated[str | None, ARGUMENT] = None
+    """Working directory, relative to the scenario's folder, which is the default."""
+    timeout: Annotated[float, DURATION] = 3600.0
+    """The longest run."""
+    metrics: Annotated[str | None, ARGUMENT] = None
+    """stdout, or a file: JSON lines of the program with 'step', and 'loss', 'accuracy' or 'samples'."""
+    sha256: Annotated[str | None, TEXT] = None
+    """Of the files that the commands name, as they were when the scenario was read; not to be written by hand."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether commands are to be run."""
+        return bool(self.command or self.first)
+
+    def _violations(self) -> Iterable[Violation]:
+        return (*_what(self), *_without_effect(self), *_texts(self))
+
+
+def _what(workload: Workload) -> Iterator[Violation]:
+    if workload.script is None and not workload.is_program:
+        yield Violation((), "has neither 'script' nor 'command'", "write 'command: python train.py'")
+    if workload.script is not None and workload.is_program:
+        yield Violation(("script",), "stands beside a command", "remove one of the two")
+    if workload.ends == "others" and not workload.command:
+        yield Violation(("ends",), "no process but the first is started", "write 'command' for the others")
+
+
+def _without_effect(workload: Workload) -> Iterator[Violation]:
+    of_programs = ("per", "ends", "listens", "env", "cwd", "timeout", "metrics")
+    for name in of_programs if workload.script is not None and not workload.is_program else ():
+        if getattr(workload, name) != type(workload).model_fields[name].get_default(call_default_factory=True):
+            yield Violation((name,), "has no effect on 'script'", "remove it, or write 'command: …'")
+    if workload.listens is not None and workload.is_program and not workload.command:
+        yield Violation(("listens",), "no process waits for the first", "remove it, or write 'command' for the others")
+
+
+def _texts(workload: Workload) -> Iterator[Violation]:
+    for name in workload.env:
+        if not is_variable(name):
+            yield Violation(("env", name), "is no name of an environment variable", "letters, digits and '_' only")
+    for key, texts in (("command", workload.command), ("first", workload.first), ("env", workload.env.values())):
+        for word in (word for text in texts for word in unknown(text)):
+            if hint := suggestion(word, PLACEHOLDERS):
+                yield Violation((key,), f"'{{{word}}}' is no placeholder", hint)
 
 
 def with_script(data: Any, info: ValidationInfo) -> Any:
-    """Return the scenario's tree with ``script`` as model and data; unchanged without a workload."""
+    """Return the scenario's tree with ``script`` as model and data; unchanged without a script."""
     workload = data.get("workload") if isinstance(data, dict) else None
     script = workload.get("script") if isinstance(workload, dict) else None
     training = data.get("training", {}) if isinstance(data, dict) else None

@@ -29,6 +29,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "teacher": load_teacher,
     "none": _no_data,
     "script": _no_data,
+    "user_program": _no_data,
 }
 
 

@@ -9,9 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.axes import Axis
-from testbed.training.options.datasets import Cifar10, Digits, FashionMnist, Mnist, NoData, ScriptData, Teacher, Text
+from testbed.training.options.datasets import (
+    Cifar10,
+    Digits,
+    FashionMnist,
+    Mnist,
+    NoData,
+    ScriptData,
+    Teacher,
+    Text,
+    UserProgramData,
+)
 from testbed.training.options.loading import LOADINGS
-from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer
+from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer, UserProgram
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
@@ -25,6 +35,7 @@ MODELS: Axis[Any] = Axis(
         "transformer": Transformer,
         "declared": Declared,
         "script": Script,
+        "user_program": UserProgram,
     },
     base="testbed.training.models.base:Model",
 )
@@ -39,6 +50,7 @@ DATASETS: Axis[Any] = Axis(
         "teacher": Teacher,
         "none": NoData,
         "script": ScriptData,
+        "user_program": UserProgramData,
     },
     base="testbed.training.datasets.base:DataSource",
 )

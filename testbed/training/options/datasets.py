@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
-from testbed.training.options.declarations import NOTHING, SCRIPT, TEXT, DataDeclarations
+from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT, TEXT, DataDeclarations
 
 _ALL: dict[str, Any] = {"min": 0, "max": 10_000_000}
 _TRAIN_SAMPLES: dict[str, Any] = {"help": "number of training samples, from the first on; 0: all", **_ALL}
@@ -82,3 +82,10 @@ class ScriptData(DataDeclarations):
     """The data of a user's script."""
 
     gives: ClassVar[str] = SCRIPT
+
+
+@dataclass(frozen=True, slots=True)
+class UserProgramData(DataDeclarations):
+    """The data of a user's program, if it has any."""
+
+    gives: ClassVar[str] = PROGRAM

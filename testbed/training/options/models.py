@@ -9,6 +9,7 @@ from testbed.axes import option
 from testbed.training.declared import DECLARED, declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
+    PROGRAM,
     SCRIPT,
     TEXT,
     UNKNOWN_MODEL_BYTES,
@@ -71,6 +72,17 @@ class Script(ModelDeclarations):
     takes: ClassVar[str] = SCRIPT
     file: str = option("", "the script, with its whole path", path="script")
     sha256: str = option("", "of the script, as it was when the scenario was read")
+
+
+@dataclass(frozen=True, slots=True)
+class UserProgram(ModelDeclarations):
+    """What a user's program trains, if it does (``workload: {command: …}``)."""
+
+    takes: ClassVar[str] = PROGRAM
+
+    @classmethod
+    def size_bound_bytes(cls, options: UserProgram) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

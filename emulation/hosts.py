@@ -1,0 +1,55 @@
+"""Nodes as hosts of a network, for programs: their names in /etc/hosts, and a way to start programs on each other.
+
+Both exist inside the sandbox only. ``ssh`` and ``rsh`` in ``TOOLS`` start a command on another node, as launchers of
+distributed programs do; see ``emulation.remote_shell``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emulation.network import Emulation
+
+INTERFACE = "eth0"
+TOOLS = Path("/run/testbed/bin")
+HOSTS = Path("/run/testbed/hosts.json")
+_ETC_HOSTS = Path("/run/testbed/hosts")
+_REMOTE_SHELL = Path(__file__).with_name("remote_shell.py")
+_MS_BIND = 4096
+
+
+def environment(around: Mapping[str, str]) -> dict[str, str]:
+    """Return what programs on a node need in their environment beside what is ``around``.
+
+    PyTorch's back ends choose an interface by the machine's host name, which need not be an address of the node.
+    """
+    interfaces = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), INTERFACE)
+    return {"FI_TCP_IFACE": INTERFACE, **interfaces, "PATH": f"{TOOLS}{os.pathsep}{around.get('PATH', os.defpath)}"}
+
+
+def host_name(node: str) -> str:
+    """``worker0.tokyo`` for node ``tokyo/worker0``."""
+    return ".".join(reversed(node.split("/")))
+
+
+def write_hosts(network: Emulation) -> None:
+    """Make the nodes known by name. /etc/hosts is bound over in the sandbox only."""
+    addresses = {host_name(name): port.ip for name, port in network.layout.hosts.items()}
+    lines = [f"{address} {name}" for name, address in addresses.items()]
+    _ETC_HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
+    ctypes.CDLL(None).mount(str(_ETC_HOSTS).encode(), b"/etc/hosts", None, _MS_BIND, None)
+    namespaces = {host_name(name): network.namespace_path(name) for name in network.layout.hosts}
+    by_address = {addresses[name]: [name, path] for name, path in namespaces.items()}
+    HOSTS.write_text(json.dumps({name: [name, path] for name, path in namespaces.items()} | by_address))
+    TOOLS.mkdir(exist_ok=True)
+    for tool in ("ssh", "rsh"):
+        script = TOOLS / tool
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{_REMOTE_SHELL}" "{HOSTS}" "$@"\n')
+        script.chmod(0o755)

@@ -1,0 +1,132 @@
+"""What is started for each node of a program's run: the command with its placeholders filled in, and its variables.
+
+The variables are those of torchrun, so that a script finds its process group; the rest of the environment is that of the
+command ``testbed``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import CapabilityError
+from testbed.execution.programs.metrics import STDOUT
+from testbed.placeholders import fill
+from testbed.plan.model import NodePlan, Plan, ProgramPlan
+
+LOGS = "logs"
+HOSTFILE = "hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The nodes as hosts. ``names`` and ``addresses`` by rank; ``environment``: what they need beside our own."""
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    interface: str
+    master_port: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramProcess:
+    """One process to be started. ``ends_run``: whether the run goes on until it has ended; the rest is then stopped."""
+
+    node: NodePlan
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: Path
+    metrics: str
+    metrics_file: Path
+    ends_run: bool
+    host: str
+
+    @property
+    def reports_on_stdout(self) -> bool:
+        return self.metrics == STDOUT
+
+    @property
+    def command(self) -> str:
+        """The command on one line."""
+        return " ".join(self.argv)
+
+
+def processes_of(plan: Plan, hosts: Hosts, directory: Path) -> list[ProgramProcess]:
+    """Return the processes of a run by rank, and write the file of its hosts. Raise ``CapabilityError``.
+
+    directory  the run directory
+    """
+    program = plan.program
+    assert program is not None
+    directory = directory.resolve()
+    (directory / LOGS).mkdir(exist_ok=True)
+    lines = [name for name, count in zip(hosts.names, program.workers, strict=True) for _ in range(count)]
+    (directory / LOGS / HOSTFILE).write_text("\n".join(lines) + "\n")
+    found = []
+    for node in plan.nodes:
+        command = program.first if node.rank == 0 and program.first else program.command
+        if command:
+            found.append(_process(program, node, command, hosts, directory))
+    _require_programs(found)
+    return found
+
+
+def _process(
+    program: ProgramPlan, node: NodePlan, command: tuple[str, ...], hosts: Hosts, directory: Path
+) -> ProgramProcess:
+    values = _values(program, node, hosts, directory)
+    metrics = fill(program.metrics, values)
+    environment = {
+        **_with_own_programs(os.environ), **hosts.environment, **_variables(values),
+        **{name: fill(text, values) for name, text in program.env.items()},
+    }  # fmt: skip
+    return ProgramProcess(
+        node=node, argv=tuple(fill(argument, values) for argument in command), environment=environment,
+        log=directory / LOGS / f"{node.name.replace('/', '.')}.log", metrics=metrics,
+        metrics_file=Path(program.cwd, metrics),
+        ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0), host=hosts.names[node.rank],
+    )  # fmt: skip
+
+
+def _values(program: ProgramPlan, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:
+    """Return the values of all placeholders."""
+    values: dict[str, object] = {
+        "rank": node.rank, "world_size": len(hosts.names), "local_rank": 0, "local_world_size": 1,
+        "workers": program.workers[node.rank], "node": node.name, "data_center": node.data_center,
+        "host": hosts.names[node.rank], "address": hosts.addresses[node.rank], "hosts": ",".join(hosts.names),
+        "addresses": ",".join(hosts.addresses), "hostfile": directory / LOGS / HOSTFILE, "interface": hosts.interface,
+        "master_addr": hosts.addresses[0], "master_port": hosts.master_port, "run_dir": directory,
+    }  # fmt: skip
+    return {name: str(value) for name, value in values.items()}
+
+
+def _variables(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that torchrun sets, what MPICH's mpirun looks for, and the rest under names of ours."""
+    of_torchrun = ("rank", "world_size", "local_rank", "local_world_size", "master_addr", "master_port")
+    own = ("node", "data_center", "host", "address", "hosts", "addresses", "hostfile", "interface", "run_dir")
+    return {
+        **{name.upper(): values[name] for name in of_torchrun},
+        "GROUP_RANK": values["rank"], "GROUP_WORLD_SIZE": values["world_size"], "NODE_RANK": values["rank"],
+        "HYDRA_HOST_FILE": values["hostfile"],
+        **{f"TESTBED_{name.upper()}": values[name] for name in own},
+    }  # fmt: skip
+
+
+def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with the programs of this Python's on the path: in front, unless another one is active."""
+    path, own = environment.get("PATH", os.defpath), str(Path(sys.executable).parent)
+    active = "VIRTUAL_ENV" in environment or "CONDA_PREFIX" in environment
+    return {**environment, "PATH": os.pathsep.join((path, own) if active else (own, path)), "PYTHONUNBUFFERED": "1"}
+
+
+def _require_programs(processes: list[ProgramProcess]) -> None:
+    """Raise ``CapabilityError`` for a program that is not installed, before anything is started."""
+    for process in processes:
+        name = process.argv[0]
+        if os.sep not in name and shutil.which(name, path=process.environment["PATH"]) is None:
+            raise CapabilityError(f"workload: there is no program '{name}' on the path; install it, or write its path")

@@ -1,0 +1,128 @@
+"""One process of a program's run: its output, its events, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RunFailed
+from testbed.execution.programs.launch import ProgramProcess
+from testbed.execution.programs.metrics import FileTail, Metrics
+from testbed.results.events import EventLog
+
+LINES_SHOWN = 12  # of the log of a process that failed
+_TAIL_BYTES = 16_384
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended. ``code``: exit status, or minus its signal. ``expected``: it was stopped, or a fault did."""
+
+    process: ProgramProcess
+    code: int
+    expected: bool
+
+    def error(self) -> RunFailed:
+        """Return the error of the run: node, cause, and the last lines of the log."""
+        node, lines = self.process.node, last_lines(self.process.log)
+        if self.code < 0:
+            hint = " (out of memory?)" if self.code == -signal.SIGKILL else ""
+            how = f"was ended by signal {-self.code}, {signal.Signals(-self.code).name}{hint}"
+        else:
+            how = f"ended with exit status {self.code}"
+        error = RunFailed(f"{node.name} (rank {node.rank}) {how}: {lines[-1] if lines else 'it wrote nothing'}")
+        shown = "".join(f"\n  {line}" for line in lines)
+        error.add_note(f"command: {self.process.command}\nlast lines of {self.process.log}:{shown}")
+        return error
+
+
+def last_lines(log: Path) -> list[str]:
+    """Return the last lines of a log that are not empty."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        text = file.read().decode(errors="replace")
+    return list(deque((line for line in text.splitlines() if line.strip()), LINES_SHOWN))
+
+
+class RunningProcess:
+    """A process that has been started. Its log of events is open until ``close``."""
+
+    def __init__(
+        self, process: ProgramProcess, popen: subprocess.Popen[bytes], directory: Path, now_s: float,
+        training: Mapping[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        """``directory``: the run's. ``training``: if it is the first process, the fields of the event ``train``."""
+        self.process, self.pid, self._popen = process, popen.pid, popen
+        self.pidfd = os.pidfd_open(popen.pid)
+        self._metrics, self._output = Metrics(now_s), bytearray()
+        in_file = process.metrics and not process.reports_on_stdout
+        self._file = FileTail(process.metrics_file) if in_file else None
+        self._events = EventLog(directory / "events", process.node.name)
+        self._cpu_s, self._rounds = 0.0, 0
+        self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=popen.pid)
+        if training is not None:
+            self._events.write("train", now_s, workers=training["workers"], rounds=training["rounds"])
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What becomes readable when there is something to do: the process itself, and its standard output."""
+        return (self.pidfd,) if self._popen.stdout is None else (self.pidfd, self._popen.stdout.fileno())
+
+    def read_output(self) -> bool:
+        """Read from the standard output, where it reports; return whether there may be more."""
+        assert self._popen.stdout is not None
+        data = os.read(self._popen.stdout.fileno(), _CHUNK_BYTES)
+        self._output += data
+        with open(self.process.log, "ab") as log:
+            log.write(data)
+        return bool(data)
+
+    def new_events(self, now_s: float) -> Iterator[dict[str, Any]]:
+        """Record what the program has reported since the last call, and yield it as lines of progress."""
+        data, self._output = bytes(self._output), bytearray()
+        if self._file is not None:
+            data = self._file.new()
+        for kind, fields in self._metrics.take(data, now_s) if data else ():
+            self._events.write(kind, now_s, **fields)
+            self._rounds += kind == "round"
+            yield {"kind": kind, "t": now_s, "node": self.process.node.name, **fields}
+
+    def status(self, now_s: float) -> dict[str, Any]:
+        """Return a line of progress, without its traffic."""
+        self._events.flush()
+        return {
+            "kind": "status", "t": now_s, "round": self._metrics.last_step, "loss": self._metrics.last_loss,
+            "waiting_for": "", "waits": [], "activity": self._rounds,
+        }  # fmt: skip
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the guard, which passes it on."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return
+
+    def wait(self) -> int:
+        """Wait for the end, and read the rest of the output; return the exit status, negative after a signal."""
+        if self._popen.returncode is None:
+            _, status, usage = os.wait4(self.pid, 0)
+            self._popen.returncode = os.waitstatus_to_exitcode(status)
+            self._cpu_s = usage.ru_utime + usage.ru_stime
+        while self._popen.stdout is not None and not self._popen.stdout.closed and self.read_output():
+            pass
+        return self._popen.returncode
+
+    def close(self, now_s: float) -> None:
+        """Write the last event, and close everything."""
+        self._events.write("final", now_s, role="worker", rounds=self._rounds, cpu_s=round(self._cpu_s, 3))
+        self._events.close()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+        os.close(self.pidfd)

@@ -1,0 +1,251 @@
+"""All processes of a program's run, from the first start to the last end: what ends it, and with which error.
+
+Each program runs below a guard (``testbed.execution.programs.guard``). When a process fails, the others are ended, and
+the error names the first that failed, with the end of its log. Faults of the Plan are injected; what the rest makes of a
+killed process is the program's part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import RunFailed
+from testbed.execution.programs import guard
+from testbed.execution.programs.launch import Hosts, ProgramProcess, processes_of
+from testbed.execution.programs.process import Ended, RunningProcess
+from testbed.execution.recovery import Attempts
+from testbed.plan.model import Plan
+from testbed.realtime.faults import FaultInjector
+from testbed.results.progress import Progress
+
+Start = Callable[..., "subprocess.Popen[bytes]"]  # of a node's name, the command, and keywords of Popen
+Traffic = Callable[[], Mapping[str, Mapping[str, int]]]
+
+GRACE_S = 3.0  # between SIGTERM and SIGKILL
+_CAUSE_GRACE_S = 0.5  # after the first failure: the one that it was due to may be reported later
+_TICK_S = 0.1
+_STATUS_S = 0.5
+_PORT_CHECK_S = 0.02
+_LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
+_GUARD = Path(guard.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where processes run. ``traffic``: bytes that each data centre has sent (``up``) and received over the WAN."""
+
+    hosts: Hosts
+    start: Start
+    traffic: Traffic = dict
+
+
+def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, place: Place) -> None:
+    """Run the program of the Plan to its end. Raise ``RunFailed`` with the cause if a process fails.
+
+    directory  the run directory
+    report     gets lines of progress
+    epoch_ns   the run's start on CLOCK_MONOTONIC
+    """
+    processes = processes_of(plan, place.hosts, directory)
+    with Attempts(plan, directory, report) as attempts, Supervisor(plan, directory, report, epoch_ns, place) as all_:
+        all_.run(processes, attempts)
+
+
+class Supervisor:
+    """The running processes, by node. Leaving the context ends them and all that they have started."""
+
+    def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, place: Place) -> None:
+        assert plan.program is not None
+        self._plan, self._program, self._place = plan, plan.program, place
+        self._directory, self._report, self._epoch_ns = directory, report, epoch_ns
+        self._running: dict[str, RunningProcess] = {}
+        self._ended: list[Ended] = []
+        self._selector = selectors.DefaultSelector()
+        self._lifeline = os.pipe()
+        self._stopping = False
+        self._fail_at_s = self._status_at_s = float("inf")
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            with contextlib.suppress(KeyboardInterrupt):  # the second one goes straight to the end
+                self._stop_all()
+                self._turn_until(lambda: not self._running, time.monotonic() + GRACE_S)
+        for descriptor in self._lifeline:  # guards kill everything at its end of file
+            os.close(descriptor)
+        for process in list(self._running.values()):
+            process.wait()
+            process.close(self._now_s())
+        self._selector.close()
+
+    def run(self, processes: list[ProgramProcess], attempts: Attempts) -> None:
+        """Run all to the end; ``attempts`` has and records the faults."""
+        self._by_node = {process.node.name: process for process in processes}
+        self._faults = FaultInjector(
+            attempts.clock, self._epoch_ns, self._signal_node, self._start_again, attempts.on_fault
+        )
+        self._deadline_s = time.monotonic() + self._program.timeout_s
+        self._status_at_s = time.monotonic()
+        first = processes[0]
+        begin = {"t": self._now_s(), "node": first.node.name, "workers": len(processes), "rounds": 0}
+        self._faults.take({"kind": "train", **begin})
+        self._report({"kind": "train", **begin})
+        self._start(first, training=begin)
+        if self._program.listens:
+            self._wait_for_port(first)
+        for process in processes[1:]:
+            self._start(process)
+        self._turn_until(self._is_over)
+        self._stop_all()
+        self._turn_until(lambda: not self._running)
+        self._raise_failure()
+
+    # ---- starting -----------------------------------------------------------------------------------------------
+
+    def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
+        hostname = process.host if process.host != "localhost" else ""
+        guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S), hostname]
+        with open(process.log, "ab") as log:
+            popen = self._place.start(
+                process.node.name, [*guarded, *process.argv], stdin=subprocess.DEVNULL, stderr=log,
+                stdout=subprocess.PIPE if process.reports_on_stdout else log, pass_fds=(self._lifeline[0],),
+                cwd=self._program.cwd, env=process.environment,
+            )  # fmt: skip
+        running = RunningProcess(process, popen, self._directory, self._now_s(), training)
+        self._running[process.node.name] = running
+        for descriptor in running.descriptors:
+            self._selector.register(descriptor, selectors.EVENT_READ, running)
+
+    def _start_again(self, node: str) -> None:
+        """Start a process again that a fault has killed."""
+        if node not in self._running and not self._stopping:
+            self._faults.killed.discard(node)
+            self._start(self._by_node[node])
+
+    def _wait_for_port(self, first: ProgramProcess) -> None:
+        """Return when something on the first node listens on the program's port."""
+        port, node = self._program.listens, first.node.name
+        while node in self._running and not _listens(self._running[node].pid, port):
+            self._turn(_PORT_CHECK_S)
+            if time.monotonic() > self._deadline_s:
+                raise RunFailed(f"{node} did not listen on port {port} within workload.timeout; its log: {first.log}")
+        if node not in self._running:
+            self._raise_failure()
+            raise RunFailed(f"{node} ended before it listened on port {port} (workload.listens); its log: {first.log}")
+
+    # ---- one turn -----------------------------------------------------------------------------------------------
+
+    def _turn_until(self, over: Callable[[], bool], deadline_s: float = float("inf")) -> None:
+        while not over() and time.monotonic() < deadline_s:
+            self._turn(_TICK_S)
+
+    def _turn(self, wait_s: float) -> None:
+        for key, _ in self._selector.select(min(wait_s, self._faults.left_s())):
+            running: RunningProcess = key.data
+            if key.fileobj == running.pidfd:
+                self._on_end(running)
+            elif running.process.node.name in self._running and not running.read_output():
+                self._selector.unregister(key.fileobj)
+        now_s = self._now_s()
+        for running in self._running.values():
+            self._pass_on(running, now_s)
+        self._faults.fire()
+        if time.monotonic() >= self._status_at_s:
+            self._status_at_s = time.monotonic() + _STATUS_S
+            self._report_status(now_s)
+
+    def _pass_on(self, running: RunningProcess, now_s: float) -> None:
+        for line in running.new_events(now_s):
+            self._faults.take(line)
+            self._report(line)
+
+    def _on_end(self, running: RunningProcess) -> None:
+        now_s, node = self._now_s(), running.process.node.name
+        for descriptor in running.descriptors:
+            with contextlib.suppress(KeyError):  # its output may have ended before
+                self._selector.unregister(descriptor)
+        code = running.wait()
+        self._pass_on(running, now_s)
+        running.close(now_s)
+        del self._running[node]
+        expected = self._stopping or node in self._faults.killed
+        self._ended.append(Ended(running.process, code, expected))
+        if code and not expected:
+            self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
+
+    def _is_over(self) -> bool:
+        """Whether all that the run waits for has ended, or it has failed. Raise ``RunFailed`` after the timeout."""
+        if time.monotonic() >= self._fail_at_s:
+            return True
+        due = [node for node, process in self._by_node.items() if process.ends_run]
+        if not any(node in self._running or node in self._coming_back() for node in due):
+            return True
+        if time.monotonic() > self._deadline_s:
+            raise RunFailed(self._late())
+        return False
+
+    def _coming_back(self) -> set[str]:
+        """Return the nodes that a fault has killed for a while."""
+        finite = [fault for fault in self._plan.faults if fault.kind == "kill" and fault.for_s < float("inf")]
+        return {node for fault in finite for node in fault.targets if node in self._faults.killed}
+
+    def _late(self) -> str:
+        running = ", ".join(f"{node} ({running.process.argv[0]})" for node, running in self._running.items())
+        cure = "" if self._program.ends != "all" else "; where the first is a server, write 'ends: others'"
+        return (
+            f"the program has not ended within workload.timeout, {self._program.timeout_s:g} s; still running: "
+            f"{running}{cure}"
+        )
+
+    def _report_status(self, now_s: float) -> None:
+        traffic = dict(self._place.traffic())
+        for node, running in self._running.items():
+            moved = traffic.pop(running.process.node.data_center, {"up": 0, "down": 0})
+            told = {"node": node, "wan_up_bytes": moved["up"], "wan_down_bytes": moved["down"]}
+            self._report(running.status(now_s) | told)
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def _stop_all(self) -> None:
+        self._stopping = True
+        for running in self._running.values():
+            running.send_signal(signal.SIGTERM)
+
+    def _signal_node(self, node: str, number: signal.Signals) -> bool:
+        """Send a fault's signal to the program, not to its guard."""
+        running = self._running.get(node)
+        for pid in guard.descendants(running.pid) if running else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return running is not None
+
+    def _raise_failure(self) -> None:
+        """Raise the first failure; one by a signal explains others better than an exit status."""
+        failed = [ended for ended in self._ended if ended.code and not ended.expected]
+        if failed:
+            raise min(failed, key=lambda ended: ended.code >= 0).error()
+
+    def _now_s(self) -> float:
+        return (time.monotonic_ns() - self._epoch_ns) / 1e9
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether something listens on a TCP port in the network namespace of a process. No packet is sent for it."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *_ = line.split()
+                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    return True
+    return False

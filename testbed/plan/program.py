@@ -1,0 +1,39 @@
+"""A user's program in a Plan: its nodes, and what is started on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from testbed.ids import node_name
+from testbed.plan.model import NodePlan, ProgramPlan
+from testbed.plan.placement import addressed
+from testbed.scenario import Scenario
+from testbed.scenario.topology.topology import Topology
+
+
+def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
+    """Return a node per process, in the order of the data centres, which is that of the ranks."""
+    assert scenario.workload is not None
+    nodes: list[NodePlan] = []
+    for index, site in enumerate(topology.data_centers):
+        names = [node_name(site.name, "worker", number) for number in range(site.workers)]
+        if scenario.workload.per == "host":
+            names = [node_name(site.name, "host")] * bool(names)
+        for host, name in enumerate(names):
+            node = NodePlan(name=name, role="worker", data_center=site.name, rank=len(nodes))
+            nodes.append(replace(addressed(node, index, host, scenario.run.on), port=0))
+    return tuple(nodes)
+
+
+def program_of(scenario: Scenario, topology: Topology) -> ProgramPlan | None:
+    """Return what is started; ``None`` unless the workload is a command."""
+    workload = scenario.workload
+    if workload is None or not workload.is_program:
+        return None
+    counts = [site.workers for site in topology.data_centers if site.workers]
+    return ProgramPlan(
+        command=workload.command, first=workload.first, ends=workload.ends, listens=workload.listens or 0,
+        workers=tuple(counts if workload.per == "host" else [1] * sum(counts)), env=dict(workload.env),
+        cwd=workload.cwd or "", timeout_s=workload.timeout, metrics=workload.metrics or "",
+        sha256=workload.sha256 or "",
+    )  # fmt: skip

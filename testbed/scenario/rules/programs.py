@@ -1,0 +1,51 @@
+"""Rules of workloads that are commands: where they run, and what of network and faults concerns them."""
+
+from __future__ import annotations
+
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found
+from testbed.scenario.schema import Scenario
+from testbed.training.options.declarations import PROGRAM
+
+_FAULTS_OF_NODES = ("kill", "pause")
+
+
+def programs_need_sockets(scenario: Scenario) -> Found:
+    if scenario.is_program and scenario.run.on == "simulate":
+        yield Violation(
+            ("workload",),
+            "a program has processes and sockets of its own, which virtual time does not see",
+            "run it 'on: emulate' or 'on: local'",
+        )
+
+
+def programs_have_a_worker(scenario: Scenario) -> Found:
+    topology = scenario.topology
+    if scenario.is_program and topology.generator is None and not any(site.workers for site in topology.data_centers):
+        yield Violation(("topology", "data_centers"), "have no worker to run the command", "write 'workers: 1'")
+
+
+def programs_have_no_servers_and_devices(scenario: Scenario) -> Found:
+    for index, site in enumerate(scenario.topology.data_centers if scenario.is_program else ()):
+        for key in ("global_servers", "device", "worker_devices"):
+            if getattr(site, key):
+                at = ("topology", "data_centers", index, key)
+                yield Violation(at, "has no effect on a program of one's own", "remove it")
+
+
+def programs_are_killed_or_paused(scenario: Scenario) -> Found:
+    for index, fault in enumerate(scenario.faults if scenario.is_program else ()):
+        if not fault.hits_links and fault.kind not in _FAULTS_OF_NODES:
+            hint = f"write {' or '.join(_FAULTS_OF_NODES)}, or a fault of a link"
+            yield Violation(("faults", index, "kind"), f"'{fault.kind}' is about the testbed's own nodes", hint)
+        if fault.round is not None and scenario.workload is not None and scenario.workload.metrics is None:
+            problem = "nothing is known of the program's rounds"
+            yield Violation(("faults", index, "round"), problem, "write 'at: 10 s', or 'workload: {metrics: stdout}'")
+
+
+def commands_make_programs(scenario: Scenario) -> Found:
+    for key in ("model", "data"):
+        declared = getattr(scenario.training, key).declared
+        if PROGRAM in (getattr(declared, "takes", ""), getattr(declared, "gives", "")) and not scenario.is_program:
+            problem = "stands for what a program of one's own trains"
+            yield Violation(("training", key), problem, "write 'workload: {command: …}' and no training")

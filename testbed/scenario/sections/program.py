@@ -1,0 +1,91 @@
+"""A scenario whose workload is a command: which sections it has no use for, and what stands in their place."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from testbed.scenario.reading.commands import COMMAND
+from testbed.scenario.reading.quantities import is_null, text_of
+from testbed.scenario.reading.violations import Violation, raise_found
+
+_OWN = "the program has its own; remove it"
+WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
+    "training": "write what it needs to know as arguments of the command; remove it",
+    **dict.fromkeys(("paradigm", "sync", "optimizer", "codec", "order", "overlay", "shard"), _OWN),
+    "device": "the program computes as fast as it can here; remove it",
+    "checkpoint": _OWN,
+    "recovery": "what is done about a lost process is the program's part; remove it",
+    "simulation": "remove it",
+    "timeouts": "write 'workload: {timeout: 10 min}'; remove it",
+}
+TRANSPORT_WITHOUT_EFFECT = ("mac", "tls", "unsent_limit")  # of the testbed's own connections
+_TRAINING = {"model": {"kind": "user_program"}, "data": {"kind": "user_program"}, "rounds": 1}
+
+
+def has_command(data: Any) -> bool:
+    """Return whether the tree of a scenario names commands."""
+    workload = data.get("workload") if isinstance(data, dict) else None
+    return isinstance(workload, dict) and not all(is_null(workload.get(key)) for key in ("command", "first"))
+
+
+def with_program(data: Any, info: ValidationInfo) -> Any:
+    """Return the scenario's tree with a ``training`` that says nothing; unchanged without a command.
+
+    Raise a refusal for sections without effect, and for commands in a file that may not name code.
+    """
+    if not has_command(data) or data.get("training") == _TRAINING:
+        return data
+    workload = data["workload"]
+    if not (info.context or {}).get("allow_code", True):
+        problem = "names commands, and this file is not at or below the working directory"
+        raise_found([Violation(("workload",), problem, "read them first, then give --allow-code")])
+    raise_found(_without_effect(data))
+    folder: Path = (info.context or {}).get("folder") or Path.cwd()
+    cwd = workload.get("cwd")
+    place = (folder / ("" if is_null(cwd) else text_of(cwd))).resolve()
+    if not place.is_dir():
+        raise_found([Violation(("workload", "cwd"), f"there is no directory {place}")])
+    found = {"cwd": str(place), "sha256": _digest(workload, place)}
+    return {**data, "workload": {**workload, **found}, "training": _TRAINING}
+
+
+def without_sections(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved scenario without the sections and keys that a command makes useless."""
+    kept = {key: value for key, value in resolved.items() if key not in WITHOUT_EFFECT}
+    transport = {key: value for key, value in kept["transport"].items() if key not in TRANSPORT_WITHOUT_EFFECT}
+    workload = {key: value for key, value in kept["workload"].items() if key != "sha256"}
+    return {**kept, "transport": transport, "workload": workload}
+
+
+def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
+    for key, cure in WITHOUT_EFFECT.items():
+        if key in data and not is_null(data[key]):
+            yield Violation((key,), "has no effect beside 'workload: {command: …}'", cure)
+    transport = data.get("transport")
+    for key in TRANSPORT_WITHOUT_EFFECT if isinstance(transport, dict) else ():
+        if key in transport:
+            problem = "is about the testbed's own connections, and a program opens others"
+            yield Violation(("transport", key), problem, "remove it")
+
+
+def _digest(workload: dict[str, Any], place: Path) -> str:
+    """Return a digest of the files that the commands name: a run with a changed program is another run."""
+    digest = hashlib.sha256()
+    for key in ("first", "command"):
+        try:
+            arguments = COMMAND.read(workload.get(key))
+        except PydanticCustomError:  # reported when the section is read
+            continue
+        for path in (place / argument for argument in arguments if argument):
+            try:
+                content = path.read_bytes() if path.is_file() else b""
+            except OSError:  # too long a name, or not readable
+                content = b""
+            digest.update(content)
+    return digest.hexdigest()
