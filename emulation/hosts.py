@@ -28,10 +28,17 @@ _MS_BIND = 4096
 def environment(around: Mapping[str, str]) -> dict[str, str]:
     """Return what programs on a node need in their environment beside what is ``around``.
 
-    PyTorch's back ends choose an interface by the machine's host name, which need not be an address of the node.
+    PyTorch's back ends choose an interface by the machine's host name, which need not be an address of the node. The
+    libraries below MPI would find shared memory between nodes, as all are on one machine.
     """
     interfaces = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), INTERFACE)
-    return {"FI_TCP_IFACE": INTERFACE, **interfaces, "PATH": f"{TOOLS}{os.pathsep}{around.get('PATH', os.defpath)}"}
+    fabrics = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": INTERFACE, "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
+    return {**fabrics, **interfaces, "PATH": f"{TOOLS}{os.pathsep}{around.get('PATH', os.defpath)}"}
+
+
+def as_node(node: str) -> list[str]:
+    """Return the command in front of one that is started in a node's namespace: it takes the node's name."""
+    return [sys.executable, "-S", "-E", str(_REMOTE_SHELL), "--here", host_name(node)]
 
 
 def host_name(node: str) -> str:

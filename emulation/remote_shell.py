@@ -1,8 +1,12 @@
-"""``ssh`` between the nodes of an emulated network: starts a command in another node's network namespace.
+"""A command on a node of an emulated network: ``ssh`` between nodes, and what makes a process one of a node.
 
-Run by its file name, with the standard library only: ``remote_shell.py HOSTS [OPTION…] HOST [COMMAND…]``, with the
-options of ssh, which have no effect. As with ssh, the words of the command are joined and read by a shell; without a
-command, the shell reads standard input. HOSTS is a file with the namespaces by name and address.
+Run by its file name, with the standard library only, in one of two ways:
+
+``remote_shell.py HOSTS [OPTION…] HOST [COMMAND…]`` takes the place of ssh, with its options, which have no effect. As
+with ssh, the words of the command are joined and read by a shell; without a command, the shell reads standard input.
+HOSTS is a file with the namespaces by name and address.
+
+``remote_shell.py --here HOSTNAME COMMAND…`` runs the command in the namespace in which it was started.
 """
 
 from __future__ import annotations
@@ -14,30 +18,46 @@ import sys
 from pathlib import Path
 
 _WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # options of ssh that are followed by a value
-_CLONE_NEWNET, _CLONE_NEWUTS = 0x40000000, 0x04000000
-_FAILED = 255  # as ssh's own
+_CLONE_NEWNET, _CLONE_NEWUTS, _CLONE_NEWNS = 0x40000000, 0x04000000, 0x00020000
+_MS_NOSUID, _MS_NODEV = 2, 4
+_FAILED, _NOT_FOUND = 255, 127  # as ssh's own, and a shell's
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> int:
     """Become the command on the other node. Return only if that fails."""
+    if arguments[0] == "--here":
+        _take_identity(arguments[1])
+        return _become(arguments[2:])
     hosts, *rest = arguments
     name, command = _parsed(rest)
     known: dict[str, list[str]] = json.loads(Path(hosts).read_text())
     target = known.get(name.rpartition("@")[2])
     if target is None:
         names = ", ".join(entry for entry in known if not entry[0].isdigit())
-        print(f"ssh: no host '{name}' in this network; hosts: {names}", file=sys.stderr)  # noqa: T201 - a command
-        return _FAILED
+        return _say(f"ssh: no host '{name}' in this network; hosts: {names}", _FAILED)
     hostname, namespace = target
-    libc = ctypes.CDLL(None, use_errno=True)
     with open(namespace, "rb") as file:
-        if libc.setns(file.fileno(), _CLONE_NEWNET):
-            print(f"ssh: {name}: {os.strerror(ctypes.get_errno())}", file=sys.stderr)  # noqa: T201
-            return _FAILED
-    if not libc.unshare(_CLONE_NEWUTS):
-        libc.sethostname(hostname.encode(), len(hostname))
-    shell = ["sh", "-c", " ".join(command)] if command else ["sh"]
-    os.execvp(shell[0], shell)
+        if _libc.setns(file.fileno(), _CLONE_NEWNET):
+            return _say(f"ssh: {name}: {os.strerror(ctypes.get_errno())}", _FAILED)
+    _take_identity(hostname)
+    return _become(["sh", "-c", " ".join(command)] if command else ["sh"])
+
+
+def _take_identity(hostname: str) -> None:
+    """Take the node's host name, and see its interfaces in /sys/class/net, where libraries look for them."""
+    if not _libc.unshare(_CLONE_NEWUTS):
+        _libc.sethostname(hostname.encode(), len(hostname))
+    if not _libc.unshare(_CLONE_NEWNS):
+        _libc.mount(b"sysfs", b"/sys", b"sysfs", _MS_NOSUID | _MS_NODEV, None)
+
+
+def _become(command: list[str]) -> int:
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        return _say(f"{command[0]}: {error.strerror}", _NOT_FOUND)
 
 
 def _parsed(arguments: list[str]) -> tuple[str, list[str]]:
@@ -48,8 +68,12 @@ def _parsed(arguments: list[str]) -> tuple[str, list[str]]:
             return word, list(words)
         if word[-1] in _WITH_VALUE and len(word) == 2:
             next(words, None)
-    print("usage: ssh HOST [COMMAND…]", file=sys.stderr)  # noqa: T201
-    sys.exit(_FAILED)
+    sys.exit(_say("usage: ssh HOST [COMMAND…]", _FAILED))
+
+
+def _say(message: str, code: int) -> int:
+    print(message, file=sys.stderr)  # noqa: T201 - a command
+    return code
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emulation.bulk import BulkTransfer, transfer
-from emulation.hosts import environment
+from emulation.hosts import as_node, environment
 from emulation.measurement import describe
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed, ScenarioError
@@ -138,7 +138,7 @@ class ShellSession:
         if not argv:
             raise ScenarioError("no command given")
         try:
-            return self.network.exec(self.node(node), argv, env=os.environ | environment(os.environ), **popen)
+            return self.network.exec(self.node(node), [*as_node(node), *argv], env=os.environ | environment(os.environ), **popen)
         except OSError as error:
             raise RunFailed(f"{argv[0]}: {error.strerror}") from error
 

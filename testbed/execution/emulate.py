@@ -91,7 +91,7 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
 
 def _place(plan: Plan, network: Any) -> Place:
     """Return the emulated hosts: each its node's network namespace, with a name that all others know."""
-    from emulation.hosts import INTERFACE, environment, host_name, write_hosts
+    from emulation.hosts import INTERFACE, as_node, environment, host_name, write_hosts
 
     write_hosts(network)
     names = tuple(host_name(node.name) for node in plan.nodes)
@@ -103,4 +103,4 @@ def _place(plan: Plan, network: Any) -> Place:
         sent = {name: link.sent_bytes - before[name].sent_bytes for name, link in network.counters().items()}
         return by_site(sent, (site.name for site in plan.network.sites))
 
-    return Place(hosts, network.exec, traffic)
+    return Place(hosts, network.exec, as_node, traffic)

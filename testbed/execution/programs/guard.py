@@ -1,9 +1,9 @@
 """The process around one program: passes signals on, and lets nothing that the program has started outlive it.
 
 Run by its file name, with the standard library only, as it must start within milliseconds:
-``guard.py LIFELINE GRACE_S HOSTNAME COMMAND…``. LIFELINE is the read end of a pipe whose end of file kills everything at
-once; SIGTERM goes to the program, and what is left of it after GRACE_S is killed. With a HOSTNAME, the program sees that
-one. Ends as the program does: with its exit status, or by the same signal.
+``guard.py LIFELINE GRACE_S COMMAND…``. LIFELINE is the read end of a pipe whose end of file kills everything at
+once; SIGTERM goes to the program, and what is left of it after GRACE_S is killed. Ends as the
+program does: with its exit status, or by the same signal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections import defaultdict
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_CLONE_NEWUTS = 0x04000000
 _NOT_STARTED = 127  # as a shell's, for a command that cannot be started
 _LISTENED_TO = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT)
 
@@ -29,10 +28,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> int:
     """Run the program to its end; return its status, negative after a signal."""
-    lifeline, grace_s, hostname, *command = sys.argv[1:]
+    lifeline, grace_s, *command = sys.argv[1:]
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # descendants whose parent has ended become children of this
-    if hostname:
-        take_name(hostname)
     wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in _LISTENED_TO:
         signal.signal(number, lambda *_: None)
@@ -41,12 +38,6 @@ def main() -> int:
     status = _supervise(child, wakeup, int(lifeline), float(grace_s))
     kill_descendants(os.getpid())
     return status
-
-
-def take_name(hostname: str) -> None:
-    """Give this process a host name of its own, if it may."""
-    if not _libc.unshare(_CLONE_NEWUTS):
-        _libc.sethostname(hostname.encode(), len(hostname))
 
 
 def descendants(ancestor: int) -> list[int]:

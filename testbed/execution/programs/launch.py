@@ -44,7 +44,6 @@ class ProgramProcess:
     metrics: str
     metrics_file: Path
     ends_run: bool
-    host: str
 
     @property
     def reports_on_stdout(self) -> bool:
@@ -82,14 +81,14 @@ def _process(
     values = _values(program, node, hosts, directory)
     metrics = fill(program.metrics, values)
     environment = {
-        **_with_own_programs(os.environ), **hosts.environment, **_variables(values),
+        **_with_own_programs({**os.environ, **hosts.environment}), **_variables(values),
         **{name: fill(text, values) for name, text in program.env.items()},
     }  # fmt: skip
     return ProgramProcess(
         node=node, argv=tuple(fill(argument, values) for argument in command), environment=environment,
         log=directory / LOGS / f"{node.name.replace('/', '.')}.log", metrics=metrics,
         metrics_file=Path(program.cwd, metrics),
-        ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0), host=hosts.names[node.rank],
+        ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0),
     )  # fmt: skip
 
 
@@ -118,10 +117,9 @@ def _variables(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with the programs of this Python's on the path: in front, unless another one is active."""
-    path, own = environment.get("PATH", os.defpath), str(Path(sys.executable).parent)
-    active = "VIRTUAL_ENV" in environment or "CONDA_PREFIX" in environment
-    return {**environment, "PATH": os.pathsep.join((path, own) if active else (own, path)), "PYTHONUNBUFFERED": "1"}
+    """Return the environment with this Python and the programs beside it first on the path."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
+    return {**environment, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def _require_programs(processes: list[ProgramProcess]) -> None:

@@ -45,6 +45,7 @@ class Place:
 
     hosts: Hosts
     start: Start
+    as_node: Callable[[str], list[str]] = lambda node: []  # the command in front of a node's
     traffic: Traffic = dict
 
 
@@ -114,11 +115,11 @@ class Supervisor:
     # ---- starting -----------------------------------------------------------------------------------------------
 
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
-        hostname = process.host if process.host != "localhost" else ""
-        guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S), hostname]
+        guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
         with open(process.log, "ab") as log:
             popen = self._place.start(
-                process.node.name, [*guarded, *process.argv], stdin=subprocess.DEVNULL, stderr=log,
+                process.node.name, [*guarded, *self._place.as_node(process.node.name), *process.argv],
+                stdin=subprocess.DEVNULL, stderr=log,
                 stdout=subprocess.PIPE if process.reports_on_stdout else log, pass_fds=(self._lifeline[0],),
                 cwd=self._program.cwd, env=process.environment,
             )  # fmt: skip
