@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
     """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
-    Where either run never reached the target (or there is none), it is the speed-up in round time, and
-    ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
+    Where either run never reached the target (or there is none), it is the speed-up in round time, and of programs that
+    report no rounds in run time; ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
     """
     problems = [
         f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
     ]
-    problems += [f"{run.path}: completed no round" for run in runs if run.result and not run.result["rounds"]]
+    problems += [
+        f"{run.path}: completed no round"
+        for run in runs
+        if run.result and not run.result["rounds"] and run.program is None
+    ]
     if problems:
         raise ScenarioError(problems)
     target = target if target is not None else runs[0].plan["training"]["target_accuracy"]
@@ -113,14 +117,15 @@ def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),
-        "waiting_share": waiting(run),
+        "waiting_share": waiting(run) if run.program is None else None,
+        **({} if run.program is None else {"run_time_s": result["training_s"]}),
         "fidelity": result["fidelity"]["status"],
     }
 
 
 def _speed_up(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    for measure in ("time_to_target_s", "round_time_s"):
-        factor = speed_up(base[measure], row[measure])
+    for measure in ("time_to_target_s", "round_time_s", "run_time_s"):
+        factor = speed_up(base.get(measure), row.get(measure))
         if factor is not None:
             return {"speed_up": factor, "speed_up_of": measure}
     return {"speed_up": None, "speed_up_of": None}

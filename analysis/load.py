@@ -53,6 +53,12 @@ class StoredRun:
         return self.path.resolve().name
 
     @property
+    def program(self) -> dict[str, Any] | None:
+        """The plan's program, if the run was one of a user's program."""
+        found: dict[str, Any] | None = self.plan.get("program")
+        return found
+
+    @property
     def start_s(self) -> float:
         """When training started, on the run's clock."""
         return summary.training_start_s(self.tables["training"])

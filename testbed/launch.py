@@ -14,7 +14,7 @@ from testbed.errors import CapabilityError, TestbedError
 from testbed.execution import record, session
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan
-from testbed.results import atomic
+from testbed.results import COMPLETED, atomic
 from testbed.results.progress import Progress
 from testbed.results.rundir import RunDirectory, new_path
 
@@ -105,7 +105,7 @@ def finish(
     from testbed.display.summary import as_text, summary_of
 
     atomic.write_text(run.file("summary.txt"), as_text(summary_of(load_run(run.path))))
-    if result["rounds"] and not hurry():
+    if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
         draw(run)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
     return outcome

@@ -21,6 +21,8 @@ _WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
 
 def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figure:
     """One line and one bar per run that has completed rounds. One column: panels below each other, as wide as it."""
+    if any(run.program for run in runs):
+        return _programs(runs, columns)
     shown = [run for run in runs if len(run.tables["rounds"])]
     looks = identity.of_runs([run.plan for run in shown])
     with panels.style(columns):
@@ -38,6 +40,26 @@ def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figur
         _time(time, shown, looks, columns)
         handles, labels = over_time.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 5 if columns == 2 else 2))
+        return figure
+
+
+def _programs(runs: list[StoredRun], columns: int) -> Figure:
+    """Run time and WAN bytes, a bar per run: what is known of every program."""
+    looks = identity.of_runs([run.plan for run in runs])
+    results = [run.result or {} for run in runs]
+    seconds = [result.get("training_s") or 0.0 for result in results]
+    megabytes = [sum(each["up"] for each in result["wan_payload_bytes"].values()) / 1e6 for result in results]
+    with panels.style(columns):
+        width = panels.WIDTHS_IN[1] if columns == 1 else _WIDTH_IN
+        figure = Figure(figsize=(width, 1.2 + 0.35 * len(runs)), layout="constrained")
+        grid = figure.subplots(1, 2, sharey=True)
+        for axes, title, values in zip(grid, ("run time (s)", "WAN bytes (MB)"), (seconds, megabytes), strict=True):
+            bars = axes.barh(range(len(runs)), values, color=[look.color for look in looks])
+            axes.bar_label(bars, fmt="%.4g", padding=3, fontsize=8)
+            axes.set_xlabel(title)
+            axes.margins(x=0.15)
+        grid[0].set_yticks(range(len(runs)), [look.label for look in looks])
+        grid[0].invert_yaxis()
         return figure
 
 

@@ -117,8 +117,9 @@ def time_unit(end_s: float) -> tuple[str, float]:
 
 
 def end_of_training_s(run: StoredRun) -> float:
-    """When the last round ended, since the start of training."""
-    return max(float(run.tables["rounds"]["t_s"].max()) - run.start_s, 1e-3)
+    """When the last round ended, since the start of training; of a user's program, its last process."""
+    ends = run.tables["rounds" if run.program is None else "finals"]
+    return max(float(ends["t_s"].max()) - run.start_s, 1e-3)
 
 
 def links_by_traffic(run: StoredRun) -> list[str]:

@@ -30,8 +30,8 @@ def draw(run: StoredRun) -> Figure:
     with panels.style():
         links = _busiest(run)
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
-        split = in_plan_order(per_node(run.tables), run.plan)
-        top = max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
+        split = in_plan_order(per_node(run.tables), run.plan) if run.program is None else None
+        top = _TOP_IN if split is None else max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
         parts: Any = figure.subfigures(3, 1, height_ratios=heights)
@@ -39,7 +39,10 @@ def draw(run: StoredRun) -> Figure:
         _header(header, run)
         accuracy, time = upper.subplots(1, 2, width_ratios=(1, 1))
         _accuracy(accuracy, run)
-        _time(time, split)
+        if split is None:
+            _loss(time, run)
+        else:
+            _time(time, split)
         _links(lower, run, links, rows)
         return figure
 
@@ -61,6 +64,8 @@ def _header(figure: SubFigure, run: StoredRun) -> None:
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
     rounds = f"{result['rounds']} rounds of {numbers.seconds(result['round_time_s'])}"
+    if run.program is not None:
+        rounds = f"ran {numbers.seconds(result['training_s'])}"
     about = f"{rounds}, commit {commit}" if commit else rounds
     figure.text(0.988, 0.36, about, fontsize=9, color=panels.MUTED, ha="right", va="top")
 
@@ -99,6 +104,20 @@ def _time(axes: Axes, split: pd.DataFrame) -> None:
     axes.set_xlabel(axes.get_xlabel() + _some("nodes", len(shown), len(split)))
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
                 borderaxespad=0.2)  # fmt: skip
+
+
+def _loss(axes: Axes, run: StoredRun) -> None:
+    """The loss that a user's program has reported, one line per process."""
+    axes.set_title("Loss over time")
+    panels.time_axis(axes, panels.end_of_training_s(run))
+    rounds = run.tables["rounds"].dropna(subset="loss")
+    if rounds.empty:
+        panels.say(axes, "the program reported no loss (workload.metrics)")
+        return
+    for number, (node, own) in enumerate(rounds.groupby("node")):
+        panels.curve(axes, own["t_s"] - run.start_s, own["loss"], identity.series(number), str(node))
+    axes.set_ylabel("loss")
+    axes.legend(loc="upper right")
 
 
 def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> None:

@@ -25,7 +25,7 @@ WARNINGS_SHOWN = 12
 
 def page(runs: Sequence[StoredRun]) -> str:
     """The whole document. Raises ``ScenarioError`` for a run that has completed no round."""
-    empty = [run for run in runs if run.result is None or run.tables["rounds"].empty]
+    empty = [run for run in runs if run.result is None or (run.tables["rounds"].empty and run.program is None)]
     if empty:
         raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
     looks = identity.of_runs([run.plan for run in runs])
@@ -54,7 +54,7 @@ def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterat
     else:
         yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>")
     yield "</div>"
-    if len(runs) > 1:
+    if len(runs) > 1 and not any(run.program for run in runs):
         yield _splits(runs, looks)
 
 
@@ -63,6 +63,8 @@ def _about(runs: Sequence[StoredRun]) -> str:
     training, sites = plan["training"], len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])
     job = f"{training['model']['kind']} on {training['data']['kind']}, {sites} data centres, {workers} workers"
+    if program := runs[0].program:
+        job = f"{' '.join(program['command'] or program['first'])}, {sites} data centres, {workers} processes"
     if len(runs) > 1:
         return f"{job} (first run); " + ", ".join(dict.fromkeys(run.plan["name"] for run in runs))
     where = identity.BACK_ENDS[plan["back_end"]].label
@@ -80,6 +82,7 @@ def _headline(run: StoredRun) -> str:
         (share(result["accuracy"]), "test accuracy"),
         (str(result["rounds"]), "rounds"),
         (seconds(result["round_time_s"]), "per round"),
+        *([(seconds(result["training_s"]), "run time")] if run.program else []),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
         (f"{short(throughput(run) or 0.0)}/s", "training samples"),
@@ -115,6 +118,14 @@ def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
     label = f"{run.name}: " if several else ""
     yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
     yield from _topology(run, label)
+    if run.program is None:
+        yield from _time_of_rounds(run, label)
+    yield from _links(run, label)
+    yield "</div>"
+    yield _trust(run, label)
+
+
+def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     yield from _waited(run, label)
     every = charts.nodes_of(run)
     nodes = every.head(charts.NODES_SHOWN)
@@ -123,17 +134,18 @@ def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
     height = charts.rows_in(len(nodes), 0.2, 0.95)
     yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
                charts.svg(draw, charts.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
+    height = charts.rows_in(len(nodes), 0.27, 0.85)
+    picture = charts.svg(partial(charts.timeline, run=run), charts.WIDE_IN, height, f"{label}Timeline")
+    note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
+    yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
+
+
+def _links(run: StoredRun, label: str) -> Iterator[str]:
     names = panels.links_by_traffic(run)[: charts.LINKS_SHOWN]
     if names:
         height = charts.rows_in(len(names), 0.72, 0.75)
         yield card("Links over time", "Configured rate (the trace) and what training used of it.", charts.svg(
             partial(charts.links, run=run, names=names), charts.NARROW_IN, height, f"{label}Links"))  # fmt: skip
-    height = charts.rows_in(len(nodes), 0.27, 0.85)
-    picture = charts.svg(partial(charts.timeline, run=run), charts.WIDE_IN, height, f"{label}Timeline")
-    note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
-    yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
-    yield "</div>"
-    yield _trust(run, label)
 
 
 def _topology(run: StoredRun, label: str) -> Iterator[str]:

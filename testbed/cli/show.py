@@ -40,7 +40,7 @@ def _draw(run: StoredRun) -> None:
     from testbed.launch import draw
     from testbed.results.rundir import RunDirectory
 
-    if not len(run.tables["rounds"]):
+    if not len(run.tables["rounds"]) and run.program is None:
         raise ScenarioError(f"{run.path}: no round was completed, so there is nothing to draw")
     draw(RunDirectory(run.path))
 

@@ -82,7 +82,7 @@ class LiveTable(Display):
         self._state = state.initial(plan)
         self._title = f"{plan.name} on {plan.back_end}"
         self._progress = look.progress_bar("at most", "rounds,")
-        self._task = self._progress.add_task("starting", total=self._state.total)
+        self._task = self._progress.add_task("starting", total=self._state.total or None)
         self._live = Live(get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> Self:
@@ -132,6 +132,8 @@ def describe(event: Event) -> str:
             rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
+            if not event.get("rounds"):
+                return f"running: {event.get('workers')} processes"
             return f"training: {event.get('workers')} workers, at most {event.get('rounds')} rounds"
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
@@ -149,8 +151,12 @@ def score(event: Event, train_t: float) -> str:
 def one_line(known: state.RunState) -> str:
     """Return the state of the whole run as a line of text."""
     up, down = known.wan_bytes()
+    if not known.total and not known.train_t:
+        return known.stage
+    if not known.total and known.loss is None:
+        return f"running {look.seconds(known.t - known.train_t)}  WAN {look.size(up)} up, {look.size(down)} down"
     parts = [
-        f"round {known.completed}/{known.total}", f"loss {look.number(known.loss)}",
+        f"round {known.completed}" + (f"/{known.total}" if known.total else ""), f"loss {look.number(known.loss)}",
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:

@@ -44,7 +44,7 @@ class NodeRow:
 class RunState:
     """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s."""
 
-    total: int  # rounds
+    total: int  # rounds; 0: nobody knows how many, as a user's program decides
     rows: dict[str, NodeRow]
     stage: str = "starting"
     accuracy: float | None = None
@@ -90,10 +90,11 @@ class RunState:
 
 def initial(plan: Plan) -> RunState:
     """Return the state before the first event."""
-    return RunState(plan.training.rounds, {site.name: NodeRow() for site in plan.network.sites})
+    rounds = plan.training.rounds if plan.program is None else 0
+    return RunState(rounds, {site.name: NodeRow() for site in plan.network.sites})
 
 
 def remaining_s(state: RunState, elapsed_s: float) -> float | None:
     """Return how much longer the run takes at most at its mean speed, in s; ``None`` before the first round."""
     done = state.completed
-    return elapsed_s / done * (state.total - done) if done else None
+    return elapsed_s / done * (state.total - done) if done and state.total else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.display import look
@@ -28,7 +28,7 @@ def summary_of(run: StoredRun) -> list[RenderableType]:
     if run.result is None:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
     shown: list[RenderableType] = [answer(run), traffic(run), *faults(run)]
-    if run.result["rounds"]:
+    if run.result["rounds"] and run.program is None:
         shown.append(time_split(run))
     return [*shown, *(Text(line) for line in trust(run))]
 
@@ -38,6 +38,8 @@ def answer(run: StoredRun) -> Table:
     result = run.result
     assert result is not None
     title = f"{result['name']} on {result['back_end']}: {result['status']}"
+    if run.program is not None:
+        return look.table(title, "", ">value", "", rows=_of_program(run, result))
     target = run.plan["training"]["target_accuracy"]
     rows = (
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
@@ -52,9 +54,25 @@ def answer(run: StoredRun) -> Table:
     return look.table(title, "", ">value", "", rows=rows)
 
 
+def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return what is known of a user's program: processes and times, and what it has reported."""
+    nodes = run.tables["nodes"]["node"].nunique()
+    rows = [("processes", str(nodes), "logs in logs/"), ("run time", look.seconds(result["training_s"]), "run's clock")]
+    if result["rounds"]:
+        rows.append(("steps", str(result["rounds"]), "reported by all that report any"))
+        rows.append(("time per step", look.seconds(result["round_time_s"]), "mean"))
+    if result["accuracy"] is not None:
+        rows.append(("accuracy", look.number(result["accuracy"]), "last reported"))
+    return [*rows, ("whole command", look.seconds(result["duration_s"]), "wall clock")]
+
+
 def traffic(run: StoredRun) -> Table:
     """Return WAN bytes per data centre."""
     assert run.result is not None
+    if run.program is not None:
+        moved = run.result["wan_payload_bytes"].items()
+        sums = [(site, look.size(each["up"]), look.size(each["down"])) for site, each in moved]
+        return look.table("WAN links, all bytes", "data centre", ">up", ">down", rows=sums[:ROWS_SHOWN])
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
     rows = [
         (site, moved["up"], moved["down"], headers[site]["up"], headers[site]["down"])

@@ -34,15 +34,17 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[path] for path in varied), []).append(row)
+    timed = "round_time_s" if any(row["round_time_s"] is not None for row in rows) else "training_s"
     shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", ">round time", ">time to target", ">WAN bytes")  # fmt: skip
+                       ">runs", ">accuracy", ">round time" if timed == "round_time_s" else ">run time", ">time to target",
+                       ">WAN bytes")  # fmt: skip
     for values, group in groups.items():
         done = [row for row in group if row["status"] in COMPLETED]
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
         reached = sum(row["time_to_target_s"] is not None for row in done)
         to_target = _mean(done, "time_to_target_s", look.seconds)
         partly = f" ({reached}/{len(done)})" if 0 < reached < len(done) else ""
-        accuracy, round_time = _mean(done, "accuracy", look.number), _mean(done, "round_time_s", look.seconds)
+        accuracy, round_time = _mean(done, "accuracy", look.number), _mean(done, timed, look.seconds)
         shown.add_row(*values, share, accuracy, round_time, to_target + partly, _mean(done, "wan_bytes", look.size))
     return shown
 

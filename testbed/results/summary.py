@@ -13,7 +13,8 @@ accuracy               1           on the test set, last evaluation; null if the
 parameters_sha256                  of the final values, if they are identical on all replicas; else null
 parameters_agree                   whether they are; null if no node has any
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
-training_s             s           start of training to the last round's end, on the run's clock
+training_s             s           start of training to the last round's end, on the run's clock; of a user's program, to
+                                   the end of its last process
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
                                    program, all bytes that its links carried, by their counters
@@ -119,6 +120,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
     start_s = training_start_s(frames["training"])
     finals = frames["finals"]
+    ends = rounds if plan.get("program") is None else finals
     digests = finals[~finals["node"].isin(_not_whole(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
         "rounds": _completed_rounds(rounds, frames["nodes"], plan),
@@ -126,7 +128,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         "round_time_s": _rounded(covered_round_time_s(rounds)),
-        "training_s": _rounded(float(rounds["t_s"].max()) - start_s) if len(rounds) else None,
+        "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
     }
 
@@ -154,6 +156,9 @@ def _not_whole(plan: Mapping[str, Any]) -> set[str]:
 def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
     """Return the rounds that every training worker has completed; a worker without a log has completed none."""
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
+    if plan.get("program") is not None:  # those that report
+        counts = rounds.groupby("node")["round"].nunique()
+        return int(counts.min()) if len(counts) else 0
     logged = nodes[nodes["node"].isin(workers)]
     represented = int(logged["stands_for"].fillna(1).sum())
     if represented < len(workers):

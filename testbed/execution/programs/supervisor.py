@@ -116,13 +116,15 @@ class Supervisor:
 
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
         guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
-        with open(process.log, "ab") as log:
-            popen = self._place.start(
-                process.node.name, [*guarded, *self._place.as_node(process.node.name), *process.argv],
-                stdin=subprocess.DEVNULL, stderr=log,
-                stdout=subprocess.PIPE if process.reports_on_stdout else log, pass_fds=(self._lifeline[0],),
-                cwd=self._program.cwd, env=process.environment,
-            )  # fmt: skip
+        try:
+            with open(process.log, "ab") as log:
+                popen = self._place.start(
+                    process.node.name, [*guarded, *self._place.as_node(process.node.name), *process.argv],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
+                    pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
+                )  # fmt: skip
+        except OSError as error:
+            raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
         running = RunningProcess(process, popen, self._directory, self._now_s(), training)
         self._running[process.node.name] = running
         for descriptor in running.descriptors:
