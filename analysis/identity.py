@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 from zlib import crc32
 
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
+from testbed.placeholders import title_of
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
@@ -88,7 +88,7 @@ def technique_of(plan: Mapping[str, Any]) -> str:
     """Short name of a Plan's technique, such as ``hfa+fp16``: a paradigm without servers, and every other value that is
     not its axis' default, in the order of the axes. Of a user's program, its name."""
     if program := plan.get("program"):
-        return PurePath((program["first"] or program["command"])[0]).name
+        return title_of(program["command"] or program["first"])
     kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
     named = [kinds[field] for field, axis in _AXES.items() if kinds[field] != axis.default]
     if not PARADIGMS[kinds["paradigm"]].tiers:

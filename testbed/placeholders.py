@@ -1,9 +1,10 @@
-"""Placeholders in the command of a user's program: ``{rank}`` stands for the rank of the process, and so on."""
+"""Commands of users' programs: their placeholders (``{rank}`` stands for the rank of the process), and their names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 PLACEHOLDERS: Mapping[str, str] = {
     "rank": "rank of the process, from 0 on",
@@ -23,6 +24,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "master_port": "port for the processes to meet at, on the first node",
     "run_dir": "run directory",
 }
+_INTERPRETER = re.compile(r"python[\d.]*|sh|bash")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -34,3 +36,10 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def unknown(text: str) -> Iterator[str]:
     """Yield the words in braces that are no placeholders: slips of the pen, or braces of the program's own."""
     return (word for word in _PLACEHOLDER.findall(text) if word not in PLACEHOLDERS)
+
+
+def title_of(command: Sequence[str]) -> str:
+    """Return a short name of a command: that of its program, or of the script that an interpreter runs."""
+    names = [PurePath(argument).name for argument in command if not argument.startswith("-")]
+    is_script = len(names) > 1 and _INTERPRETER.fullmatch(names[0]) and " " not in names[1]
+    return names[1 if is_script else 0] if names else ""

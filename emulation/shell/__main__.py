@@ -1,7 +1,7 @@
 """Inside the sandbox: brings the plan's network up, then runs one command in a node, or a shell.
 
-``python -m emulation.shell PLAN [NODE COMMAND…]``, where PLAN is an inherited file descriptor. Ends with the command's
-exit status.
+``python -m emulation.shell PLAN EVENTS [NODE COMMAND…]``, where PLAN is an inherited file descriptor and EVENTS the
+directory for the events of a recorded shell, or empty. Ends with the command's exit status.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from emulation.hosts import write_hosts
 from emulation.network import Emulation
 from emulation.probe import probe
 from emulation.shell.commands import Shell
+from emulation.shell.recording import Recording
 from emulation.shell.session import ShellSession
 from testbed.errors import TestbedError
 from testbed.plan.model import from_json
@@ -28,24 +29,31 @@ def main(arguments: list[str]) -> int:
     try:
         found = probe()
         found.require_emulation()
-        with Emulation(plan, found, _record) as network:
+        events = Path(arguments[1]) if arguments[1] else None
+        recording = Recording(events)
+
+        def record(kind: str, **fields: Any) -> None:
+            recording.network_event(kind, **fields)
+            if kind == "warning":
+                print(f"warning: {fields['message']}", file=sys.stderr)  # noqa: T201 - a command
+
+        with Emulation(plan, found, record, events) as network:
             write_hosts(network)
-            session = ShellSession(network)
+            recording.begin(network)
+            session = ShellSession(network, recording)
             now_s = time.monotonic()
             network.helpers.begin(now_s, now_s)
-            if len(arguments) > 1:
-                return session.run(arguments[1], arguments[2:])
-            return Shell(session, sys.stdin.isatty()).loop()
+            try:
+                if len(arguments) > 2:
+                    return session.run(arguments[2], arguments[3:])
+                return Shell(session, sys.stdin.isatty()).loop()
+            finally:
+                recording.end(network)
     except TestbedError as error:
         print(f"testbed: {error}", file=sys.stderr)  # noqa: T201 - a command
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-
-
-def _record(kind: str, **fields: Any) -> None:
-    if kind == "warning":
-        print(f"warning: {fields['message']}", file=sys.stderr)  # noqa: T201 - a command
 
 
 if __name__ == "__main__":

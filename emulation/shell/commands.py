@@ -57,6 +57,7 @@ class Shell(cmd.Cmd):
         )
 
     def onecmd(self, line: str) -> bool:
+        self._session.recording.command(line)
         try:
             return bool(super().onecmd(line))
         except (TestbedError, UnitError, ValueError) as error:

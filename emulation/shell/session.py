@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from emulation.network import Emulation
     from emulation.shaping.base import Shaper
+    from emulation.shell.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ class Echoes:
 class ShellSession:
     """The functions on a network that is up."""
 
-    def __init__(self, network: Emulation) -> None:
-        self.network = network
-        self._background: list[tuple[str, subprocess.Popen[Any]]] = []
+    def __init__(self, network: Emulation, recording: Recording) -> None:
+        self.network, self.recording = network, recording
+        self._background: list[tuple[str, str, subprocess.Popen[Any]]] = []
 
     @property
     def shaper(self) -> Shaper:
@@ -114,23 +115,27 @@ class ShellSession:
         with _interrupts_are_its_own():
             process = self._start(node, argv)
             code = process.wait()
+        self.recording.ended(node, code)
         return code if code >= 0 else 128 - code
 
     def start(self, node: str, argv: Sequence[str]) -> int:
         """Start a program in a node in the background; return its number, from 1 on."""
         name = f"{node}: {' '.join(argv)}"
-        self._background.append((name, self._start(node, argv, stdin=subprocess.DEVNULL)))
+        self._background.append((name, node, self._start(node, argv, stdin=subprocess.DEVNULL)))
         return len(self._background)
 
     def wait(self) -> list[tuple[str, int]]:
         """Wait for the background programs; return their names and exit statuses."""
-        ended = [(name, process.wait()) for name, process in self._background]
+        ended = []
+        for name, node, process in self._background:
+            ended.append((name, process.wait()))
+            self.recording.ended(node, process.returncode)
         self._background.clear()
         return ended
 
     def end(self) -> None:
         """Kill the background programs."""
-        for _, process in self._background:
+        for _, _, process in self._background:
             process.kill()
         self.wait()
 
@@ -138,9 +143,13 @@ class ShellSession:
         if not argv:
             raise ScenarioError("no command given")
         try:
-            return self.network.exec(self.node(node), [*as_node(node), *argv], env=os.environ | environment(os.environ), **popen)
+            process = self.network.exec(
+                self.node(node), [*as_node(node), *argv], env=os.environ | environment(os.environ), **popen
+            )
         except OSError as error:
             raise RunFailed(f"{argv[0]}: {error.strerror}") from error
+        self.recording.started(node, process.pid)
+        return process
 
 
 @contextmanager

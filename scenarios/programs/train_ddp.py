@@ -1,4 +1,4 @@
-"""Data-parallel training on scikit-learn's digits, as anybody would write it for torchrun. It knows nothing of testbed."""
+"""Data-parallel training on scikit-learn's digits, as anybody would write it for torchrun: it knows no testbed."""
 
 import argparse
 import json
@@ -43,7 +43,8 @@ for epoch in range(options.epochs):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(json.dumps({"step": step, "loss": loss.item(), "samples": len(target), "seconds": time.monotonic() - begin}))
+        seconds = time.monotonic() - begin
+        print(json.dumps({"step": step, "loss": loss.item(), "samples": len(target), "seconds": seconds}))
         step += 1
     if dist.get_rank() == 0:
         with torch.no_grad():

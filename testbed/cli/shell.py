@@ -1,7 +1,10 @@
 """Bring a scenario's network up and work in it: inspect, measure, change links, run any program in any node.
 
 `testbed shell SCENARIO` reads commands (try 'help'); `testbed shell SCENARIO --in NODE -- COMMAND…` runs one program
-in a node, behind the scenario's links, and ends with its exit status. Nothing is trained, and no files are left.
+in a node, behind the scenario's links, and ends with its exit status. Nothing is trained.
+
+With `--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates and
+delays, the fidelity report. Without it, no files are left.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.cli.options import add_scenario, read_scenario
@@ -17,6 +23,7 @@ from testbed.errors import ScenarioError
 if TYPE_CHECKING:
     from emulation.sandbox import Sandbox
     from testbed.plan.model import Plan
+    from testbed.scenario import Scenario
 
 HELP = "bring a network up and run programs in it"
 
@@ -25,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--in", dest="node", metavar="NODE",
                         help="run one command in this node; write '-- COMMAND' at the end of the line")  # fmt: skip
+    parser.add_argument("--record", nargs="?", type=Path, const=Path(), metavar="DIR",
+                        help="write a run directory; default: a new one below runs/")  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -37,17 +46,54 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ScenarioError(
             "--in: write --in NODE -- COMMAND, with the command after two dashes at the end of the line"
         )
-    plan = build_plan(read_scenario(arguments), "emulate")
+    scenario = read_scenario(arguments)
+    plan = build_plan(scenario, "emulate")
     names = [node.name for node in plan.nodes]
     if arguments.node is not None and arguments.node not in names:
         raise ScenarioError(f"--in: no node '{arguments.node}'; nodes: {', '.join(names)}")
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     probe().require_emulation()
-    return _run(plan, [arguments.node, *arguments.command] if arguments.command else [])
+    command = [arguments.node, *arguments.command] if arguments.command else []
+    if arguments.record is None:
+        return _run(plan, "", command)
+    return _recorded(scenario, _by_hand(plan, arguments.command), arguments.record, command)
 
 
-def _run(plan: Plan, command: list[str]) -> int:
+def _by_hand(plan: Plan, command: list[str]) -> Plan:
+    """Return the Plan of a run in which programs are started by hand."""
+    from testbed.plan.model import ProgramPlan
+
+    program = ProgramPlan(
+        command=tuple(command) or ("shell",), first=(), ends="all", listens=0, workers=(1,) * len(plan.nodes), env={},
+        cwd=os.getcwd(), timeout_s=0.0,
+    )  # fmt: skip
+    return replace(plan, program=program)
+
+
+def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str]) -> int:
+    """Run the shell, and write its run directory."""
+    from testbed import launch
+    from testbed.execution.session import SessionResult
+    from testbed.results.rundir import AlreadyDone
+
+    begin_s = time.monotonic()
+    moved = scenario.model_copy(update={"run": scenario.run.model_copy(update={"on": plan.back_end})})
+    try:
+        run = launch.prepare(moved, plan, out=out if out != Path() else None)
+    except AlreadyDone as done:
+        raise ScenarioError(f"--record {done}: holds a finished run; give another directory") from done
+    code = _run(plan, str(run.events.resolve()), command)
+    told = (
+        f"{' '.join(command)} ended with exit status {code}" if command else f"a command of the shell failed ({code})"
+    )
+    outcome = SessionResult("failed" if code else "done", told if code else "", code)
+    launch.finish(run, plan, outcome, **launch.since(begin_s))
+    print(f"run directory: {run.path}", file=sys.stderr)
+    return code
+
+
+def _run(plan: Plan, events: str, command: list[str]) -> int:
     from emulation.journal import Journal
     from emulation.sandbox import Sandbox
     from testbed.plan.model import to_json
@@ -56,7 +102,7 @@ def _run(plan: Plan, command: list[str]) -> int:
     os.write(descriptor, to_json(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
     journal = Journal()
-    argv = [sys.executable, "-m", "emulation.shell", str(descriptor), *command]
+    argv = [sys.executable, "-m", "emulation.shell", str(descriptor), events, *command]
     try:
         with Sandbox(argv, pass_fds=[descriptor]) as sandbox:
             journal.process(sandbox.process.pid)

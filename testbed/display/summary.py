@@ -57,7 +57,8 @@ def answer(run: StoredRun) -> Table:
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return what is known of a user's program: processes and times, and what it has reported."""
     nodes = run.tables["nodes"]["node"].nunique()
-    rows = [("processes", str(nodes), "logs in logs/"), ("run time", look.seconds(result["training_s"]), "run's clock")]
+    logs = "output in logs/" if (run.path / "logs").is_dir() else ""
+    rows = [("processes", str(nodes), logs), ("run time", look.seconds(result["training_s"]), "run's clock")]
     if result["rounds"]:
         rows.append(("steps", str(result["rounds"]), "reported by all that report any"))
         rows.append(("time per step", look.seconds(result["round_time_s"]), "mean"))
@@ -71,8 +72,8 @@ def traffic(run: StoredRun) -> Table:
     assert run.result is not None
     if run.program is not None:
         moved = run.result["wan_payload_bytes"].items()
-        sums = [(site, look.size(each["up"]), look.size(each["down"])) for site, each in moved]
-        return look.table("WAN links, all bytes", "data centre", ">up", ">down", rows=sums[:ROWS_SHOWN])
+        both = ((site, look.size(each["up"]), look.size(each["down"])) for site, each in moved)
+        return look.table("WAN links, all bytes", "data centre", ">up", ">down", rows=both)
     payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
     rows = [
         (site, moved["up"], moved["down"], headers[site]["up"], headers[site]["down"])

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -335,11 +334,6 @@ class ProgramPlan:
     timeout_s: float
     metrics: str = ""
     sha256: str = ""
-
-    @property
-    def title(self) -> str:
-        """Short name: that of the program."""
-        return PurePath((self.first or self.command)[0]).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

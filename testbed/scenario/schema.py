@@ -64,8 +64,8 @@ class Scenario(Section):
     background: tuple[Background, ...] = ()
     """Traffic on the WAN that is not the run's."""
     workload: Annotated[Workload | None, NULLABLE] = None
-    """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or any program: {command: …}, without
-    'training'."""
+    """Your own training code: {script: FILE}; then 'training' needs only 'rounds'. Or any program, without 'training':
+    {command: …}."""
     checkpoint: Checkpoints = Checkpoints()
     """What is kept so that a run can be resumed."""
     faults: tuple[Fault, ...] = ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 STDOUT = "stdout"
+KEYS = ("step", "loss", "accuracy", "samples", "seconds")
 _LONGEST_LINE = 1 << 20
 
 
@@ -16,7 +17,7 @@ class Metrics:
     """Turns lines such as ``{"step": 7, "loss": 0.31}`` into events; other lines are passed over.
 
     ``accuracy`` is an evaluation. A line with ``loss`` or ``samples``, or without ``accuracy``, is a round that began
-    with the round before. ``last_step`` and ``last_loss``: of the last round.
+    ``seconds`` ago, or with the round before. ``last_step`` and ``last_loss``: of the last round.
     """
 
     def __init__(self, begin_s: float) -> None:
@@ -33,9 +34,12 @@ class Metrics:
             yield from self._events(_object(line), now_s)
 
     def _events(self, line: dict[str, Any], now_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
-        step, loss, accuracy, samples = (_number(line.get(key)) for key in ("step", "loss", "accuracy", "samples"))
+        numbers = {key: _number(line.get(key)) for key in KEYS}
+        step, loss, accuracy, samples = (numbers[key] for key in ("step", "loss", "accuracy", "samples"))
         if step is None or not math.isfinite(step):
             return
+        if (seconds := numbers["seconds"]) is not None and seconds >= 0:
+            self._begin_s = now_s - seconds
         if accuracy is None or loss is not None or samples is not None:
             fields = {"t0": round(self._begin_s, 6), "round": int(step), "loss": loss, "steps": 1, "waited_s": 0.0}
             yield "round", fields | ({} if samples is None else {"samples": int(samples)})

@@ -68,8 +68,9 @@ def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
         if key in data and not is_null(data[key]):
             yield Violation((key,), "has no effect beside 'workload: {command: …}'", cure)
     transport = data.get("transport")
-    for key in TRANSPORT_WITHOUT_EFFECT if isinstance(transport, dict) else ():
-        if key in transport:
+    given = transport if isinstance(transport, dict) else {}
+    for key in TRANSPORT_WITHOUT_EFFECT:
+        if key in given:
             problem = "is about the testbed's own connections, and a program opens others"
             yield Violation(("transport", key), problem, "remove it")
 

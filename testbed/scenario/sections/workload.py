@@ -1,6 +1,6 @@
 """The section ``workload``: what runs instead of a model and data by name.
 
-``{script: FILE}`` trains through the testbed's servers; ``{command: …}`` starts a program of the user's on every worker.
+``{script: FILE}`` trains through the testbed's servers; ``{command: …}`` starts a user's program on every worker.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ UNKNOWN_MODEL_BYTES = 1 << 28
 class ModelDeclarations:
     """``takes``: the samples that the model is for.
 
-    ``images`` or ``text``; ``script``: a user's script brings model and data; ``none``: it has sizes only; ``program``: a
-    user's program, of which nothing is known.
+    ``images`` or ``text``; ``script``: a user's script brings model and data; ``none``: it has sizes only;
+    ``program``: a user's program, of which nothing is known.
     """
 
     takes: ClassVar[str] = IMAGES
