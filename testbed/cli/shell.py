@@ -3,8 +3,8 @@
 `testbed shell SCENARIO` reads commands (try 'help'); `testbed shell SCENARIO --in NODE -- COMMAND…` runs one program
 in a node, behind the scenario's links, and ends with its exit status. Nothing is trained.
 
-With `--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates and
-delays, the fidelity report. Without it, no files are left.
+With `--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates
+and delays, the fidelity report. Without it, no files are left.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _by_hand(plan: Plan, command: list[str]) -> Plan:
 
     program = ProgramPlan(
         command=tuple(command) or ("shell",), first=(), ends="all", listens=0, workers=(1,) * len(plan.nodes), env={},
-        cwd=os.getcwd(), timeout_s=0.0,
+        cwd=str(Path.cwd()), timeout_s=0.0,
     )  # fmt: skip
     return replace(plan, program=program)
 

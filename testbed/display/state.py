@@ -44,7 +44,7 @@ class NodeRow:
 class RunState:
     """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s."""
 
-    total: int  # rounds; 0: nobody knows how many, as a user's program decides
+    total: int  # rounds; 0: unknown, as a user's program decides
     rows: dict[str, NodeRow]
     stage: str = "starting"
     accuracy: float | None = None

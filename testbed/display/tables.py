@@ -35,9 +35,9 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
     for row in rows:
         groups.setdefault(tuple(row[path] for path in varied), []).append(row)
     timed = "round_time_s" if any(row["round_time_s"] is not None for row in rows) else "training_s"
+    time = ">round time" if timed == "round_time_s" else ">run time"
     shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", ">round time" if timed == "round_time_s" else ">run time", ">time to target",
-                       ">WAN bytes")  # fmt: skip
+                       ">runs", ">accuracy", time, ">time to target", ">WAN bytes")  # fmt: skip
     for values, group in groups.items():
         done = [row for row in group if row["status"] in COMPLETED]
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))

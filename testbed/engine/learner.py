@@ -10,7 +10,7 @@ from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
 from testbed.training.models import build_model, shape_of_model
 from testbed.training.options import DATASETS, LOADINGS, MODELS
-from testbed.training.options.declarations import NOTHING, SCRIPT
+from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
@@ -71,7 +71,7 @@ _shapes: dict[str, ModelShape] = {}  # of the last job
 
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
-    if MODELS[plan.training.model.kind].takes == SCRIPT:
+    if MODELS[plan.training.model.kind].takes in (SCRIPT, PROGRAM):
         return
     if plan.training.compute != "modelled":
         import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every server, while all others wait

@@ -10,7 +10,7 @@ from typing import Any
 
 from testbed.execution.processes import run_nodes
 from testbed.execution.programs.launch import Hosts
-from testbed.execution.programs.supervisor import Place, run_programs
+from testbed.execution.programs.supervisor import HostNetwork, run_programs
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
 from testbed.results.link_bytes import by_site
@@ -82,14 +82,14 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
 
     try:
         if plan.program is not None:
-            run_programs(plan, directory, on_progress, epoch_ns, _place(plan, network))
+            run_programs(plan, directory, on_progress, epoch_ns, _hosts(plan, network))
         else:
             run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
     finally:
         network.helpers.finish()
 
 
-def _place(plan: Plan, network: Any) -> Place:
+def _hosts(plan: Plan, network: Any) -> HostNetwork:
     """Return the emulated hosts: each its node's network namespace, with a name that all others know."""
     from emulation.hosts import INTERFACE, as_node, environment, host_name, write_hosts
 
@@ -103,4 +103,4 @@ def _place(plan: Plan, network: Any) -> Place:
         sent = {name: link.sent_bytes - before[name].sent_bytes for name, link in network.counters().items()}
         return by_site(sent, (site.name for site in plan.network.sites))
 
-    return Place(hosts, network.exec, as_node, traffic)
+    return HostNetwork(hosts, network.exec, as_node, traffic)

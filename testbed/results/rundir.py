@@ -30,8 +30,10 @@ from testbed.errors import ScenarioError, TestbedError
 from testbed.results import COMPLETED, FINISHED, atomic, owner
 from testbed.results.owner import ProcessOwner
 
-_ENTRIES = ("scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables",
-            "checkpoints", "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "host.log", "logs")  # fmt: skip
+_ENTRIES = (
+    "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
+    "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ accuracy               1           on the test set, last evaluation; null if the
 parameters_sha256                  of the final values, if they are identical on all replicas; else null
 parameters_agree                   whether they are; null if no node has any
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
-training_s             s           start of training to the last round's end, on the run's clock; of a user's program, to
-                                   the end of its last process
+training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
+                                   to the end of its last process
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
                                    program, all bytes that its links carried, by their counters

@@ -19,6 +19,7 @@ from tests.scenario.test_bad import GOOD
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scenarios" / "scripts"
 SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
+PROGRAM = ("training=null", "workload={command: 'true'}")
 EXAMPLES = [
     ("training.compute=modelled",),
     ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
@@ -31,6 +32,11 @@ EXAMPLES = [
     ("paradigm=gossip", "shard=multigps"),
     ("paradigm=gossip", "order=p3"),
     ("paradigm=gloo", "run.on=simulate"),
+    (*PROGRAM, "run.on=simulate"),
+    (*PROGRAM, "topology.data_centers[0].global_servers=2"),
+    (*PROGRAM, "faults=[{kind: slow, node: '*', at: 1 s, for: 1 s, factor: 2}]"),
+    (*PROGRAM, "faults=[{kind: kill, node: '*', round: 3}]"),
+    ("training.model=user_program", "training.data=user_program"),
     ("paradigm=gloo", "codec=fp16"),
     ("paradigm=mpi", "run.on=simulate"),
     ("paradigm=mpi", "codec=fp16"),

@@ -44,7 +44,7 @@ def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, .
     assert sum(shape_of_model(kind, options, shape, 10).sizes) == parameters
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script")])
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script", "user_program")])
 def test_the_measured_shape_is_the_model(kind: str) -> None:
     shape = TEXT if MODELS[kind].takes == "text" else COLOUR
     model = build_model(kind, {}, shape, 10, seed=1)

@@ -1,7 +1,7 @@
 """What is started for each node of a program's run: the command with its placeholders filled in, and its variables.
 
-The variables are those of torchrun, so that a script finds its process group; the rest of the environment is that of the
-command ``testbed``.
+The variables are those of torchrun, so that a script finds its process group; the rest of the environment is that of
+the command ``testbed``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """All processes of a program's run, from the first start to the last end: what ends it, and with which error.
 
 Each program runs below a guard (``testbed.execution.programs.guard``). When a process fails, the others are ended, and
-the error names the first that failed, with the end of its log. Faults of the Plan are injected; what the rest makes of a
-killed process is the program's part.
+the error names the first that failed, with the end of its log. Faults of the Plan are injected; what the rest makes of
+a killed process is the program's part.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _GUARD = Path(guard.__file__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where processes run. ``traffic``: bytes that each data centre has sent (``up``) and received over the WAN."""
+class HostNetwork:
+    """The hosts that processes run on. ``traffic``: bytes over the WAN, ``up`` and ``down``, by data centre."""
 
     hosts: Hosts
     start: Start
@@ -49,24 +49,24 @@ class Place:
     traffic: Traffic = dict
 
 
-def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, place: Place) -> None:
+def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, network: HostNetwork) -> None:
     """Run the program of the Plan to its end. Raise ``RunFailed`` with the cause if a process fails.
 
     directory  the run directory
     report     gets lines of progress
     epoch_ns   the run's start on CLOCK_MONOTONIC
     """
-    processes = processes_of(plan, place.hosts, directory)
-    with Attempts(plan, directory, report) as attempts, Supervisor(plan, directory, report, epoch_ns, place) as all_:
+    processes = processes_of(plan, network.hosts, directory)
+    with Attempts(plan, directory, report) as attempts, Supervisor(plan, directory, report, epoch_ns, network) as all_:
         all_.run(processes, attempts)
 
 
 class Supervisor:
     """The running processes, by node. Leaving the context ends them and all that they have started."""
 
-    def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, place: Place) -> None:
+    def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, network: HostNetwork) -> None:
         assert plan.program is not None
-        self._plan, self._program, self._place = plan, plan.program, place
+        self._plan, self._program, self._network = plan, plan.program, network
         self._directory, self._report, self._epoch_ns = directory, report, epoch_ns
         self._running: dict[str, RunningProcess] = {}
         self._ended: list[Ended] = []
@@ -118,8 +118,8 @@ class Supervisor:
         guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
         try:
             with open(process.log, "ab") as log:
-                popen = self._place.start(
-                    process.node.name, [*guarded, *self._place.as_node(process.node.name), *process.argv],
+                popen = self._network.start(
+                    process.node.name, [*guarded, *self._network.as_node(process.node.name), *process.argv],
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
                     pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
                 )  # fmt: skip
@@ -212,7 +212,7 @@ class Supervisor:
         )
 
     def _report_status(self, now_s: float) -> None:
-        traffic = dict(self._place.traffic())
+        traffic = dict(self._network.traffic())
         for node, running in self._running.items():
             moved = traffic.pop(running.process.node.data_center, {"up": 0, "down": 0})
             told = {"node": node, "wan_up_bytes": moved["up"], "wan_down_bytes": moved["down"]}

@@ -19,12 +19,6 @@ def programs_need_sockets(scenario: Scenario) -> Found:
         )
 
 
-def programs_have_a_worker(scenario: Scenario) -> Found:
-    topology = scenario.topology
-    if scenario.is_program and topology.generator is None and not any(site.workers for site in topology.data_centers):
-        yield Violation(("topology", "data_centers"), "have no worker to run the command", "write 'workers: 1'")
-
-
 def programs_have_no_servers_and_devices(scenario: Scenario) -> Found:
     for index, site in enumerate(scenario.topology.data_centers if scenario.is_program else ()):
         for key in ("global_servers", "device", "worker_devices"):
