@@ -1,0 +1,100 @@
+"""Unmodified programs on emulated hosts: who they are, whom they reach, and what their links carry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.results.link_bytes import by_site
+from tests.end_to_end.runs import Finished, run_scenario
+from tests.emulation.inside import ROOT
+
+pytestmark = pytest.mark.emulation
+
+PROGRAMS = ROOT / "scenarios" / "programs"
+TWO = """
+version: 1
+name: two
+seed: 1
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 20 Mbit/s, delay: 20 ms}]
+"""
+
+
+def run(folder: Path, workload: dict[str, Any], more: str = "") -> Finished:
+    folder.mkdir(exist_ok=True)
+    (folder / "two.yaml").write_text(f"{TWO}{more}\nworkload: {json.dumps(workload)}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = run_scenario(folder / "run", "emulate", scenario=folder / "two.yaml")
+    logs = {path.stem: path.read_text() for path in (folder / "run" / "logs").glob("*.log")}
+    assert done.outcome.status == "done", (done.outcome, logs)
+    return done
+
+
+def log(done: Finished, node: str) -> str:
+    return (done.directory / "logs" / f"{node}.log").read_text()
+
+
+def sent_bytes(done: Finished) -> dict[str, int]:
+    """What every link has carried by its last sample."""
+    return {event["link"]: event["bytes"] for event in done.of_kind("link")}
+
+
+def test_a_pair_of_programs_is_measured_on_hosts_with_names(tmp_path: Path) -> None:
+    """iperf3 behind the configured link; names, interfaces and ssh of the hosts; a trace from the program's start."""
+    client = (
+        "hostname; ls /sys/class/net; echo $MASTER_ADDR $TESTBED_HOSTS; ssh -x -o A=b worker0.a hostname '&&' pwd; "
+        "ssh nowhere true; exec iperf3 -c worker0.a -t 2 -J --logfile iperf.json"
+    )
+    done = run(
+        tmp_path,
+        {"first": "iperf3 -s", "command": ["sh", "-c", client], "listens": 5201, "ends": "others"},
+        "faults: [{kind: rate, link: b>a, rate: 10 Mbit/s, at: 0 s}]",
+    )
+    words = log(done, "b.worker0").split("\n")
+    assert words[0] == "worker0.b" and {"eth0", "lo"} <= set(words[1:4])
+    assert words[3:6] == ["10.1.0.1 worker0.a,worker0.b", "worker0.a", str(tmp_path)]
+    assert "ssh: no host 'nowhere' in this network; hosts: worker0.a, worker0.b" in words[6]
+    sent = json.loads((tmp_path / "iperf.json").read_text())["end"]["sum_sent"]["bytes"]
+    carried = sent_bytes(done)["b>a"]
+    assert sent * 0.7 < carried < sent * 1.08, "the counters are those of the program's link"
+    assert 2.0e6 < carried < 3.6e6, "the fault halved the rate when the program started"
+    assert {event["node"] for event in done.of_kind("final")} == {"a/worker0", "b/worker0"}
+    assert by_site(sent_bytes(done), ["a", "b"])["a"]["down"] == carried
+
+
+@pytest.mark.slow  # 60 s
+def test_the_bytes_of_ddp_are_those_of_its_arithmetic(tmp_path: Path) -> None:
+    """A step sends the gradients once (half of them summed, half of the sums); the start, the parameters once."""
+    hidden, steps = 512, 7
+    program = f"python {PROGRAMS}/train_ddp.py --hidden {hidden} --epochs 1 --batch 96"
+    done = run(tmp_path, {"command": program, "metrics": "stdout"})
+    values = 64 * hidden + hidden + hidden * hidden + hidden + hidden * 10 + 10
+    assert {event["round"] for event in done.of_kind("round")} == set(range(steps))
+    up, down = 4 * values * (steps + 1), 4 * values * steps
+    for link, payload, other in (("a>b", up, down), ("b>a", down, up)):
+        frames, acknowledgements = payload * 1514 / 1448, other / 1448 / 2 * 66
+        assert sent_bytes(done)[link] == pytest.approx(frames + acknowledgements, rel=0.02)
+
+
+@pytest.mark.slow  # 15 s
+def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
+    program = f"mpirun -n {{world_size}} python {PROGRAMS}/all_reduce_mpi.py"
+    done = run(tmp_path, {"first": program})
+    assert {"rank 0 of 2 on worker0.a", "rank 1 of 2 on worker0.b"} <= set(log(done, "a.worker0").split("\n"))
+    assert all(carried > 5 * 1_000_000 for carried in sent_bytes(done).values()), "not past the links"
+
+
+@pytest.mark.slow  # 40 s
+def test_torchrun_starts_the_processes_of_a_host(tmp_path: Path) -> None:
+    program = (
+        "torchrun --nnodes {world_size} --node-rank {rank} --nproc-per-node {workers} --master-addr {master_addr} "
+        f"--master-port {{master_port}} {PROGRAMS}/train_ddp.py --epochs 1 --batch 96 --hidden 64"
+    )
+    done = run(tmp_path, {"command": program, "per": "host"})
+    assert '"accuracy"' in log(done, "a.host") and '"accuracy"' not in log(done, "b.host")
