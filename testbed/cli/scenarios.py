@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 HELP = "list the shipped scenarios, or copy one"
+_FOLDER = re.compile(r"\bcwd: ([\w-]+)")  # a folder that a program runs in
 _BESIDE = ("*.py", "traces", "topologies")  # what scenarios name: scripts, traces and graph files
 
 
@@ -60,11 +62,13 @@ def _about(file: Path) -> str:
 def _copy_beside(source: Path, folder: Path) -> list[Path]:
     """Copy the files that the scenario names, from its own folder and below it. Return the copies."""
     text = source.read_text(encoding="utf-8")
-    files = [file for pattern in _BESIDE for found in source.parent.glob(pattern)
+    folders = [source.parent / name for name in _FOLDER.findall(text)]
+    patterns = (*_BESIDE, *(folder.name for folder in folders))
+    files = [file for pattern in patterns for found in source.parent.glob(pattern)
              for file in ([found] if found.is_file() else sorted(found.iterdir()))]  # fmt: skip
     copies = []
     for file in files:
-        if file.name in text and file.is_file():
+        if file.is_file() and (file.name in text or file.parent in folders):
             copy = folder / file.relative_to(source.parent)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from testbed.results.link_bytes import by_site
-from tests.end_to_end.runs import Finished, run_scenario
 from tests.emulation.inside import ROOT
+from tests.end_to_end.runs import Finished, run_scenario
 
 pytestmark = pytest.mark.emulation
 

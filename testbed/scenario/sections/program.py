@@ -42,9 +42,7 @@ def with_program(data: Any, info: ValidationInfo) -> Any:
     if not has_command(data) or data.get("training") == _TRAINING:
         return data
     workload = data["workload"]
-    if not (info.context or {}).get("allow_code", True):
-        problem = "names commands, and this file is not at or below the working directory"
-        raise_found([Violation(("workload",), problem, "read them first, then give --allow-code")])
+    raise_found(_of_strangers(info))
     raise_found(_without_effect(data))
     folder: Path = (info.context or {}).get("folder") or Path.cwd()
     cwd = workload.get("cwd")
@@ -61,6 +59,12 @@ def without_sections(resolved: dict[str, Any]) -> dict[str, Any]:
     transport = {key: value for key, value in kept["transport"].items() if key not in TRANSPORT_WITHOUT_EFFECT}
     workload = {key: value for key, value in kept["workload"].items() if key != "sha256"}
     return {**kept, "transport": transport, "workload": workload}
+
+
+def _of_strangers(info: ValidationInfo) -> Iterator[Violation]:
+    if not (info.context or {}).get("allow_code", True):
+        problem = "names commands, and this file is not at or below the working directory"
+        yield Violation(("workload",), problem, "read them first, then give --allow-code")
 
 
 def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:

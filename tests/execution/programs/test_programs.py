@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from testbed import api
+from testbed import api, launch
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
+from testbed.execution import host
 from testbed.scenario import load, loads
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "steps.py").write_text(STEPS)
     (tmp_path / "program.yaml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "in_processes", host.attempt)  # a process of its own takes a second to start
     return tmp_path
 
 
@@ -107,14 +109,20 @@ def test_a_loss_that_is_not_finite_is_a_divergence(folder: Path) -> None:
     assert done.result is not None and done.result["status"] == "diverged"
 
 
-def test_programs_without_metrics_can_be_compared_and_swept(folder: Path, tmp_path: Path) -> None:
-    sweep = api.sweep(folder / "program.yaml", grid={"workload.env.PAUSE": ["0", "0.6"], "workload.command":
-                      ["sh -c 'sleep $PAUSE'"]}, out=tmp_path / "sweep")  # fmt: skip
-    quick, slow = sweep.runs
-    assert quick.result is not None and slow.result is not None
-    assert slow.result["training_s"] > quick.result["training_s"] + 0.4
+def test_programs_without_metrics_can_be_compared(folder: Path) -> None:
+    quick = api.run(api.load("program.yaml"), out="quick", progress=False)
+    slow = api.run(api.load("program.yaml", set={"workload.command": "sleep 0.6"}), out="slow", progress=False)
     rows = api.compare([quick, slow]).rows
     assert rows[1]["speed_up_of"] == "run_time_s" and rows[1]["speed_up"] < 1
+    assert [row["technique"] for row in rows] == ["true", "sleep"]
+
+
+@pytest.mark.slow  # 9 s
+def test_programs_can_be_swept(folder: Path) -> None:
+    grid = {"workload.env.PAUSE": ["0", "0.6"], "workload.command": ["sh -c 'sleep $PAUSE'"]}
+    quick, slow = api.sweep("program.yaml", grid=grid, out="sweep").runs
+    assert quick.result is not None and slow.result is not None
+    assert slow.result["training_s"] > quick.result["training_s"] + 0.4
 
 
 def test_a_server_is_stopped_when_the_clients_are_done(folder: Path) -> None:
@@ -230,7 +238,7 @@ def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None
 def test_commands_of_strangers_need_a_word(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "program.yaml"
     elsewhere.write_text(SCENARIO)
-    with pytest.raises(ScenarioError, match="names commands.*--allow-code"):
+    with pytest.raises(ScenarioError, match=r"names commands.*--allow-code"):
         load(elsewhere)
     assert load(elsewhere, allow_code=True).is_program
 

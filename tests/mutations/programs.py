@@ -1,0 +1,29 @@
+"""Programs of a user: what ends a run, what is read of their output, who may run commands."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit
+
+RUNS, METRICS = ("tests/execution/programs/test_programs.py",), ("tests/execution/programs/test_metrics.py",)
+MUTATIONS: dict[str, Mutation] = {
+    "a program that failed has ended well": Mutation(
+        "testbed.execution.programs.supervisor:Supervisor._raise_failure", always(None), RUNS
+    ),
+    "a server of a program must end by itself": Mutation(
+        "testbed.execution.programs.launch:_process", edit('program.ends == "all" or', "True or"), RUNS
+    ),
+    "nobody waits for a program's port": Mutation(
+        "testbed.execution.programs.supervisor:Supervisor._wait_for_port", always(None), RUNS
+    ),
+    "a step begins with the line before whatever it says": Mutation(
+        "testbed.execution.programs.metrics:Metrics._events", edit("now_s - seconds", "self._begin_s"), METRICS
+    ),
+    "commands of strangers are run": Mutation(
+        "testbed.scenario.sections.program:_of_strangers",
+        always(()),
+        (f"{RUNS[0]}::test_commands_of_strangers_need_a_word",),
+    ),
+    "sections without effect are taken beside a command": Mutation(
+        "testbed.scenario.sections.program:_without_effect", always(()), RUNS
+    ),
+}
