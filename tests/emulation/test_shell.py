@@ -121,3 +121,16 @@ def test_plain_ddp_sees_the_link(scenario: Path) -> None:
     transfer_s = 4 * (250 * 1000 + 1000) * 8 / (10e6 * 1448 / 1514)
     assert len(steps) == 4
     assert all(transfer_s < step < transfer_s + 0.8 for step in steps[1:]), steps
+
+
+def test_a_recorded_shell_leaves_a_run_directory(scenario: Path) -> None:
+    done = shell(
+        scenario, "--record", "kept", "--in", "a/worker0", "--", "ping", "-q", "-c", "3", "-i", "0.2", "worker0.b"
+    )
+    assert done.returncode == 0, done.stderr
+    kept = scenario.parent / "kept"
+    result, fidelity = (json.loads((kept / f"{name}.json").read_text()) for name in ("result", "fidelity"))
+    assert result["status"] == "done" and "run directory: kept" in done.stderr
+    assert result["wan_payload_bytes"]["a"] == {"up": 3 * 98, "down": 3 * 98}, "three echoes and their answers"
+    assert fidelity["measured_before_training"] and len(fidelity["links_while_running"]) == 2
+    assert (kept / "figure.png").is_file() and (kept / "tables" / "links.parquet").is_file()
