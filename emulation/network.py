@@ -181,6 +181,13 @@ class Emulation:
         """A node's address."""
         return self.layout.hosts[node_name].ip
 
+    def interface_bytes(self, node_name: str) -> tuple[int, int]:
+        """Return the bytes that a node's network interface has sent and received since it was made."""
+        port = self.layout.hosts[node_name]
+        lines = Path(f"/proc/{self._pids[node_name]}/net/dev").read_text().splitlines()
+        (counters,) = (line.split(":")[1].split() for line in lines if line.split(":")[0].strip() == port.interface)
+        return int(counters[8]), int(counters[0])
+
     # -- measuring and running ------------------------------------------------------------------------------------
 
     def measure(self, budget_s: float = 3.0) -> list[Measurement]:

@@ -103,4 +103,4 @@ def _hosts(plan: Plan, network: Any) -> HostNetwork:
         sent = {name: link.sent_bytes - before[name].sent_bytes for name, link in network.counters().items()}
         return by_site(sent, (site.name for site in plan.network.sites))
 
-    return HostNetwork(hosts, network.exec, as_node, traffic)
+    return HostNetwork(hosts, network.exec, as_node, traffic, network.interface_bytes)

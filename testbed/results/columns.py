@@ -118,6 +118,11 @@ TABLES: dict[str, Table] = {
         _NODE, _T,
         Column("cpu_s", "cpu_s", FLOAT, "s", "processor time of its process so far"),
     )),
+    "interfaces": Table(("interface",), (
+        _NODE, _T,
+        Column("sent_bytes", "sent_bytes", INTEGER, "B", "left the node since its program began, with headers"),
+        Column("received_bytes", "received_bytes", INTEGER, "B", "arrived at it, likewise"),
+    )),
     "links": Table(("link",), (
         _T,
         Column("link", "link", TEXT, "", "directed WAN link"),

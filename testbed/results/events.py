@@ -25,6 +25,7 @@ gossip      a gossiping worker, at every evaluation: 256 numbers of a random pro
 consensus   a gossiping worker, at the end: RMS distance from the mean of all models (round, distance)
 final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters
 process     every node in the real world, twice a second
+interface   an emulated node of a user's program, twice a second and at its end; counters are cumulative
 link        the back end's monitor, per WAN link and sample; counters are cumulative
 measured    the back end, before training
 replay      the trace replay, per change

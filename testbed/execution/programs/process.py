@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from testbed.execution.programs.metrics import FileTail, Metrics
 from testbed.results.events import EventLog
 
 LINES_SHOWN = 12  # of the log of a process that failed
+Counters = tuple[int, int]
 _TAIL_BYTES = 16_384
 _CHUNK_BYTES = 1 << 16
 
@@ -56,9 +57,14 @@ class RunningProcess:
 
     def __init__(
         self, process: ProgramProcess, popen: subprocess.Popen[bytes], directory: Path, now_s: float,
-        training: Mapping[str, object] | None = None,
+        interface: Callable[[str], Counters | None], training: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
-        """``directory``: the run's. ``training``: if it is the first process, the fields of the event ``train``."""
+        """Begin to record.
+
+        directory  the run's
+        interface  reads the counters of a node's network interface
+        training   if it is the first process, the fields of the event ``train``
+        """
         self.process, self.pid, self._popen = process, popen.pid, popen
         self.pidfd = os.pidfd_open(popen.pid)
         self._metrics, self._output = Metrics(now_s), bytearray()
@@ -66,6 +72,7 @@ class RunningProcess:
         self._file = FileTail(process.metrics_file) if in_file else None
         self._events = EventLog(directory / "events", process.node.name)
         self._cpu_s, self._rounds = 0.0, 0
+        self._interface, self._before = interface, interface(process.node.name)
         self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=popen.pid)
         if training is not None:
             self._events.write("train", now_s, workers=training["workers"], rounds=training["rounds"])
@@ -95,7 +102,8 @@ class RunningProcess:
             yield {"kind": kind, "t": now_s, "node": self.process.node.name, **fields}
 
     def status(self, now_s: float) -> dict[str, Any]:
-        """Return a line of progress, without its traffic."""
+        """Record the counters of the interface; return a line of progress, without its traffic."""
+        self._count(now_s)
         self._events.flush()
         return {
             "kind": "status", "t": now_s, "round": self._metrics.last_step, "loss": self._metrics.last_loss,
@@ -120,9 +128,16 @@ class RunningProcess:
         return self._popen.returncode
 
     def close(self, now_s: float) -> None:
-        """Write the last event, and close everything."""
+        """Write the last events, and close everything."""
+        self._count(now_s)
         self._events.write("final", now_s, role="worker", rounds=self._rounds, cpu_s=round(self._cpu_s, 3))
         self._events.close()
         if self._popen.stdout is not None:
             self._popen.stdout.close()
         os.close(self.pidfd)
+
+    def _count(self, now_s: float) -> None:
+        found = self._interface(self.process.node.name)
+        if found is not None and self._before is not None:
+            sent, received = (now - before for now, before in zip(found, self._before, strict=True))
+            self._events.write("interface", now_s, sent_bytes=sent, received_bytes=received)

@@ -21,7 +21,7 @@ from pathlib import Path
 from testbed.errors import RunFailed
 from testbed.execution.programs import guard
 from testbed.execution.programs.launch import Hosts, ProgramProcess, processes_of
-from testbed.execution.programs.process import Ended, RunningProcess
+from testbed.execution.programs.process import Counters, Ended, RunningProcess
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.realtime.faults import FaultInjector
@@ -47,6 +47,7 @@ class HostNetwork:
     start: Start
     as_node: Callable[[str], list[str]] = lambda node: []  # the command in front of a node's
     traffic: Traffic = dict
+    interface: Callable[[str], Counters | None] = lambda node: None  # bytes that a node has sent and received
 
 
 def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, network: HostNetwork) -> None:
@@ -125,7 +126,7 @@ class Supervisor:
                 )  # fmt: skip
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
-        running = RunningProcess(process, popen, self._directory, self._now_s(), training)
+        running = RunningProcess(process, popen, self._directory, self._now_s(), self._network.interface, training)
         self._running[process.node.name] = running
         for descriptor in running.descriptors:
             self._selector.register(descriptor, selectors.EVENT_READ, running)
