@@ -94,6 +94,8 @@ class Scenario(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_workload(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("workload"), Workload):
+            data = {**data, "workload": data["workload"].resolved()}
         return with_program(with_script(data, info), info)
 
     @property

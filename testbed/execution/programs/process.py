@@ -35,7 +35,9 @@ class Ended:
         node, lines = self.process.node, last_lines(self.process.log)
         if self.code < 0:
             hint = " (out of memory?)" if self.code == -signal.SIGKILL else ""
-            how = f"was ended by signal {-self.code}, {signal.Signals(-self.code).name}{hint}"
+            known = -self.code in set(signal.Signals)  # real-time signals have no names
+            name = f", {signal.Signals(-self.code).name}" if known else ""
+            how = f"was ended by signal {-self.code}{name}{hint}"
         else:
             how = f"ended with exit status {self.code}"
         error = RunFailed(f"{node.name} (rank {node.rank}) {how}: {lines[-1] if lines else 'it wrote nothing'}")

@@ -133,7 +133,7 @@ class Supervisor:
 
     def _start_again(self, node: str) -> None:
         """Start a process again that a fault has killed."""
-        if node not in self._running and not self._stopping:
+        if node in self._faults.killed and node not in self._running and not self._stopping:
             self._faults.killed.discard(node)
             self._start(self._by_node[node])
 

@@ -17,6 +17,7 @@ from testbed import api, launch
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import host
 from testbed.scenario import load, loads
+from testbed.scenario.sections.workload import Workload
 
 ROOT = Path(__file__).parents[3]
 SCENARIO = """
@@ -248,3 +249,14 @@ def test_a_resolved_scenario_is_read_again_and_a_changed_program_is_another_run(
     assert loads(read.to_yaml()) == read and "sync" not in read.to_yaml()
     (folder / "steps.py").write_text("pass")
     assert load(folder / "program.yaml", ["workload.command=python steps.py 3"]) != read
+
+
+def test_a_program_can_be_built_of_sections(folder: Path) -> None:
+    read = load(folder / "program.yaml", ["workload.command=[echo, '{rank}']", "workload.ends=first"])
+    topology = {
+        "data_centers": [{"name": "a", "central": True, "workers": 1}, {"name": "b", "workers": 2}],
+        "links": [{"between": ["a", "b"], "rate": "20 Mbit/s", "delay": "1 ms"}],
+    }
+    start: dict[str, Any] = {"version": 1, "name": "program", "seed": 1, "run": {"on": "local"}, "topology": topology}
+    workload = Workload(command=("echo", "{rank}"), ends="first")
+    assert api.Scenario(**start, workload=workload) == api.load({**start, "workload": workload}) == read
