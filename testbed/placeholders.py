@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 PLACEHOLDERS: Mapping[str, str] = {
     "rank": "rank of the process, from 0 on",
-    "world_size": "number of processes",
+    "world_size": "number of processes, if all nodes have one",
     "local_rank": "rank of the process on its host",
     "local_world_size": "number of processes on its host",
     "workers": "number of workers that the host stands for",

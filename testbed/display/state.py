@@ -76,7 +76,7 @@ class RunState:
             case "stage":
                 self.stage = str(event["name"])
             case "train":
-                self.stage, self.train_t = "training", self.t
+                self.stage, self.train_t = ("training" if self.total else "running"), self.t
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "status" | "round":

@@ -44,7 +44,9 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
     "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
 }  # fmt: skip
-WITHOUT_CONTRACT = ("declared", "script", "none", "mnist", "fashion_mnist", "cifar10", "text")  # sizes or files alone
+WITHOUT_CONTRACT = (  # sizes or files alone
+    "declared", "script", "user_program", "none", "mnist", "fashion_mnist", "cifar10", "text",
+)  # fmt: skip
 ON_FILES = ("topology", "trace")
 CASES = [
     *((axis, kind, {}) for axis, table in AXES.items() for kind in table.shipped

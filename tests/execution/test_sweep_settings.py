@@ -65,7 +65,7 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     for place in ("testbed/plan", "testbed/engine", "testbed/simulation", "testbed/cli", "testbed/results"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "a.py").write_text("a = 1")
-    for name in ("axes.py", "best_effort.py", "messages.py", "traffic.py", "world.py"):
+    for name in ("axes.py", "best_effort.py", "messages.py", "placeholders.py", "traffic.py", "world.py"):
         (tmp_path / "testbed" / name).write_text("")
     before = code_version("simulate", tmp_path)
     (tmp_path / "testbed/cli/a.py").write_text("a = 2")
