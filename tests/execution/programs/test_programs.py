@@ -190,6 +190,17 @@ def test_a_fault_kills_a_process_and_starts_it_again(folder: Path) -> None:
     assert done.result is not None and len(done.result["faults"]["happened"]) == 1
 
 
+def test_a_fault_pauses_a_process(folder: Path) -> None:
+    (folder / "program.yaml").write_text(
+        SCENARIO + "faults: [{kind: pause, node: b/worker0, at: 400 ms, for: 700 ms}]\n"
+    )
+    steps = "import json, time\nfor step in range(12):\n    time.sleep(0.1)\n    print(json.dumps({'step': step}))\n"
+    (folder / "steps.py").write_text(steps)
+    rounds = run(folder, command="python steps.py", metrics="stdout").tables["rounds"]
+    longest = rounds[rounds["round"] > 0].groupby("node")["duration_s"].max()
+    assert longest["b/worker0"] > 0.6 > longest["b/worker1"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_command_is_ended(folder: Path, number: signal.Signals) -> None:
     pids = folder / "pids"
