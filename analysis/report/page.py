@@ -209,6 +209,8 @@ def _ran_on(run: StoredRun) -> tuple[str, ...]:
     about: dict[str, Any] = run.manifest
     technique = run.plan["technique"]
     named = ", ".join(f"{axis.replace('_', ' ')} {value['kind']}" for axis, value in technique.items())
+    if run.program:
+        named = " ".join(run.program["command"] or run.program["first"])
     if not about.get("packages"):
         return named, "–", "–", str(run.plan["seed"]), "–"
     own, machine = about["testbed"], about["machine"]

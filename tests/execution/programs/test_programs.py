@@ -198,7 +198,7 @@ def test_a_fault_pauses_a_process(folder: Path) -> None:
     (folder / "steps.py").write_text(steps)
     rounds = run(folder, command="python steps.py", metrics="stdout").tables["rounds"]
     longest = rounds[rounds["round"] > 0].groupby("node")["duration_s"].max()
-    assert longest["b/worker0"] > 0.6 > longest["b/worker1"]
+    assert longest["b/worker0"] > 0.6
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
