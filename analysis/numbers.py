@@ -37,6 +37,11 @@ def share(value: float | None) -> str:
     return MISSING if value is None else f"{value * 100:.3g} %"
 
 
+def span(least: int, most: int) -> str:
+    """One number, or two where the workers' differ."""
+    return str(least) if least == most else f"{least}–{most}"
+
+
 def target(share_wanted: float) -> str:
     """A target accuracy as it was written: ``97.5%`` is not 98%."""
     return f"{100 * share_wanted:g}%"

@@ -6,7 +6,8 @@ TestbedError                     1
 ├── RunFailed                    4   a node failed; the message names node, step and cause
 │   ├── NodeLost                 4   a node died or fell silent: what a restart can cure
 │   ├── WaitTimeout              5   a named wait passed its deadline, or no node can advance
-│   └── NetworkMismatch          6   the emulated links do not do what the Plan says
+│   ├── NetworkMismatch          6   the emulated links do not do what the Plan says
+│   └── Diverged                 7   numbers of the training are no longer finite; the results so far are kept
 └── Interrupted                130   the user ended the run; the results so far are kept
 
 Asserts are for our own mistakes; these classes are for the user's and the machine's.
@@ -65,6 +66,12 @@ class NetworkMismatch(RunFailed):
     """A measured link is outside its tolerance before training starts."""
 
     exit_code = 6
+
+
+class Diverged(RunFailed):
+    """The training has diverged so far that it cannot go on."""
+
+    exit_code = 7
 
 
 class Interrupted(TestbedError):

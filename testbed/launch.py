@@ -78,7 +78,7 @@ def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> Sessi
 def train(plan: Plan, run: RunDirectory, display: Display, execute: Execute = in_processes) -> SessionResult:
     """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written."""
     try:
-        with Logged(display, run.file("log"), time.monotonic) as shown:
+        with Logged(display, run.file("log"), plan) as shown:
 
             def take(event: Mapping[str, Any]) -> None:
                 record.add_capabilities(run, event)

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
     "simulation": "processor time and memory of the virtual world, against bounds",
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
+    "divergence": "which trainings are called diverged, in virtual time",
     "sparsification": "selectors of sparse codecs against torch.topk",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""

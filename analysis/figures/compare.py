@@ -1,4 +1,4 @@
-"""The picture of several runs: accuracy over time and over WAN bytes, and where the time of an iteration goes."""
+"""The picture of several runs: accuracy over time and over WAN bytes, and where the time of a round goes."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def _programs(runs: list[StoredRun], columns: int) -> Figure:
 
 
 def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int) -> None:
-    axes.set_title("Where an iteration's time goes")
-    panels.stacked_time(axes, [look.label for look in looks], iteration_split(runs))
+    axes.set_title("Where a round's time goes")
+    panels.stacked_time(axes, [look.label for look in looks], round_split(runs))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
     below = (-0.4, -0.55) if columns == 1 else (-0.02, -0.34)
     axes.legend(loc="lower left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
 
 
-def iteration_split(runs: list[StoredRun]) -> pd.DataFrame:
+def round_split(runs: list[StoredRun]) -> pd.DataFrame:
     """One row per run: mean seconds per round of all its workers, by part."""
     import pandas as pd
 

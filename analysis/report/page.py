@@ -10,11 +10,11 @@ from typing import Any
 
 from analysis import identity
 from analysis.figures import panels
-from analysis.figures.compare import iteration_split
+from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.measures import throughput
-from analysis.numbers import seconds, share, short, size
+from analysis.numbers import MISSING, seconds, share, short, size, span
 from analysis.report import charts
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
@@ -81,6 +81,8 @@ def _headline(run: StoredRun) -> str:
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy"),
         (str(result["rounds"]), "rounds"),
+        (_work(result, "steps"), "steps per worker"),
+        (_work(result, "samples"), "samples per worker"),
         (seconds(result["round_time_s"]), "per round"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
@@ -88,6 +90,12 @@ def _headline(run: StoredRun) -> str:
         (f"{short(throughput(run) or 0.0)}/s", "training samples"),
     ]
     return facts(rows)
+
+
+def _work(result: dict[str, Any], what: str) -> str:
+    """Results of earlier releases have no number."""
+    ends = result.get(f"{what}_per_worker")
+    return span(*ends) if ends else MISSING
 
 
 def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
@@ -107,7 +115,7 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
 
 
 def _splits(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
-    split = iteration_split(list(runs))
+    split = round_split(list(runs))
     draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
     picture = charts.svg(draw, charts.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
     note = "Mean over the workers: every instant of a round counts once."

@@ -54,7 +54,7 @@ exit codes:
     4  a node failed; the message names node, step and cause
     5  a wait passed its deadline, or no node could advance any more
     6  the emulated links do not match the plan
-    7  the run ended, but its training diverged
+    7  the training diverged; the results are kept
   130  interrupted (143 by SIGTERM); the results so far are kept
 """
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
 from testbed.display import look
-from testbed.errors import ScenarioError
+from testbed.errors import Diverged, ScenarioError
 
 if TYPE_CHECKING:
     pass
@@ -98,11 +98,14 @@ def _result(path: Path, exit_code: int, **more: Any) -> dict[str, Any]:
 
 
 def _already_done(path: Path, as_json: bool) -> Outcome:
+    from testbed.results.rundir import open_run
+
+    code = Diverged.exit_code if open_run(path).status().state == "diverged" else 0
     if as_json:
-        return _result(path, 0, already_done=True)
+        return code, _result(path, code, already_done=True)
     print(f"{path}: has been run already with the same plan; nothing to do (--again repeats it)")
     _print_summary(path)
-    return 0
+    return code
 
 
 @dataclass(slots=True)

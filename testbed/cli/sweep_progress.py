@@ -8,24 +8,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import seconds
+from testbed.display.remaining import Remaining
 from testbed.results import FINISHED
 
 if TYPE_CHECKING:
     from testbed.execution.sweep import SweepJob
     from testbed.execution.sweep_points import SweepPoint
 
-LINE_EVERY_S = 5.0
+LINE_EVERY_S = 10.0
 
 
 class SweepProgress:
-    """Counts points by state, and shows nothing; the base of the displays."""
+    """Counts points by state, estimates the remaining time, and shows nothing; the base of the displays."""
 
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
+        self._remaining = Remaining(total)
+        self._remaining.begin(time.monotonic())
 
     def take(self, point: SweepPoint, state: str) -> None:
         """Record a point's new state."""
         self.states[point.id] = state
+        self._remaining.take(self.count(*FINISHED), time.monotonic())
+
+    def left(self) -> str:
+        """Return the estimate as text; empty before the first run has ended."""
+        left_s = self._remaining.at(time.monotonic())
+        return "" if left_s is None else f"about {seconds(left_s)} left"
 
     def count(self, *states: str) -> int:
         """Return the number of points in these states."""
@@ -33,20 +43,21 @@ class SweepProgress:
 
 
 class _Lines(SweepProgress):
-    """For pipes and files."""
+    """For pipes and files: a line per tenth of the sweep, at most once in ten seconds; failures at once."""
 
     def __init__(self, total: int) -> None:
         super().__init__(total)
         self._begin_s = self._last_s = time.monotonic()
+        self._tenth = 0
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         now, ended = time.monotonic(), self.count(*FINISHED)
-        if state in FINISHED and (now - self._last_s >= LINE_EVERY_S or state == "failed"):
-            self._last_s = now
-            left_s = (now - self._begin_s) / ended * (self.total - ended)
-            text = f"{ended}/{self.total} runs, {self.count('failed')} failed, about {left_s:.0f} s left"
-            print(f"[{now - self._begin_s:6.1f} s] {text}", flush=True)
+        due = ended * 10 // self.total > self._tenth and now - self._last_s >= LINE_EVERY_S
+        if state == "failed" or (state in FINISHED and due):
+            self._last_s, self._tenth = now, ended * 10 // self.total
+            text = f"{ended}/{self.total} runs, {self.count('failed')} failed, {self.left()}"
+            print(f"[wall {now - self._begin_s:8.2f} s] {text}", flush=True)
 
 
 class _Bar(SweepProgress):
@@ -54,13 +65,13 @@ class _Bar(SweepProgress):
 
     def __init__(self, total: int, bar: Any) -> None:
         super().__init__(total)
-        self._bar, self._task = bar, bar.add_task("runs", total=total)
+        self._bar, self._task = bar, bar.add_task("runs", total=total, left="")
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         failed = self.count("failed")
         text = f"runs, {self.count('running')} running" + (f", {failed} failed" if failed else "")
-        self._bar.update(self._task, completed=self.count(*FINISHED), description=text)
+        self._bar.update(self._task, completed=self.count(*FINISHED), description=text, left=self.left())
 
 
 @contextmanager
@@ -72,5 +83,5 @@ def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
         return
     from testbed.display.look import progress_bar
 
-    with progress_bar("about") as bar:
+    with progress_bar("", "{task.fields[left]}") as bar:
         yield _Bar(total, bar)

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from testbed.errors import RunFailed
+from testbed.errors import Diverged
 
 
-class NonFiniteNumbers(RunFailed):
+class NonFiniteNumbers(Diverged):
     """``count`` of ``size`` elements of key ``key`` are NaN or infinite."""
 
     def __init__(self, key: int, count: int, size: int, what: str) -> None:
@@ -21,7 +21,7 @@ class NonFiniteNumbers(RunFailed):
         )
 
 
-class OutsideHalfPrecision(RunFailed):
+class OutsideHalfPrecision(Diverged):
     """``count`` elements of key ``key`` are too large for float16."""
 
     def __init__(self, key: int, count: int, largest: float) -> None:

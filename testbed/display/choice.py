@@ -17,4 +17,4 @@ def choose(plan: Plan, *, as_json: bool, quiet: bool, clock: Clock) -> Display:
         return Display()
     if is_notebook():
         return NotebookTable(plan)
-    return LiveTable(plan) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
+    return LiveTable(plan, clock) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)

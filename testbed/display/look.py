@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.numbers import MISSING as NONE
-from analysis.numbers import seconds, share, short, size
+from analysis.numbers import seconds, share, short, size, span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 110
-__all__ = ["NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "table"]
+__all__ = ["NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "span", "table"]
 
 
 def console() -> Console:
@@ -39,14 +39,13 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[str]] = ()) -> Tabl
     return shown
 
 
-def progress_bar(estimate: str, unit: str = "") -> Progress:
-    """Return a bar with the count, elapsed and remaining time; ``estimate`` is the word before the latter."""
+def progress_bar(unit: str, left: str) -> Progress:
+    """Return a bar with the count, the elapsed time, and the text ``left`` (with ``task``, as in rich)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Remaining
 
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn(unit),
-        TimeElapsedColumn(), TextColumn(f"elapsed, {estimate}"), Remaining(), TextColumn("left"),
+        TimeElapsedColumn(), TextColumn("elapsed"), TextColumn(left),
     )  # fmt: skip
 
 

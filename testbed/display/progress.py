@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from testbed.display import look, state
+from testbed.display.remaining import Remaining
 from testbed.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, Any]
 Clock = Callable[[], float]
-LINE_EVERY_S = 2.0
+LINE_EVERY_S = 10.0
 ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
 _ALWAYS = ("stage", "train", "warning", "error")
 
@@ -41,48 +42,76 @@ class JsonLines(Display):
         print(json.dumps(dict(event)), file=self._out, flush=True)
 
 
+class RunClock:
+    """The one clock of a run's lines: virtual or wall-clock seconds since its start, by its progress events.
+
+    An event without a time gets that of the event before.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._name = "virtual" if plan.back_end == "simulate" else "wall"
+        self._t = 0.0
+
+    def take(self, event: Event) -> None:
+        """Advance to the time of an event."""
+        self._t = float(event.get("t") or self._t)
+
+    def line(self, text: str) -> str:
+        """Return ``text`` after the clock's name and time."""
+        return f"[{self._name} {self._t:8.2f} s] {text}"
+
+
 class PlainLines(Display):
-    """Stages and warnings as they come, and every two seconds the state, if it has changed."""
+    """Stages and warnings as they come, and the state at each tenth of the run, at most once in ten seconds."""
 
     def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
-        self._state, self._out, self._clock = state.initial(plan), out, clock
-        self._start_s = self._last_s = clock()
-        self._last_line = ""
+        self._state, self._out, self._clock, self._run_clock = state.initial(plan), out, clock, RunClock(plan)
+        self._remaining = Remaining(self._state.total)
+        self._last_s = clock()
+        self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
+
+    def __exit__(self, *error: object) -> None:
+        if self._state.completed > self._shown:
+            self._print_state(self._clock())
 
     def show(self, event: Event) -> None:
-        before = self._state.completed
+        self._run_clock.take(event)
         self._state.take(event)
-        now = self._clock()
+        now, completed = self._clock(), self._state.completed
+        if event["kind"] == "train":
+            self._remaining.begin(now)
+            self._last_s = now
+        self._remaining.take(completed, now)
         if event["kind"] in _ALWAYS:
-            self._print(now, describe(event))
-        elif event["kind"] == "evaluate" and event.get("accuracy") is not None:
-            self._print(now, score(event, self._state.train_t))
-        elif now - self._last_s >= LINE_EVERY_S or before < self._state.completed == self._state.total:
+            self._print(describe(event))
+        elif self._is_due() and now - self._last_s >= LINE_EVERY_S:
             self._print_state(now)
 
-    def _print_state(self, now: float) -> None:
-        line = one_line(self._state)
-        if line == self._last_line:
-            return
-        self._last_line = line
-        left_s = state.remaining_s(self._state, now - self._start_s)
-        self._print(now, line if left_s is None else f"{line}  at most {look.seconds(left_s)} left")
+    def _is_due(self) -> bool:
+        """Whether another tenth is complete. A program's length is unknown: its state is always due."""
+        total = self._state.total
+        return not total or self._state.completed * 10 // total > self._tenth
 
-    def _print(self, now: float, text: str) -> None:
-        self._last_s = now
-        print(f"[{now - self._start_s:6.1f} s] {text}", file=self._out, flush=True)
+    def _print_state(self, now: float) -> None:
+        self._last_s, self._shown = now, self._state.completed
+        self._tenth = self._shown * 10 // max(1, self._state.total)
+        self._print(f"{one_line(self._state)}  {left(self._remaining.at(now))}".rstrip())
+
+    def _print(self, text: str) -> None:
+        print(self._run_clock.line(text), file=self._out, flush=True)
 
 
 class LiveTable(Display):
     """One row per data centre, a line for the stage, and a progress bar with an estimate."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, clock: Clock) -> None:
         from rich.live import Live
 
-        self._state = state.initial(plan)
+        self._state, self._clock = state.initial(plan), clock
+        self._remaining = Remaining(self._state.total)
         self._title = f"{plan.name} on {plan.back_end}"
-        self._progress = look.progress_bar("at most", "rounds,")
-        self._task = self._progress.add_task("starting", total=self._state.total or None)
+        self._progress = look.progress_bar("rounds,", "{task.fields[left]}")
+        self._task = self._progress.add_task("starting", total=self._state.total or None, left="")
         self._live = Live(get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> Self:
@@ -94,7 +123,12 @@ class LiveTable(Display):
 
     def show(self, event: Event) -> None:
         self._state.take(event)
-        self._progress.update(self._task, completed=self._state.completed, description=self._state.stage)
+        now = self._clock()
+        if event["kind"] == "train":
+            self._remaining.begin(now)
+        self._remaining.take(self._state.completed, now)
+        self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
+                              left=left(self._remaining.at(now)))  # fmt: skip
         if event["kind"] in ("warning", "error"):
             self._live.console.print(describe(event), style="yellow", markup=False, highlight=False)
 
@@ -105,10 +139,13 @@ class LiveTable(Display):
 
 
 class Logged(Display):
-    """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory."""
+    """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory.
 
-    def __init__(self, inner: Display, path: Path, clock: Clock) -> None:
-        self._inner, self._clock, self._start_s = inner, clock, clock()
+    Evaluations are written in the format of GeoMX' demos; their time is that of the evaluated values.
+    """
+
+    def __init__(self, inner: Display, path: Path, plan: Plan) -> None:
+        self._inner, self._run_clock = inner, RunClock(plan)
         self._file = open(path, "a", encoding="utf-8", buffering=1)
 
     def __enter__(self) -> Self:
@@ -120,16 +157,17 @@ class Logged(Display):
         self._file.close()
 
     def show(self, event: Event) -> None:
+        self._run_clock.take(event)
         if event["kind"] not in ("status", "round"):
-            print(f"[{self._clock() - self._start_s:8.2f} s] {describe(event)}", file=self._file)
+            print(self._run_clock.line(describe(event)), file=self._file)
         self._inner.show(event)
 
 
 def describe(event: Event) -> str:
-    """Return one event as a line of text."""
+    """Return one event as a line of text, without its time."""
+    rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t") and value is not None}
     match event["kind"]:
         case "stage":
-            rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t")}
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
             if not event.get("rounds"):
@@ -137,15 +175,25 @@ def describe(event: Event) -> str:
             return f"training: {event.get('workers')} workers, at most {event.get('rounds')} rounds"
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
+        case "evaluate" if event.get("accuracy") is not None:
+            epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
+            time_s = float(event.get("snapshot_t", event.get("t", 0.0)))
+            return f"[Time {time_s:.3f}]{epoch}[Round {event['round']}] Test Acc {event['accuracy']:.4f}"
+        case "epoch":
+            return " ".join(["membership epoch", *(f"{key}={value}" for key, value in rest.items())])
         case kind:
-            return " ".join([str(kind), *(f"{key}={value}" for key, value in event.items() if key != "kind")])
+            return " ".join([str(kind), *(f"{key}={value}" for key, value in rest.items())])
 
 
-def score(event: Event, train_t: float) -> str:
-    """Return one evaluation in the format of GeoMX' demos; its time is that of the values, from training's start."""
-    epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
-    time_s = float(event["snapshot_t"]) - train_t
-    return f"[Time {time_s:.3f}]{epoch}[Round {event['round']}] Test Acc {event['accuracy']:.4f}"
+def left(remaining_s: float | None) -> str:
+    """Return the estimate of the remaining time; it is wall-clock time on every back end."""
+    return "" if remaining_s is None else f"at most {look.seconds(remaining_s)} left"
+
+
+def work(known: state.RunState) -> str:
+    """Return the training steps and samples of each worker so far."""
+    (least, most), (fewest, largest) = known.work()
+    return f"{look.span(least, most)} steps, {look.span(fewest, largest)} samples per worker"
 
 
 def one_line(known: state.RunState) -> str:
@@ -156,11 +204,12 @@ def one_line(known: state.RunState) -> str:
     if not known.total and known.loss is None:
         return f"running {look.seconds(known.t - known.train_t)}  WAN {look.size(up)} up, {look.size(down)} down"
     parts = [
-        f"round {known.completed}" + (f"/{known.total}" if known.total else ""), f"loss {look.number(known.loss)}",
+        f"{known.completed}" + (f"/{known.total} rounds" if known.total else " steps"),
+        *([work(known)] if known.total else []), f"loss {look.number(known.loss)}",
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"virtual time {look.seconds(known.t)}, {look.short(known.simulated_rate)} times real time")
+        parts.append(f"{look.short(known.simulated_rate)} times real time")
     return "  ".join(parts)
 
 
@@ -172,11 +221,21 @@ def site_table(known: state.RunState, title: str) -> Table:
         clock += f"; the {ROWS_SHOWN} of {len(rows)} with the fewest rounds"
         rows = sorted(rows, key=lambda row: row[1].completed)[:ROWS_SHOWN]
     shown = look.table(
-        title + clock, "data centre", ">round", ">loss", ">accuracy", ">WAN up", ">WAN down", "waits for"
+        title + clock,
+        "data centre",
+        ">rounds",
+        ">steps",
+        ">samples",
+        ">loss",
+        ">accuracy",
+        ">WAN up",
+        ">WAN down",
+        "waits for",
     )
     for name, row in rows:
         shown.add_row(
-            name, f"{row.completed}", look.number(row.loss), look.number(known.accuracy),
+            name, f"{row.completed}", *(look.span(*ends) for ends in row.ends()),
+            look.number(row.loss), look.number(known.accuracy),
             look.size(sum(row.of("wan_up_bytes"))), look.size(sum(row.of("wan_down_bytes"))), row.waits,
         )  # fmt: skip
     return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -11,12 +11,19 @@ from typing import Any
 from testbed.ids import data_center_of
 from testbed.plan.model import Plan
 
+Ends = tuple[tuple[int, int], tuple[int, int]]
+"""The least and the most training steps of a worker, and the least and the most samples."""
+
 
 @dataclass(slots=True)
 class NodeRow:
-    """The latest fields of the events of each node of one data centre, without those that were ``None``."""
+    """The latest fields of the events of each node of one data centre, without those that were ``None``.
+
+    ``work``: training steps and samples of each worker so far.
+    """
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    work: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def of(self, name: str) -> list[Any]:
         """Return the values of a field, of the nodes that have one."""
@@ -31,6 +38,10 @@ class NodeRow:
     def loss(self) -> float | None:
         """Mean loss of its workers."""
         return fmean(losses) if (losses := self.of("loss")) else None
+
+    def ends(self) -> Ends:
+        """Return the least and the most training steps of its workers so far, and likewise their samples."""
+        return _ends(self.work.values())
 
     @property
     def waits(self) -> str:
@@ -68,6 +79,10 @@ class RunState:
         up, down = (sum(sum(row.of(f"wan_{way}_bytes")) for row in self.rows.values()) for way in ("up", "down"))
         return up, down
 
+    def work(self) -> Ends:
+        """Return the least and the most training steps of a worker so far, and likewise its samples."""
+        return _ends(work for row in self.rows.values() for work in row.work.values())
+
     def take(self, event: Mapping[str, Any]) -> None:
         """Fold one progress event in; unknown kinds are ignored."""
         self.t = float(event.get("t") or self.t)
@@ -86,15 +101,18 @@ class RunState:
                     known.pop("round", None)  # a status has round 0 before the first round, too
                 if row is not None:
                     row.nodes[node].update(known)
+                    if event["kind"] == "round":
+                        work = row.work[node]
+                        work[0] += int(known.get("steps", 1))
+                        work[1] += int(known.get("samples", 0))
+
+
+def _ends(work: Iterable[list[int]]) -> Ends:
+    steps, samples = zip(*(list(work) or [[0, 0]]), strict=True)
+    return (min(steps), max(steps)), (min(samples), max(samples))
 
 
 def initial(plan: Plan) -> RunState:
     """Return the state before the first event."""
     rounds = plan.training.rounds if plan.program is None else 0
     return RunState(rounds, {site.name: NodeRow() for site in plan.network.sites})
-
-
-def remaining_s(state: RunState, elapsed_s: float) -> float | None:
-    """Return how much longer the run takes at most at its mean speed, in s; ``None`` before the first round."""
-    done = state.completed
-    return elapsed_s / done * (state.total - done) if done and state.total else None

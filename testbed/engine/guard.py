@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from testbed.errors import RunFailed
+from testbed.errors import Diverged
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import SegmentedLearner, SegmentedStep, StepResult
 
@@ -53,7 +53,7 @@ class Guarded:
         return cast(SegmentedStep, _GuardedStep(self, step, self.inner.begin(step)))
 
     def checked(self, step: int, gradients: list[Tensor]) -> list[Tensor]:
-        """Return the gradients, or zeros where one is not finite. Raise ``RunFailed`` if that ends the run."""
+        """Return the gradients, or zeros where one is not finite. Raise ``Diverged`` if that ends the run."""
         round_ = step if self.round is None else self.round
         if round_ in self._poisoned:
             self._poisoned.discard(round_)
@@ -68,7 +68,8 @@ class Guarded:
         count = int((~torch.isfinite(gradients[number])).sum())
         what = f"non-finite gradient: {self._node}, step {step}, tensor {number}, {count} elements"
         if self._on_nan != "skip":
-            raise RunFailed(f"{what} (recovery.on_nan: skip leaves such a gradient out)")
+            cure = "lower the learning rate, or set optimizer.clip; recovery.on_nan: skip leaves single gradients out"
+            raise Diverged(f"{what}; the training has diverged: {cure}")
         self.record("warning", message=f"{what}: left out of the round")
         return [torch.zeros_like(gradient) for gradient in gradients]
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testbed.execution.processes import run_nodes
+from testbed.execution.processes import run_nodes, timed
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import HostNetwork, run_programs
 from testbed.plan.model import Plan
@@ -26,6 +26,8 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     """
     from testbed.execution.roles import require_machine
 
+    epoch_ns = time.monotonic_ns()
+    report = timed(report, epoch_ns)
     require_machine(plan)
     preparation = threading.Thread(target=_prepare, args=[plan])  # takes 3 s, while the network comes up
     preparation.start()
@@ -36,10 +38,9 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     capabilities.require_emulation()
     report({"kind": "capabilities", "delay_method": capabilities.delay_method(), **capabilities.to_dict()})
     log = EventLog(directory / "events", "network")
-    begin_s = time.monotonic()
 
     def record(kind: str, **fields: Any) -> None:
-        log.write(kind, time.monotonic() - begin_s, **fields)
+        log.write(kind, (time.monotonic_ns() - epoch_ns) / 1e9, **fields)
         if kind == "warning":
             report({"kind": kind, **fields})
 
@@ -50,7 +51,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
             network.measure()
             preparation.join()
             report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
-            _train(plan, directory, network, report)
+            _train(plan, directory, network, report, epoch_ns)
     finally:
         preparation.join()
         log.close()
@@ -66,8 +67,7 @@ def _prepare(plan: Plan) -> None:
     warm_up(plan)
 
 
-def _train(plan: Plan, directory: Path, network: Any, report: Progress) -> None:
-    epoch_ns = time.monotonic_ns()
+def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns: int) -> None:
     network.helpers.start_monitor(epoch_ns / 1e9)
     replaying = False
 

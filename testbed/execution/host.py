@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import Interrupted, TestbedError
+from testbed.errors import Diverged, Interrupted, TestbedError
 from testbed.execution import emulate, local, simulate
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
@@ -59,7 +59,8 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
         return SessionResult("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
-        return SessionResult("failed", f"{error}\n{notes}".strip(), error.exit_code)
+        status = "diverged" if isinstance(error, Diverged) else "failed"
+        return SessionResult(status, f"{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         traceback.print_exc()
         return SessionResult("failed", f"{type(error).__name__}: {error} (an error in testbed itself; see host.log)", 1)

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from testbed.execution.processes import run_nodes
+from testbed.execution.processes import run_nodes, timed
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import HostNetwork, run_programs
 from testbed.plan.model import Plan
@@ -16,16 +16,18 @@ from testbed.results.progress import Progress
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes to their end. Raise the first cause if one fails."""
+    epoch_ns = time.monotonic_ns()
+    report = timed(report, epoch_ns)
     if plan.program is not None:
         report({"kind": "stage", "name": "starting the program"})
-        return run_programs(plan, directory, report, time.monotonic_ns(), _hosts(plan))
+        return run_programs(plan, directory, report, epoch_ns, _hosts(plan))
     report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
     from testbed.execution.roles import require_machine
 
     require_machine(plan)
     warm_up(plan)
-    return run_nodes(plan, directory, report, time.monotonic_ns())
+    return run_nodes(plan, directory, report, epoch_ns)
 
 
 def _hosts(plan: Plan) -> HostNetwork:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.progress import Progress
 
 Enter = Callable[[NodePlan], None]
+
+
+def timed(report: Progress, epoch_ns: int) -> Progress:
+    """Return a ``report`` that gives events without a time the present one, on the run's clock."""
+
+    def with_time(event: dict[str, Any]) -> None:
+        report({"t": (time.monotonic_ns() - epoch_ns) / 1e9, **event})
+
+    return with_time
 
 
 def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, enter: Enter | None = None) -> None:

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import Diverged
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
-from testbed.results import COMPLETED, atomic, manifest, rundir, summary
+from testbed.results import atomic, manifest, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
-
-DIVERGED_EXIT_CODE = 7
 
 
 def prepare(
@@ -64,9 +63,9 @@ def conclude(
     content = json.loads(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities)
-    completed = outcome.status in COMPLETED
-    if completed and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
-        outcome = SessionResult("diverged", f"the training diverged: {reason}", DIVERGED_EXIT_CODE)
+    ended_well = outcome.status in ("done", "degraded")
+    if ended_well and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
+        outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     ending = Ending(outcome.status, outcome.message, started, ended, duration_s)
     result = summary.summarise(frames, content, report, ending)

@@ -25,7 +25,7 @@ STOP_GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """How a run ended. ``status`` is ``done``, ``failed`` or ``interrupted``."""
+    """How a run ended. ``status`` is a final state of ``rundir``."""
 
     status: str
     message: str

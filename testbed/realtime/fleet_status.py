@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.errors import (
     CapabilityError,
+    Diverged,
     NetworkMismatch,
     NodeLost,
     RunFailed,
@@ -21,6 +22,7 @@ _ERRORS: dict[int, type[TestbedError]] = {
     ScenarioError.exit_code: ScenarioError,
     CapabilityError.exit_code: CapabilityError,
     NetworkMismatch.exit_code: NetworkMismatch,
+    Diverged.exit_code: Diverged,
 }
 
 

@@ -52,9 +52,9 @@ TABLES: dict[str, Table] = {
     )),
     "rounds": Table(("round",), (
         *_SPAN, _ROUND,
-        Column("loss", "loss", FLOAT, "", "training loss on the worker's batch"),
-        Column("samples", "samples", INTEGER, "", "size of that batch"),
-        Column("steps", "steps", INTEGER, "", "local steps done"),
+        Column("loss", "loss", FLOAT, "", "mean training loss of the worker's steps"),
+        Column("samples", "samples", INTEGER, "", "in these steps"),
+        Column("steps", "steps", INTEGER, "", "training steps done; null: one"),
         Column("waited_s", "waited_s", FLOAT, "s", "time that servers held its push, waiting for others"),
     )),
     "transfers": Table(("transfer",), (

@@ -7,8 +7,8 @@
     checkpoints/     if the scenario asks for them    logs/  output of a user's program, a file per process
     status.json      state and owner                 summary.txt  figure.png  log  host.log
 
-``status`` goes pending → running → done | degraded | failed | interrupted. A run in progress whose owner is dead has
-crashed; the owner is identified by boot, process number and start time.
+``status`` goes pending → running → done | degraded | diverged | failed | interrupted. A run in progress whose owner is
+dead has crashed; the owner is identified by boot, process number and start time.
 """
 
 from __future__ import annotations

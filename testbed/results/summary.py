@@ -9,6 +9,8 @@ message                            cause, unless it is done
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``
 rounds                 rounds      completed by every worker that trains
+steps_per_worker       steps       [least, most]: training steps computed by a worker that trains
+samples_per_worker     samples     [least, most]: in these steps
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if they are identical on all replicas; else null
 parameters_agree                   whether they are; null if no node has any
@@ -124,6 +126,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     digests = finals[~finals["node"].isin(_not_whole(plan))]["parameters_sha256"].dropna().unique().tolist()
     return {
         "rounds": _completed_rounds(rounds, frames["nodes"], plan),
+        **_work(rounds),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
@@ -131,6 +134,13 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
     }
+
+
+def _work(rounds: pd.DataFrame) -> dict[str, list[int]]:
+    """Return the least and the most training steps and samples of a worker; a round without a number is one step."""
+    done = rounds.fillna({"steps": 1, "samples": 0}).groupby("node")[["steps", "samples"]].sum()
+    ends = ("min", "max") if len(done) else ()
+    return {f"{name}_per_worker": [int(done[name].agg(end)) for end in ends] or [0, 0] for name in done}
 
 
 def _not_whole(plan: Mapping[str, Any]) -> set[str]:

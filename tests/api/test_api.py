@@ -155,7 +155,7 @@ def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch:
 
 def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     api.run(SMALL, out=tmp_path / "run")
-    assert "round 4/4" in capsys.readouterr().out
+    assert "4/4 rounds  4 steps, 128 samples per worker" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("threaded", [False, pytest.param(True, marks=pytest.mark.slow)])  # 6 s

@@ -2,6 +2,7 @@
 
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from analysis.load import load_run
 from testbed.display import look, progress, state, summary
-from tests.results.fake_run import make_plan, make_run
+from testbed.display.remaining import Remaining
+from tests.results.fake_run import SITES, make_plan, make_run
 
 
 class Clock:
@@ -45,40 +47,81 @@ def test_a_status_before_the_first_round_is_not_a_round() -> None:
     known = state.initial(make_plan())
     known.take(status("tokyo/worker0"))
     assert known.completed == 0
-    assert state.remaining_s(known, 10.0) is None
+    estimate = Remaining(8)
+    estimate.take(known.completed, 10.0)
+    assert estimate.at(20.0) is None
 
 
-def test_estimate() -> None:
+def test_steps_and_samples_are_those_of_each_worker() -> None:
     known = state.initial(make_plan())
-    for site in known.rows:
-        known.take({"kind": "round", "node": f"{site}/worker0", "round": 1, "loss": 0.5})
-    assert state.remaining_s(known, 10.0) == 30.0  # 2 of 8 in 10 s
+    for steps in (4, 2):
+        known.take({"kind": "round", "node": "tokyo/worker0", "round": 0, "steps": steps, "samples": 32 * steps})
+        known.take({"kind": "round", "node": "virginia/worker1", "round": 0, "samples": 32})
+    assert known.work() == ((2, 6), (64, 192))
+    assert progress.work(known) == "2–6 steps, 64–192 samples per worker"
+    assert known.rows["tokyo"].ends() == ((6, 6), (192, 192))
 
 
-def test_plain_lines_come_every_two_seconds_and_warnings_at_once() -> None:
+def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at_once() -> None:
     clock, out = Clock(), io.StringIO()
-    with progress.PlainLines(make_plan(), out, clock) as shown:
-        for tenth in range(60):
-            clock.now_s = 100 + tenth / 10
-            shown.show(status("tokyo/worker0", round=tenth // 10, loss=0.5))
-        shown.show({"kind": "warning", "message": "late"})
+    with progress.PlainLines(make_plan(rounds=100), out, clock) as shown:
+        shown.show({"kind": "train", "t": 1.0, "workers": 6, "rounds": 100})
+        for round_ in range(50):  # 5 s a round: a tenth takes 50 s
+            clock.now_s += 5
+            _round(shown, round_, t=1.0 + 5 * (round_ + 1))
+        for round_ in range(50, 100):  # 0.5 s a round: a tenth takes 5 s
+            clock.now_s += 0.5
+            _round(shown, round_, t=251.0 + 0.5 * (round_ - 49))
+            if round_ == 60:
+                shown.show({"kind": "warning", "message": "late"})
     lines = out.getvalue().splitlines()
-    assert [line[:10] for line in lines] == ["[   2.0 s]", "[   4.0 s]", "[   5.9 s]"]
-    assert "round 3/8  loss 0.5000" in lines[0]
-    assert lines[2].endswith("warning: late")
+    assert [line[:17] for line in lines[1:6]] == [f"[wall {at:8.2f} s]" for at in (51, 101, 151, 201, 251)]
+    assert "10/100 rounds  10 steps, 320 samples per worker  loss 0.5000" in lines[1]
+    assert lines[1].endswith("at most 450 s left")
+    rest = [line for line in lines[6:] if "rounds" in line]
+    assert [float(line[6:14]) for line in rest] == [261, 271, 276], "and one at the end"
+    assert [line[:17] for line in lines if line.endswith("warning: late")] == ["[wall   256.50 s]"]
 
 
-def test_every_evaluation_is_a_line_like_the_originals() -> None:
-    """Row 69 of GeoMX' observable behaviours."""
-    out = io.StringIO()
-    with progress.PlainLines(make_plan(), out, Clock()) as shown:
+def _round(shown: progress.Display, round_: int, t: float) -> None:
+    for site in SITES:
+        node = f"{site}/worker0"
+        shown.show({"kind": "round", "t": t, "node": node, "round": round_, "loss": 0.5, "steps": 1, "samples": 32})
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(RECORDED.glob("*.csv"))])
+def test_the_remaining_time_is_stable_and_near_the_truth(name: str) -> None:
+    """On recorded runs: from a tenth of the run on, the estimated end moves little from one round to the next."""
+    rows = [line.split(",") for line in (RECORDED / f"{name}.csv").read_text().splitlines()[1:]]
+    times = [(int(completed), float(time_s)) for completed, time_s in rows]
+    total, end_s = times[-1]
+    estimate = Remaining(total)
+    estimate.begin(times[0][1])
+    ends = []
+    for completed, time_s in times[1:]:
+        estimate.take(completed, time_s)
+        left_s = estimate.at(time_s)
+        assert left_s is not None
+        if completed * 10 >= total:
+            ends.append((time_s, time_s + left_s))
+    length_s = end_s - times[0][1]
+    moved = [abs(after - before) / length_s for (_, before), (_, after) in pairwise(ends)]
+    assert max(moved) < 0.04 and sum(moved) / len(moved) < 0.01
+    assert max(abs(estimated - end_s) / length_s for at_s, estimated in ends) < 0.25
+    assert abs(ends[-1][1] - end_s) < 1e-9
+
+
+def test_every_evaluation_is_a_line_like_the_originals(tmp_path: Path) -> None:
+    """Row 69 of GeoMX' observable behaviours; on the clock of all lines of the log."""
+    with progress.Logged(progress.Display(), tmp_path / "log", make_plan(back_end="simulate")) as shown:
         shown.show({"kind": "train", "t": 2.5, "workers": 4, "rounds": 8})
         score = {"kind": "evaluate", "t": 16.0, "round": 7, "epoch": 0, "accuracy": 0.1135, "snapshot_t": 14.845}
         shown.show(score)
-        shown.show({**score, "accuracy": None})
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 2
-    assert lines[1].endswith("[Time 12.345][Epoch 0][Round 7] Test Acc 0.1135")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[1] == "[virtual    16.00 s] [Time 14.845][Epoch 0][Round 7] Test Acc 0.1135"
 
 
 def test_json_lines_are_the_events_themselves() -> None:
@@ -100,25 +143,26 @@ def test_the_table_has_a_row_per_data_centre() -> None:
     lines = out.getvalue().splitlines()
     assert "virtual time 42 s" in lines[0]
     (tokyo,) = [line for line in lines if "tokyo" in line]
-    assert tokyo.split()[:6] == ["tokyo", "5", "0.5123", "0.8750", "1.5", "MB"]
+    assert tokyo.split()[:8] == ["tokyo", "5", "1", "0", "0.5123", "0.8750", "1.5", "MB"]
     assert tokyo.rstrip().endswith("round 5 from virginia/global0")
     assert len([line for line in lines if line.strip().startswith(("virginia", "frankfurt"))]) == 2
 
 
-def test_the_log_keeps_what_happened_but_not_every_status(tmp_path: Any) -> None:
-    clock = Clock()
-    with progress.Logged(progress.Display(), tmp_path / "log", clock) as shown:
-        shown.show({"kind": "stage", "name": "network up", "links": 6})
-        shown.show(status("tokyo/worker0"))
-        clock.now_s += 1.5
-        shown.show({"kind": "error", "message": "tokyo/worker0 died"})
+def test_the_log_has_one_clock_and_not_every_status(tmp_path: Path) -> None:
+    with progress.Logged(progress.Display(), tmp_path / "log", make_plan()) as shown:
+        shown.show({"kind": "stage", "name": "network up", "links": 6, "t": 0.5})
+        shown.show(status("tokyo/worker0", t=2.0))
+        shown.show({"kind": "error", "message": "tokyo/worker0 died", "t": 2.25})
+        shown.show({"kind": "stage", "name": "stopping"})
     assert (tmp_path / "log").read_text().splitlines() == [
-        "[    0.00 s] network up links=6", "[    1.50 s] error: tokyo/worker0 died",
-    ]  # fmt: skip
+        "[wall     0.50 s] network up links=6",
+        "[wall     2.25 s] error: tokyo/worker0 died",
+        "[wall     2.25 s] stopping",
+    ]
 
 
 def test_the_live_table_runs_on_a_terminal() -> None:
-    shown = progress.LiveTable(make_plan())
+    shown = progress.LiveTable(make_plan(), Clock())
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     shown._live.console = console
     with shown:

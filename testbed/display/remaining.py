@@ -1,0 +1,47 @@
+"""How much longer a run, or a sweep, takes."""
+
+from __future__ import annotations
+
+from math import exp
+
+_SMOOTHED = 0.3  # of all rounds: memory of the estimated time of a round
+_MEAN_ROUNDS = 5  # first rounds, whose mean is the estimate
+
+
+class Remaining:
+    """Estimates how much longer a run takes at most, from the times at which its rounds were completed.
+
+    The time of a round is a mean that is exponentially smoothed over about a third of the run,
+    and starts at the mean of the first rounds. Time before training does not count.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total, self._memory = total, max(1.0, total * _SMOOTHED)
+        self._done, self._at_s, self._began_s = 0, 0.0, 0.0
+        self._round_s: float | None = None
+
+    def begin(self, now_s: float) -> None:
+        """Training begins. ``now_s``: on any clock, as in the other methods."""
+        self._began_s = self._at_s = now_s
+
+    def take(self, completed: int, now_s: float) -> None:
+        """All workers have completed that many rounds."""
+        if completed <= self._done:
+            return
+        if self._done < _MEAN_ROUNDS:
+            self._round_s = (now_s - self._began_s) / completed
+        else:
+            assert self._round_s is not None
+            latest_s = (now_s - self._at_s) / (completed - self._done)
+            self._round_s = latest_s + (self._round_s - latest_s) * exp((self._done - completed) / self._memory)
+        self._done, self._at_s = completed, now_s
+
+    def at(self, now_s: float) -> float | None:
+        """Return the remaining time, in s; ``None`` before the first round, or if the number of rounds is unknown (0).
+
+        It falls while a round is under way.
+        """
+        if self._round_s is None or not self._total:
+            return None
+        rounds_s = (self._total - self._done) * self._round_s
+        return rounds_s - min(now_s - self._at_s, self._round_s, rounds_s)
