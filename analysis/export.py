@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from analysis import trackers
 from analysis.load import StoredRun
 from analysis.timeline import trace
-from analysis.trackers import mlflow, tensorboard, wandb
 from testbed.results import atomic
 from testbed.results.columns import TABLES
 
@@ -44,7 +45,5 @@ def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
 FORMATS: dict[str, Callable[[list[StoredRun], Path], list[Path]]] = {
     "perfetto": perfetto,
     "csv": tables_as_csv,
-    "tensorboard": tensorboard,
-    "wandb": wandb,
-    "mlflow": mlflow,
+    **{kind: partial(trackers.export, kind) for kind in trackers.TRACKERS},
 }

@@ -1,7 +1,8 @@
 """A laboratory for training neural networks across data centres: emulated, simulated or local, from one scenario.
 
-As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``), and
-the errors ``ScenarioError``, ``CapabilityError`` and ``RunFailed``. They are imported when they are first used.
+As a library: ``load``, ``run``, ``open_run``, ``sweep``, ``compare``, ``topology`` and ``trace`` (``testbed.api``);
+``Callback`` and ``StopRun`` (``testbed.callbacks``); the errors ``ScenarioError``, ``CapabilityError`` and
+``RunFailed``. They are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from testbed.version import VERSION
 
 if TYPE_CHECKING:
     from testbed.api import Comparison, Run, Scenario, Sweep, compare, load, open_run, run, sweep, topology, trace
+    from testbed.callbacks import Callback, StopRun
     from testbed.errors import CapabilityError, RunFailed, ScenarioError
 
 __version__ = VERSION
 __all__ = [
-    "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "Sweep",
+    "Callback", "CapabilityError", "Comparison", "Run", "RunFailed", "Scenario", "ScenarioError", "StopRun", "Sweep",
     "compare", "load", "open_run", "run", "sweep", "topology", "trace",
 ]  # fmt: skip
 _ERRORS = ("CapabilityError", "RunFailed", "ScenarioError")

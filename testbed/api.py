@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import load as stored
 from testbed import errors, launch
+from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun
 from testbed.display import choice as displays
 from testbed.display.notebook import html_of
 from testbed.errors import ScenarioError
@@ -45,7 +46,21 @@ if TYPE_CHECKING:
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
 
-__all__ = ["Comparison", "Run", "Scenario", "Sweep", "compare", "load", "open_run", "run", "sweep", "topology", "trace"]
+__all__ = [
+    "Callback",
+    "Comparison",
+    "Run",
+    "Scenario",
+    "StopRun",
+    "Sweep",
+    "compare",
+    "load",
+    "open_run",
+    "run",
+    "sweep",
+    "topology",
+    "trace",
+]
 
 Settings = Mapping[str, Any]
 """Values by path, as after ``--set``: ``{"training.rounds": 20, "links[*].rate": "5 Mbit/s", "codec": "fp16"}``."""
@@ -119,45 +134,50 @@ def open_run(path: str | Path) -> Run:
 
 def run(
     scenario: Scenario | str | Path | Settings, *, on: str | None = None, out: str | Path | None = None,
-    progress: bool = True, again: bool = False,
+    progress: bool = True, again: bool = False, log: Sequence[str] = (), callbacks: Sequence[Callback] = (),
 ) -> Run:  # fmt: skip
     """Run a scenario to its end and return the run.
 
     A simulation runs in this process; ``local`` and ``emulate`` start processes. Ctrl-C (in Jupyter: interrupt) ends
     the run, writes the results so far, and raises ``KeyboardInterrupt``.
 
-    on        back end instead of the scenario's own
-    out       run directory, by default a new one below ``runs``; the finished run of an equal Plan is returned as it is
-    progress  whether to show a live display
-    again     repeat the finished run in ``out``
+    on         back end instead of the scenario's own
+    out        run directory, by default a new one below ``runs``; a finished run of an equal Plan is returned as it is
+    progress   whether to show a live display
+    again      repeat the finished run in ``out``
+    log        experiment trackers to write to while the run runs: ``tensorboard``, ``wandb``, ``mlflow``
+    callbacks  followers of the run; one that raises ``StopRun`` ends it, with the status ``interrupted``
 
     Raise ``ScenarioError`` if the scenario cannot run there, ``CapabilityError`` if the machine cannot, and
-    ``RunFailed`` if a node fails; results are kept in ``out``. A training that diverges is a run with that status.
+    ``RunFailed`` if a node or a callback fails; results are kept in ``out``. A training that diverges is a run with
+    that status.
     """
     begin_s = time.monotonic()
     if not isinstance(scenario, Scenario):
         scenario = load(scenario, on=on)
     plan = build_plan(scenario, on)
+    called = Callbacks(callbacks, open_run)
+    followers = (called, *([LiveLog(log)] if log else []))
     try:
         directory = launch.prepare(scenario, plan, out=Path(out) if out else None, again=again)
     except AlreadyDone as done:
         return open_run(str(done))
     display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
     execute = launch.in_this_process if plan.back_end == "simulate" else launch.in_processes
-    outcome = launch.train(plan, directory, display, execute)
-    outcome = launch.finish(directory, plan, outcome, **launch.since(begin_s))
-    _raise_if_failed(outcome, directory.path)
+    outcome = launch.train(plan, directory, display, execute, followers)
+    outcome = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
+    _raise_if_failed(outcome, directory.path, called.error)
     return open_run(directory.path)
 
 
-def _raise_if_failed(outcome: SessionResult, path: Path) -> None:
-    if outcome.status == "interrupted":
+def _raise_if_failed(outcome: SessionResult, path: Path, error: Exception | None) -> None:
+    if outcome.status == "interrupted" and outcome.exit_code:  # else a callback stopped it
         raise KeyboardInterrupt(f"the results so far are in {path}")
-    if outcome.status not in COMPLETED:
+    if outcome.status not in (*COMPLETED, "interrupted"):
         kinds = {
             kind.exit_code: kind for kind in (errors.ScenarioError, errors.CapabilityError, errors.NetworkMismatch)
         }
-        raise kinds.get(outcome.exit_code, errors.RunFailed)(f"{outcome.message} (run directory: {path})")
+        raise kinds.get(outcome.exit_code, errors.RunFailed)(f"{outcome.message} (run directory: {path})") from error
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.callbacks import Follower
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError
 from testbed.execution import record, session
@@ -75,25 +76,40 @@ def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> Sessi
         torch.set_num_threads(threads)
 
 
-def train(plan: Plan, run: RunDirectory, display: Display, execute: Execute = in_processes) -> SessionResult:
-    """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written."""
+def train(
+    plan: Plan, run: RunDirectory, display: Display, execute: Execute = in_processes,
+    followers: Sequence[Follower] = (),
+) -> SessionResult:  # fmt: skip
+    """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written.
+
+    ``followers`` get every event, too; one that raises ``KeyboardInterrupt`` ends the run.
+    """
+    outcome = SessionResult("interrupted", "interrupted; the results so far are kept", 130)
     try:
         with Logged(display, run.file("log"), plan) as shown:
 
             def take(event: Mapping[str, Any]) -> None:
                 record.add_capabilities(run, event)
                 shown.show(event)
+                for follower in followers:
+                    for message in follower.take(event):
+                        shown.show({"kind": "warning", "message": message})
 
-            return execute(plan, run.path, take)
+            for follower in followers:
+                follower.start(plan, run.path)
+            outcome = execute(plan, run.path, take)
     except KeyboardInterrupt:
-        return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+        pass
     except TestbedError as error:
-        return SessionResult("failed", str(error), error.exit_code)
+        outcome = SessionResult("failed", str(error), error.exit_code)
+    for follower in followers:
+        outcome = follower.outcome(outcome)
+    return outcome
 
 
 def finish(
     run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
-    hurry: Callable[[], bool] = lambda: False,
+    hurry: Callable[[], bool] = lambda: False, followers: Sequence[Follower] = (),
 ) -> SessionResult:  # fmt: skip
     """Write everything that follows from the events, each file whole, and the final status last.
 
@@ -108,6 +124,8 @@ def finish(
     if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
         draw(run)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+    for follower in followers:
+        follower.end(run.path)
     return outcome
 
 

@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
                         help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
+    parser.add_argument("--log", type=_kinds, default=(), metavar="TRACKER[,…]",
+                        help="write to tensorboard, wandb or mlflow while the run runs, in its directory")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in text.split(",") if word))
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -43,6 +49,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
     from testbed import launch
+    from testbed.callbacks import LiveLog
     from testbed.display.choice import choose
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
@@ -50,6 +57,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     scenario, plan = read_plan(arguments)
     check_data(plan)
     _check_resume(arguments)
+    followers = [LiveLog(arguments.log)] if arguments.log else []
     try:
         text = path_of(arguments.scenario).read_bytes()
         run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
@@ -60,9 +68,11 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
 
         take_over(arguments.resume, run.path)
     display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
-    outcome = launch.train(plan, run, display)
+    outcome = launch.train(plan, run, display, followers=followers)
     interrupts.deferred = True
-    outcome = launch.finish(run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1)
+    outcome = launch.finish(
+        run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
+    )
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code

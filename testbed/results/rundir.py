@@ -6,6 +6,7 @@
     manifest.json    versions, machine, seeds        fidelity.json        the fidelity report
     checkpoints/     if the scenario asks for them    logs/  output of a user's program, a file per process
     status.json      state and owner                 summary.txt  figure.png  log  host.log
+    tensorboard/     wandb/  mlflow/  what --log wrote
 
 ``status`` goes pending → running → done | degraded | diverged | failed | interrupted. A run in progress whose owner is
 dead has crashed; the owner is identified by boot, process number and start time.
@@ -33,6 +34,7 @@ from testbed.results.owner import ProcessOwner
 _ENTRIES = (
     "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
     "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log",
+    "tensorboard", "wandb", "mlflow",
 )  # fmt: skip
 
 

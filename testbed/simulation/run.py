@@ -40,6 +40,7 @@ _LOG_MEMORY_BYTES = 64 << 20  # of the buffers of all event logs together
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
 _BATCH_EVENTS = 64  # between looks at the wall clock
 _REPORT_INTERVAL_S = 0.2  # wall time
+_FLUSH_INTERVAL_S = 1.0  # wall time between two writes of all event logs: trackers follow them
 
 RoleMaker = Callable[[Plan, NodePlan], Role]
 
@@ -122,7 +123,7 @@ class Simulation:
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
         self._recorders: dict[str, VirtualRecorder] = {}  # of nodes that report their status
-        self._start_s = self._reported_s = time.perf_counter()
+        self._start_s = self._reported_s = self._flushed_s = time.perf_counter()
         self._reported_now = 0.0
         self._cause: BaseException | None = None  # why the run is stopped
         self._faults = SimulatedFaults(plan, self.clock, self._due, self, options.on_fault)
@@ -247,6 +248,10 @@ class Simulation:
         wall_s, now = time.perf_counter(), self.clock.now
         if wall_s - self._reported_s < _REPORT_INTERVAL_S:
             return
+        if wall_s - self._flushed_s >= _FLUSH_INTERVAL_S:
+            self._flushed_s = wall_s
+            for log in (self._log, *self._logs.values()):
+                log.flush()
         self._progress(
             {
                 "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "wall_s": wall_s - self._start_s,

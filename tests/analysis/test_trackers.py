@@ -27,14 +27,19 @@ def _accuracy(run: StoredRun) -> list[float]:
 def test_scalars_are_those_of_the_tables(run: StoredRun) -> None:
     rows = scalars(run)
     assert [value for tag, _, _, value in rows if tag == "test/accuracy"] == _accuracy(run)
+    losses = run.tables["rounds"].groupby("round")["loss"].mean().tolist()
+    assert [value for tag, _, _, value in rows if tag == "training/loss"] == pytest.approx(losses)
+    rates = [row for row in rows if row.tag == "link_mbit_per_s/virginia>tokyo"]
+    assert [row.step for row in rates] == list(range(8)), "a rate for every round"
+    assert all(5 < row.value < 20 for row in rates)
     assert {tag for tag, *_ in rows} >= {"training/loss", "link_mbit_per_s/virginia>tokyo"}
 
 
 def test_parameters_and_summary_tell_runs_apart(run: StoredRun) -> None:
-    given = parameters(run)
+    given = parameters(run.plan)
     assert given["back_end"] == "emulate" and given["seed"] == str(run.plan["seed"])
     assert given["sync_tier2"] == run.plan["technique"]["sync_tier2"]["kind"]
-    assert run.result and summary(run)["round_time_s"] == run.result["round_time_s"]
+    assert run.result and summary(run.result)["round_time_s"] == run.result["round_time_s"]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
@@ -67,7 +72,7 @@ def test_mlflow_reads_it(run: StoredRun, tmp_path: Path) -> None:
     (found,) = client.search_runs([experiment.experiment_id])
     history = client.get_metric_history(found.info.run_id, "test/accuracy")
     assert [metric.value for metric in history] == pytest.approx(_accuracy(run))
-    assert found.data.params["sync_tier2"] == parameters(run)["sync_tier2"]
+    assert found.data.params["sync_tier2"] == parameters(run.plan)["sync_tier2"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the package wandb is not installed")
@@ -75,4 +80,4 @@ def test_wandb_keeps_it_on_this_machine(run: StoredRun, tmp_path: Path) -> None:
     (path,) = FORMATS["wandb"]([run], tmp_path)
     assert path.is_dir() and list(path.glob("*.wandb"))
     written = b"".join(each.read_bytes() for each in path.glob("*.wandb"))
-    assert b"test/accuracy" in written and json.dumps(parameters(run)["sync_tier2"]).encode() in written
+    assert b"test/accuracy" in written and json.dumps(parameters(run.plan)["sync_tier2"]).encode() in written

@@ -1,0 +1,188 @@
+"""What follows a run while it runs: callbacks of the library's user, and live logs for experiment trackers."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import CapabilityError, RunFailed
+from testbed.execution.session import SessionResult
+from testbed.plan.model import Plan, to_json
+from testbed.results.rounds import CompletedRound, RoundCounter
+from testbed.results.scalars import Scalars, tail_of
+
+if TYPE_CHECKING:
+    from analysis.load import StoredRun
+    from analysis.trackers import Tracker
+
+_POLL_EVERY_S = 0.5  # wall time
+
+Event = Mapping[str, Any]
+
+
+class StopRun(Exception):
+    """Raised by a callback: end the run now, and keep its results. The text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedRound:
+    """An evaluation.
+
+    Attributes:
+        number: The round after which the values were copied; the first is 0.
+        t_s: When they were copied, on the run's clock.
+        accuracy: On the test set; ``None`` if the data set has none.
+        loss: Mean loss on the test set.
+    """
+
+    number: int
+    t_s: float
+    accuracy: float | None
+    loss: float | None
+
+
+class Callback:
+    """Follows a run of ``testbed.run``; a subclass overrides what it needs.
+
+    Methods are called in the process of ``testbed.run``, one at a time, in the order of the run's events. The run waits
+    for them, on every back end, so they should return soon; in a simulation they cost no virtual time. Times are in
+    seconds on the run's clock. Any method may raise ``StopRun`` to end the run. Another exception ends it, too, and
+    ``testbed.run`` raises ``RunFailed`` from it.
+    """
+
+    def on_start(self, plan: Plan, directory: Path) -> None:
+        """The run is about to start in this run directory."""
+
+    def on_round(self, completed: CompletedRound) -> None:
+        """All workers have completed a round."""
+
+    def on_evaluate(self, evaluated: EvaluatedRound) -> None:
+        """The model has been evaluated."""
+
+    def on_end(self, run: StoredRun) -> None:
+        """The run has ended in any way, and its results have been written."""
+
+
+class Follower:
+    """Takes the progress events of a run; the base of ``Callbacks`` and ``LiveLog``."""
+
+    def start(self, plan: Plan, directory: Path) -> None: ...
+
+    def take(self, event: Event) -> Iterable[str]:
+        """Take an event and return warnings. Raise ``KeyboardInterrupt`` to end the run."""
+        return ()
+
+    def outcome(self, outcome: SessionResult) -> SessionResult:
+        """Return how the run has ended: as ``outcome`` says, unless the follower ended it."""
+        return outcome
+
+    def end(self, directory: Path) -> None:
+        """The results have been written."""
+
+
+class Callbacks(Follower):
+    """Calls callbacks. ``open_run`` makes what ``on_end`` gets. ``error``: what one of them has raised."""
+
+    def __init__(self, callbacks: Sequence[Callback], open_run: Callable[[Path], StoredRun]) -> None:
+        self._callbacks, self._open_run = callbacks, open_run
+        self._rounds = RoundCounter(())
+        self._outcome: SessionResult | None = None
+        self.error: Exception | None = None
+
+    def start(self, plan: Plan, directory: Path) -> None:
+        self._rounds = RoundCounter(node.name for node in plan.training_workers)
+        self._call("on_start", plan, directory)
+
+    def take(self, event: Event) -> Iterable[str]:
+        if self._outcome is not None:
+            return ()  # the run is about to end
+        for completed in self._rounds.take(event):
+            self._call("on_round", completed)
+        if event["kind"] == "evaluate":
+            accuracy, loss = event.get("accuracy"), event.get("loss")
+            self._call("on_evaluate", EvaluatedRound(event["round"], event["snapshot_t"], accuracy, loss))
+        return ()
+
+    def outcome(self, outcome: SessionResult) -> SessionResult:
+        return self._outcome or outcome
+
+    def end(self, directory: Path) -> None:
+        for callback in self._callbacks:
+            callback.on_end(self._open_run(directory))
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            name = f"{type(callback).__name__}.{method}"
+            try:
+                getattr(callback, method)(*arguments)
+            except StopRun as stop:
+                self._outcome = SessionResult("interrupted", f"stopped by {name}: {stop}".rstrip(": "), 0)
+                raise KeyboardInterrupt from stop
+            except Exception as error:
+                self.error = error
+                message = f"{name} raised {type(error).__name__}: {error}"
+                self._outcome = SessionResult("failed", message, RunFailed.exit_code)
+                raise KeyboardInterrupt from error
+
+
+class LiveLog(Follower):
+    """Writes the scalars of a run to trackers while it runs, into a folder of the run directory for each.
+
+    A tracker that fails is given up, with a warning; the run goes on.
+    """
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        from analysis import trackers
+
+        trackers.check(kinds)
+        self._kinds = kinds
+        self._trackers: dict[str, Tracker] = {}
+        self._polled_s = 0.0
+
+    def start(self, plan: Plan, directory: Path) -> None:
+        from analysis.trackers import TRACKERS
+
+        content = json.loads(to_json(plan))
+        self._tail, self._series = tail_of(directory, content), Scalars(content)
+        name = directory.resolve().name
+        for kind in self._kinds:
+            try:
+                self._trackers[kind] = TRACKERS[kind](name, content, directory / kind)
+            except Exception as error:
+                raise CapabilityError(f"--log {kind}: {type(error).__name__}: {error}") from error
+
+    def take(self, event: Event) -> Iterable[str]:
+        if time.monotonic() - self._polled_s < _POLL_EVERY_S:
+            return ()
+        problems = self._write(self._tail.poll())
+        self._polled_s = time.monotonic()
+        return problems
+
+    def end(self, directory: Path) -> None:
+        from analysis.trackers import summary
+        from testbed.results.rundir import RunDirectory, read_json
+
+        self._write(self._tail.rest(), last=True)
+        result = RunDirectory(directory).file("result.json")
+        for kind, tracker in self._trackers.items():
+            try:
+                tracker.close(summary(read_json(result) if result.is_file() else None))
+            except Exception as error:
+                warnings.warn(f"--log {kind}: {type(error).__name__}: {error}", stacklevel=1)
+
+    def _write(self, events: Iterable[Event], *, last: bool = False) -> list[str]:
+        scalars = [scalar for event in events for scalar in self._series.take(event)]
+        scalars += self._series.rest() if last else ()
+        problems = []
+        for kind, tracker in list(self._trackers.items()):
+            try:
+                tracker.write(scalars)
+            except Exception as error:
+                del self._trackers[kind]
+                problems.append(f"--log {kind} is given up: {type(error).__name__}: {error}")
+        return problems

@@ -1,0 +1,170 @@
+"""A run as series of numbers, for experiment trackers: from the event logs, while the run runs or afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from testbed.ids import data_center_of
+from testbed.results.rounds import RoundCounter
+
+LINKS_FOLLOWED = 100
+_KINDS = ("start", "train", "round", "evaluate", "final", "epoch", "update", "link")
+_LAG_S = 2.0  # after which the real nodes' logs are surely written: they write twice a second
+
+
+class Scalar(NamedTuple):
+    """One value of the series ``tag``. ``step``: the round; ``t_s``: from the start of training, on the run's clock."""
+
+    tag: str
+    step: int
+    t_s: float
+    value: float
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Cumulative bytes at their newest sample, and at the sample that the last rate was computed from."""
+
+    t_s: float
+    sent: float
+    since_s: float = 0.0
+    since: float = 0.0
+
+    def rate_mbit_s(self) -> float | None:
+        """Return the mean rate since the last call; ``None`` without a newer sample."""
+        if self.t_s <= self.since_s:
+            return None
+        rate = (self.sent - self.since) * 8e-6 / (self.t_s - self.since_s)
+        self.since_s, self.since = self.t_s, self.sent
+        return rate if rate >= 0 else None  # negative: counters began anew after a restart
+
+
+class Scalars:
+    """Turns events, in the order of their times, into scalars.
+
+    ======================  ==========  ===============================================================================
+    tag                     unit        value
+    ======================  ==========  ===============================================================================
+    training/loss                       mean training loss of the workers in a round
+    test/accuracy, loss     1           of an evaluation, at the time of the evaluated values
+    staleness               updates     mean of the updates of a round, if any was stale (``update`` events)
+    link_mbit_per_s/LINK    Mbit/s      carried by a link since the last scalar of it, headers included
+    wan_mbit_per_s/SITE     Mbit/s      payload that a data centre sent over the WAN, where there are no links (local)
+    ======================  ==========  ===============================================================================
+
+    Of more than ``LINKS_FOLLOWED`` links, the first ones are followed.
+    """
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        trains = (node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"])
+        self._rounds = RoundCounter(trains)
+        self._links = {link["name"] for link in plan["network"]["links"][:LINKS_FOLLOWED]}
+        self._counters: dict[str, _Counter] = {}
+        self._staleness: dict[int, list[int]] = {}
+        self._start_s = 0.0
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[Scalar]:
+        """Take the next event and yield what it completes."""
+        match event["kind"]:
+            case "train":
+                self._start_s = event["t"]
+            case "link" if event["link"] in self._links:
+                self._count(f"link_mbit_per_s/{event['link']}", event["t"], event["bytes"])
+            case "transfer" if event["tier"] == "wan" and event["round"] >= 0:
+                tag = f"wan_mbit_per_s/{data_center_of(event['source'])}"
+                before = self._counters.get(tag)
+                self._count(tag, event["t"], (before.sent if before else 0) + event["payload_bytes"])
+            case "update" if event.get("staleness") is not None:
+                self._staleness.setdefault(event["round"], []).append(event["staleness"])
+            case "evaluate":
+                for name in ("accuracy", "loss"):
+                    if event.get(name) is not None:
+                        t_s = event["snapshot_t"] - self._start_s
+                        yield Scalar(f"test/{name}", event["round"], t_s, float(event[name]))
+        yield from self._completed(self._rounds.take(event))
+
+    def rest(self) -> Iterator[Scalar]:
+        """Yield what is left at the end of a run."""
+        yield from self._completed(self._rounds.rest())
+
+    def _count(self, tag: str, t_s: float, sent: float) -> None:
+        counter = self._counters.get(tag)
+        if counter is None:
+            self._counters[tag] = _Counter(t_s, sent, t_s, sent)
+        else:
+            counter.t_s, counter.sent = t_s, sent
+
+    def _completed(self, rounds: Iterable[Any]) -> Iterator[Scalar]:
+        for completed in rounds:
+            number, t_s = completed.number, completed.t_s - self._start_s
+            if completed.loss is not None:
+                yield Scalar("training/loss", number, t_s, completed.loss)
+            known = [self._staleness.pop(round_) for round_ in sorted(self._staleness) if round_ <= number]
+            updates = [staleness for each in known for staleness in each]
+            if updates:
+                yield Scalar("staleness", number, t_s, sum(updates) / len(updates))
+            for tag, counter in self._counters.items():
+                if (rate := counter.rate_mbit_s()) is not None:
+                    yield Scalar(tag, number, counter.t_s - self._start_s, rate)
+
+
+@dataclass(slots=True)
+class EventTail:
+    """Reads the event logs of a run directory while they grow.
+
+    ``lag_s``: events are given this much later than the newest one, so that the logs of all processes have been
+    written and events come in the order of their times.
+    """
+
+    events: Path
+    kinds: tuple[str, ...]
+    lag_s: float
+    _read: dict[Path, int] = field(default_factory=dict)  # bytes by file
+    _held: list[dict[str, Any]] = field(default_factory=list)
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Return the events that are due, each with its ``node``, ordered by time."""
+        self._take()
+        newest_s = self._held[-1]["t"] if self._held else 0.0
+        due = sum(event["t"] <= newest_s - self.lag_s for event in self._held)
+        given, self._held = self._held[:due], self._held[due:]
+        return given
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Return all other events, when the run has ended."""
+        self._take()
+        given, self._held = self._held, []
+        return given
+
+    def _take(self) -> None:
+        wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
+        for path in sorted(self.events.glob("*.jsonl")):
+            with open(path, "rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read()
+            data = data[: data.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(data)
+            node = path.stem.replace(".", "/")
+            for line in data.splitlines():
+                if any(kind in line for kind in wanted):
+                    self._hold(line, node)
+        self._held.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
+
+    def _hold(self, line: bytes, node: str) -> None:
+        try:
+            event = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            return  # a damaged line; the tables report it
+        if event["kind"] in self.kinds:
+            self._held.append({**event, "node": node})
+
+
+def tail_of(run: Path, plan: Mapping[str, Any]) -> EventTail:
+    """Return the tail that ``Scalars`` needs for a run of this Plan."""
+    kinds = (*_KINDS, "transfer") if plan["back_end"] == "local" else _KINDS
+    return EventTail(run / "events", kinds, 0.0 if plan["back_end"] == "simulate" else _LAG_S)

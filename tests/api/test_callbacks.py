@@ -1,0 +1,162 @@
+"""Callbacks and live logs follow runs in both kinds of worlds, and can end them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import testbed
+from analysis import trackers
+from analysis.load import StoredRun
+from testbed import api, callbacks
+from testbed.errors import CapabilityError, RunFailed, ScenarioError
+from testbed.plan.model import Plan
+from testbed.results.rounds import CompletedRound
+from testbed.results.scalars import Scalar
+from tests.api.test_api import SMALL
+from tests.cli.forked import command
+
+LONG = api.load(SMALL, set={"training.rounds": 40})
+
+
+class Notes(testbed.Callback):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.rounds: list[CompletedRound] = []
+        self.scores: list[tuple[int, float | None]] = []
+        self.calls: list[str] = []
+
+    def on_start(self, plan: Plan, directory: Path) -> None:
+        self.calls.append(f"start {plan.name} {(directory / 'plan.json').is_file()}")
+
+    def on_round(self, completed: CompletedRound) -> None:
+        self.rounds.append(completed)
+
+    def on_evaluate(self, evaluated: callbacks.EvaluatedRound) -> None:
+        self.scores.append((evaluated.number, evaluated.accuracy))
+
+    def on_end(self, run: StoredRun) -> None:
+        self.calls.append(f"end {run.status.state} {run.result is not None}")
+
+
+def test_callbacks_see_the_same_rounds_in_both_worlds(tmp_path: Path) -> None:
+    notes = {on: Notes() for on in ("simulate", "local")}
+    for on, callback in notes.items():
+        run = api.run(SMALL, on=on, out=tmp_path / on, progress=False, callbacks=[callback])
+        assert callback.calls == ["start small True", "end done True"]
+        assert [completed.number for completed in callback.rounds] == [0, 1, 2, 3]
+        assert [completed.samples for completed in callback.rounds] == [64] * 4
+        assert callback.scores == list(
+            zip(run.tables["accuracy"]["round"], run.tables["accuracy"]["accuracy"], strict=True)
+        )
+        assert callback.rounds[-1].t_s == pytest.approx(run.tables["rounds"]["t_s"].max(), abs=1e-6)
+    simulated, local = ([completed.loss for completed in each.rounds] for each in notes.values())
+    assert simulated == local
+
+
+@pytest.mark.parametrize("on", ["simulate", pytest.param("local", marks=pytest.mark.slow)])  # 6 s
+def test_a_callback_ends_the_run_with_its_results(on: str, tmp_path: Path) -> None:
+    class Early(Notes):
+        def on_evaluate(self, evaluated: callbacks.EvaluatedRound) -> None:
+            super().on_evaluate(evaluated)
+            raise testbed.StopRun("good enough")
+
+    early = Early()
+    run = api.run(LONG, on=on, out=tmp_path / "run", progress=False, callbacks=[early])
+    assert run.status.state == "interrupted" and run.status.message == "stopped by Early.on_evaluate: good enough"
+    assert len(early.scores) == 1 and early.calls == ["start small True", "end interrupted True"]
+    assert run.result is not None and run.result["rounds"] < 40
+
+
+def test_a_failing_callback_is_the_cause(tmp_path: Path) -> None:
+    class Broken(testbed.Callback):
+        def on_round(self, completed: CompletedRound) -> None:
+            raise KeyError("loss")
+
+    with pytest.raises(RunFailed, match=r"Broken.on_round raised KeyError: 'loss' \(run directory: ") as raised:
+        api.run(LONG, out=tmp_path / "run", progress=False, callbacks=[Broken()])
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert api.open_run(tmp_path / "run").status.state == "failed"
+
+
+class Memory(trackers.Tracker):
+    """A tracker in this process."""
+
+    shares = True
+    written: list[Scalar]
+    closed: Mapping[str, float] | None
+
+    def __init__(self, run: str, plan: trackers.Plan, out: Path) -> None:
+        Memory.written, Memory.closed, self.files = [], None, []
+
+    def write(self, scalars: Iterable[Scalar]) -> None:
+        Memory.written += scalars
+
+    def close(self, summary: Mapping[str, float]) -> None:
+        Memory.closed = summary
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Memory]]:
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", Memory)
+    monkeypatch.setattr(trackers, "needed", lambda kind: None)
+    monkeypatch.setattr(callbacks, "_POLL_EVERY_S", 0.0)
+    yield Memory
+
+
+@pytest.mark.parametrize("on", ["simulate", pytest.param("local", marks=pytest.mark.slow)])  # 8 s
+def test_a_live_log_writes_during_the_run_what_an_export_writes_after_it(
+    on: str, memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.simulation.run._FLUSH_INTERVAL_S", 0.0)
+    monkeypatch.setattr("testbed.simulation.run._REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("testbed.results.scalars._LAG_S", 1.0)
+    seen: list[int] = []
+
+    class Watch(testbed.Callback):
+        def on_evaluate(self, evaluated: callbacks.EvaluatedRound) -> None:
+            seen.append(len(memory.written))
+
+    run = api.run(LONG, on=on, out=tmp_path / "run", progress=False, log=["tensorboard"], callbacks=[Watch()])
+    assert 0 < seen[-1] < len(memory.written) and memory.closed == trackers.summary(run.result)
+    tags = {tag for tag, *_ in memory.written}
+    link = "link_mbit_per_s/b>a" if on == "simulate" else "wan_mbit_per_s/b"
+    assert tags >= {"training/loss", "test/accuracy", "test/loss", "staleness", link}
+    for tag in tags - {link}:
+        assert [row for row in memory.written if row.tag == tag] == [
+            row for row in trackers.scalars(run) if row.tag == tag
+        ]
+
+
+def test_a_tracker_that_fails_is_given_up_with_a_warning(
+    memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Memory, scalars: Iterable[Scalar]) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(memory, "write", full)
+    run = api.run(SMALL, out=tmp_path / "run", progress=False, log=["tensorboard"])
+    assert run.status.state == "done"
+    assert (run.path / "log").read_text().count("warning: --log tensorboard is given up: OSError: no space") == 1
+
+
+def test_a_missing_package_or_unknown_tracker_is_told_before_anything_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(module: str) -> Any:
+        raise ImportError(module)
+
+    monkeypatch.setattr("analysis.trackers.importlib.import_module", absent)
+    with pytest.raises(CapabilityError, match=r"'wandb' is missing, the extra \[wandb\].* -m pip install wandb"):
+        api.run(SMALL, out=tmp_path / "run", log=["wandb"])
+    monkeypatch.undo()
+    with pytest.raises(ScenarioError, match="tensorboard,wandb,mlflow"):
+        api.run(SMALL, out=tmp_path / "run", log=["tensorbord"])
+    (tmp_path / "s.yaml").write_text(LONG.to_yaml())
+    done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--log", "tensorbord"])
+    assert done.returncode == 2 and "--log tensorbord: not a tracker" in done.stderr
+    assert not (tmp_path / "run").exists()
