@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
+from analysis.numbers import seconds
 from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
 from testbed.errors import ScenarioError
 
@@ -12,7 +14,7 @@ add_arguments = add_scenario
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    _, plan = read_plan(arguments)
+    scenario, plan = read_plan(arguments)
     warnings = list(plan.warnings)
     try:
         check_data(plan)
@@ -20,9 +22,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         warnings.append(error.problems[0])
     if arguments.json:
         facts = {"kind": "valid", "name": plan.name, "back_end": plan.back_end, "nodes": len(plan.nodes)}
-        return {**facts, "warnings": warnings}
+        return {**facts, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}
     sites = len(plan.network.sites)
     print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end})")
+    for trace in scenario.traces:
+        unit = f", in {trace.unit}" if trace.unit else ""
+        print(f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
+              f"{seconds(trace.length_s)}{unit}")  # fmt: skip
     for warning in warnings:
         print(f"  warning: {warning}")
     return 0

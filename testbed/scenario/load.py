@@ -21,6 +21,7 @@ from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from testbed.scenario.sections.run import BACK_ENDS, RunSection
+from testbed.scenario.topology.trace_files import TraceSummary
 
 
 def load(
@@ -44,7 +45,7 @@ def load(
         _take_sweep(root, sweeping)
     own = path.resolve()
     allow_code = allow_code or own.is_relative_to(Path.cwd()) or own.is_relative_to(shipped.FOLDER)
-    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": []}, on)
+    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": [], "traces": []}, on)
 
 
 def loads(
@@ -58,7 +59,7 @@ def loads(
     root = parse(text, name)
     if isinstance(root, Mapping):
         _take_sweep(root, sweeping=False)
-    return _read(root, overrides, {"folder": folder, "allow_code": True, "code": []}, on)
+    return _read(root, overrides, {"folder": folder, "allow_code": True, "code": [], "traces": []}, on)
 
 
 def moved(scenario: Scenario, on: str | None) -> Scenario:
@@ -84,7 +85,7 @@ def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str
         problems = problems_of(error, root, Scenario) + _hidden(error, root, context)
     if mistakes or problems:
         raise ScenarioError(mistakes + lines_of(problems))
-    scenario._origin = _Origin(root, tuple(dict.fromkeys(context["code"])))
+    scenario._origin = _Origin(root, *(tuple(dict.fromkeys(context[name])) for name in ("code", "traces")))
     return scenario
 
 
@@ -127,10 +128,13 @@ def _sections() -> dict[str, tuple[str, ...]]:
 
 
 class _Origin:
-    """Where values were written, and the code that read them. Two scenarios are equal wherever they come from."""
+    """Where values were written, the code that read them, and the traces that were read.
 
-    def __init__(self, root: Node, code: tuple[CodeFile, ...]) -> None:
-        self._root, self.code = root, code
+    Two scenarios are equal wherever they come from.
+    """
+
+    def __init__(self, root: Node, code: tuple[CodeFile, ...], traces: tuple[TraceSummary, ...]) -> None:
+        self._root, self.code, self.traces = root, code, traces
 
     def place_of(self, path: tuple[str | int, ...]) -> Where:
         return place(self._root, path)[0]

@@ -36,6 +36,7 @@ from testbed.scenario.sections.run import (
 from testbed.scenario.sections.training import Training
 from testbed.scenario.sections.workload import Workload, with_script
 from testbed.scenario.topology.topology import Topology
+from testbed.scenario.topology.trace_files import TraceSummary
 from testbed.scenario.topology.use import TOPOLOGY
 from testbed.training.options import OPTIMIZERS
 
@@ -116,3 +117,8 @@ class Scenario(Section):
     def code(self) -> tuple[CodeFile, ...]:
         """The files of topology readers and trace formats from outside that read parts of it."""
         return self._origin.code if self._origin else ()
+
+    @property
+    def traces(self) -> tuple[TraceSummary, ...]:
+        """What was read from the files of traces."""
+        return self._origin.traces if self._origin else ()

@@ -120,7 +120,13 @@ def test_an_error_of_ours_is_code_1_without_a_traceback(
 
 def test_validate_plan_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["validate", str(QUICKSTART), "--on", "simulate", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["back_end"] == "simulate"
+    told = json.loads(capsys.readouterr().out)
+    assert told["back_end"] == "simulate"
+    (trace,) = told["traces"]
+    assert (trace["name"], trace["format"], trace["samples"]) == ("traces/evening-peak.csv", "csv", 7)
+    assert command.main(["validate", str(QUICKSTART)]) == 0
+    line = "trace traces/evening-peak.csv: rate, csv (detected), 7 samples, 34 s, in Mbit/s"
+    assert line in capsys.readouterr().out
     assert (
         command.main(["plan", str(QUICKSTART), "--on", "simulate", "--seed", "7", "--set", "training.rounds=30"]) == 0
     )

@@ -56,9 +56,10 @@ def test_a_network_is_written_to_be_edited(tmp_path: Path, capsys: pytest.Captur
 def test_conversion_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.txt").write_text("0 12\n1 12\n2 24\n")
     made = tmp_path / "m.trace"
-    shown = out(capsys, "trace", str(tmp_path / "p.txt"), "--out", str(made), "--as", "mahimahi")
-    assert "read as pensieve (detected)" in shown
-    told = json.loads(out(capsys, "trace", str(made), "--step", "1 s", "--json"))
+    source = ("trace", str(tmp_path / "p.txt"), "--format", "pensieve")
+    shown = out(capsys, *source, "--out", str(made), "--as", "mahimahi")
+    assert "read as pensieve (given)" in shown
+    told = json.loads(out(capsys, "trace", str(made), "--format", "mahimahi", "--step", "1 s", "--json"))
     assert told["format"] == "mahimahi" and told["values"] == [12e6, 24e6] and told["period_s"] == 2.0
 
 

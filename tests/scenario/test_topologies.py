@@ -220,10 +220,12 @@ def test_the_library_by_name() -> None:
 
 def test_a_file_of_another_format(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("0 1\n1 2\n3 4\n")
-    found = series("{file: p.txt, scale: 2, speed: 0.5, offset: 1 s}", folder=tmp_path)
+    found = series("{file: p.txt, format: pensieve, scale: 2, speed: 0.5, offset: 1 s}", folder=tmp_path)
     assert (found.times_s, found.values, found.period_s) == ((0.0, 4.0), (8e6, 4e6), 6.0)
     assert found.source == "p.txt (pensieve, scale 2, speed 0.5, offset 1)"
-    assert series("{file: p.txt, loop: false}", folder=tmp_path).period_s == math.inf
+    assert series("{file: p.txt, format: pensieve, loop: false}", folder=tmp_path).period_s == math.inf
+    with pytest.raises(ScenarioError, match=r"rate_trace: p\.txt:1: numbers without a header.*'format: pensieve'"):
+        series("{file: p.txt}", folder=tmp_path)
 
 
 def test_models_are_multiples_of_the_links_own() -> None:

@@ -43,36 +43,35 @@ def test_one_csv_for_many_links_and_quantities(tmp_path: Path) -> None:
 
 def test_mahimahi_counts_packets() -> None:
     """12 Mbit/s is one packet of 1500 bytes each ms (mahimahi's own traces/12mbps)."""
-    trace = parse_trace("".join(f"{ms}\n" for ms in range(1, 1001)), "12mbps")
+    trace = parse_trace("".join(f"{ms}\n" for ms in range(1, 1001)), "12mbps", Reading(format="mahimahi"))
     assert trace.format == "mahimahi" and trace.period_s == 1.0
     assert set(trace.values) == {12e6} and len(trace.values) == 10
-    twice = parse_trace("1\n1\n2\n2\n4\n4\n", "t", Reading(step_s=0.002))
+    twice = parse_trace("1\n1\n2\n2\n4\n4\n", "t", Reading(format="mahimahi", step_s=0.002))
     assert twice.values == (24e6, 12e6), "4 packets in the first 2 ms, 2 in the next"
 
 
 def test_mahimahi_alone_and_outages() -> None:
-    assert parse_trace("1\n", "t").values == (12e6,)
-    quiet = parse_trace("100\n300\n", "t")
+    assert parse_trace("1\n", "t", Reading(format="mahimahi")).values == (12e6,)
+    quiet = parse_trace("100\n300\n", "t", Reading(format="mahimahi"))
     assert quiet.values == (120e3, 1000.0, 120e3), "12000 bits in 0.1 s; an outage is 1 kbit/s"
     assert any("1 of 3 steps are below 1 kbit/s" in note for note in quiet.notes)
 
 
 def test_pensieve_rates_hold_until_their_time() -> None:
     """env.py of Pensieve: the rate of line i counts from the time of line i - 1 to that of line i."""
-    trace = parse_trace("10.0 1.0\n12.0 2.0\n15.0\t3.5\n", "t")
+    trace = parse_trace("10.0 1.0\n12.0 2.0\n15.0\t3.5\n", "t", Reading(format="pensieve"))
     assert (trace.times_s, trace.values, trace.period_s) == ((0.0, 2.0), (2e6, 3.5e6), 5.0)
 
 
 def test_units_that_are_said_are_believed() -> None:
-    assert parse_trace("0 2400\n1 2600\n", "t", Reading(unit="kbit/s")).values == (2.6e6,)
-    assert parse_trace("0 2400\n1 2600\n", "t", Reading(unit="Mbit/s")).values == (2.6e9,)
-    assert parse_trace("0 2\n2000 2\n", "t", Reading(time_unit="ms")).length_s == 2.0
+    assert parse_trace("0 2400\n1 2600\n", "t", Reading(format="pensieve", unit="kbit/s")).values == (2.6e6,)
+    assert parse_trace("0 2400\n1 2600\n", "t", Reading(format="pensieve", unit="Mbit/s")).values == (2.6e9,)
+    assert parse_trace("0 2\n2000 2\n", "t", Reading(format="pensieve", time_unit="ms")).length_s == 2.0
 
 
 def test_fcc() -> None:
     trace = parse_trace("500000\n250000\n", "t", Reading(format="fcc"))
     assert (trace.times_s, trace.values, trace.period_s) == ((0.0, 5.0), (4e6, 2e6), 10.0)
-    assert parse_trace("500000\n250000\n", "t").format == "fcc", "falling numbers are no Mahimahi times"
 
 
 def test_fcc_raw_picks_one_unit() -> None:
@@ -88,7 +87,7 @@ def test_fcc_raw_picks_one_unit() -> None:
 def test_hsdpa() -> None:
     """The last two columns: bytes, and the ms that they took."""
     text = "1289406399 549893 59.85 10.78 53600 800\n1289406400 551050 59.85 10.78 95260 1157\n"
-    trace = parse_trace(text, "bus.log")
+    trace = parse_trace(text, "bus.log", Reading(format="hsdpa"))
     assert trace.format == "hsdpa"
     assert trace.values == pytest.approx((53600 * 8 / 0.8, 95260 * 8 / 1.157))
     assert trace.times_s == (0.0, 0.8) and trace.length_s == 1.957
@@ -119,8 +118,15 @@ def test_skyplane_is_a_constant() -> None:
 
 
 def test_the_assumed_format_is_said_and_can_be_overruled() -> None:
-    assert parse_trace("1\n2\n", "t").notes[0].startswith("read as mahimahi (detected)")
+    assert parse_trace("time_s,rate_kbit_s\n0,2\n", "t").notes[0].startswith("read as csv (detected)")
     assert parse_trace("1000\n2000\n", "t", Reading(format="fcc")).notes[0].startswith("read as fcc (given)")
+
+
+def test_the_unit_of_a_file_is_known() -> None:
+    assert parse_trace("time_s,rate_kbit_s\n0,2\n", "t").unit == "kbit/s"
+    assert parse_trace("time_s,rtt_ms\n0,2\n", "t", Reading(what="delay")).unit == "rtt_ms"
+    assert parse_trace("1000\n2000\n", "t", Reading(format="fcc")).unit == "bytes/s"
+    assert parse_trace("0 2\n1 2\n", "t", Reading(format="pensieve", unit="kbit/s")).unit == "kbit/s"
 
 
 def test_what_starts_again() -> None:

@@ -49,7 +49,7 @@ class Trace:
     what      ``rate`` (bit/s) | ``delay`` (s, one way) | ``loss`` (share)
     period_s  time after which it repeats; infinite: the last value stays
     length_s  duration of the values, whether it repeats or not
-    format    the format of its file; ``notes``: what was assumed or repaired
+    format    the format of its file; ``unit``: of the values there; ``notes``: what was assumed or repaired
     """
 
     times_s: tuple[float, ...]
@@ -58,6 +58,7 @@ class Trace:
     period_s: float = math.inf
     length_s: float = 0.0
     format: str = ""
+    unit: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -182,7 +183,7 @@ def finish(
         if not low <= value <= high:
             cure = "correct it, or state its unit: in a csv by the column's name, elsewhere by 'unit'"
             file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", cure)
-    return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, "", notes)
+    return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, notes=notes)
 
 
 def typical_step_s(times_s: list[float]) -> float:

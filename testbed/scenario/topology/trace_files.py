@@ -5,6 +5,7 @@ Files are read with the scenario; points remain, so that a run directory needs n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
@@ -23,6 +24,19 @@ from topologies.traces.change import looped, scaled, shifted, sped_up
 _FACTOR = number(1e-6, 1e6)
 
 
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """What was read from a file: its format, and whether that was given or detected; samples; duration; unit."""
+
+    name: str
+    what: str
+    format: str
+    how: str
+    samples: int
+    length_s: float
+    unit: str
+
+
 class TraceFile(Section):
     """A trace in a file or in the library, and how to read it."""
 
@@ -31,7 +45,8 @@ class TraceFile(Section):
     use: Annotated[str | None, one_of(*LIBRARY)] = None
     """A trace of the library (testbed trace)."""
     format: kind_of(FORMATS) = None  # type: ignore[valid-type]
-    """How the file is written: a format (testbed trace lists them), or ./FILE.py:Class; by default auto-detected."""
+    """How the file is written: a format (testbed trace lists them), or ./FILE.py:Class; by default detected, if it has
+    a header."""
     unit: Annotated[str | None, TEXT] = None
     """Unit of the file's values, where it is not the format's own, e.g. kbit/s."""
     time_unit: Annotated[str | None, one_of("s", "ms", "us")] = None
@@ -98,6 +113,10 @@ def _from_file(named: TraceFile, what: str, info: ValidationInfo) -> Any:
         read = _changed(read_trace(path, reading), named)
     except ScenarioError as error:
         raise refuse(str(error)) from error
+    if info.context is not None:
+        how = "given" if named.format else "detected"
+        found = TraceSummary(name, what, read.format, how, len(read.values), read.length_s, read.unit)
+        info.context.setdefault("traces", []).append(found)
     return written_out(read, named.source or _source(name, read, named), named.repeat_after)
 
 

@@ -24,22 +24,25 @@ def _format(
 
 _PAIR = ("from", "to")
 _RATE = ("rate",)
+_BYTES = {"rate": "bytes/s"}
 _SHIPPED: dict[str, type[TraceFormat]] = {
     "csv": _format("Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)",
                    own.parse, takes=_PAIR),
     "mahimahi": _format("Mahimahi", "one integer a line: a millisecond at which one packet may pass", mahimahi.parse,
-                        holds=_RATE, takes=("step",), loops=True),
+                        holds=_RATE, takes=("step",), loops=True, units={"rate": "packets of 1500 bytes"}),
     "pensieve": _format("Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve,
-                        takes=("unit", "time_unit"), loops=True),
+                        takes=("unit", "time_unit"), loops=True,
+                        units={"rate": "Mbit/s", "delay": "ms", "loss": "share"}),
     "fcc": _format("Fcc", "one number a line: bytes/s for 5 s", columns.parse_fcc,
-                   holds=_RATE, takes=("unit", "step"), loops=True),
+                   holds=_RATE, takes=("unit", "step"), loops=True, units=_BYTES),
     "fcc-raw": _format("FccRaw", "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
-                       columns.parse_fcc_raw, holds=_RATE, takes=("unit", "step", *_PAIR), loops=True),
+                       columns.parse_fcc_raw, holds=_RATE, takes=("unit", "step", *_PAIR), loops=True,
+                       units=_BYTES),
     "hsdpa": _format("Hsdpa", "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
-                     columns.parse_hsdpa, holds=_RATE, loops=True),
-    "iperf3": _format("Iperf3", "JSON of iperf3 -J", iperf3.parse),
+                     columns.parse_hsdpa, holds=_RATE, loops=True, units={"rate": "bytes, ms"}),
+    "iperf3": _format("Iperf3", "JSON of iperf3 -J", iperf3.parse, units={"rate": "bit/s", "delay": "us", "loss": "%"}),
     "skyplane": _format("Skyplane", "Skyplane's throughput or latency grid; give the pair", skyplane.parse,
-                        takes=("unit", *_PAIR)),
+                        takes=("unit", *_PAIR), units={"rate": "bit/s", "delay": "ms"}),
 }  # fmt: skip
 FORMATS: Axis[TraceFormat] = Axis("trace", _SHIPPED, base=TraceFormat)
 
@@ -68,7 +71,8 @@ def _parse(file: TextFile, reading: Reading) -> Trace:
     how = "given" if reading.format else "detected"
     read_as = f"read as {kind} ({how}): {chosen.about}"
     period = trace.length_s if chosen.loops else trace.period_s
-    return replace(trace, format=kind, period_s=period, notes=(read_as, *trace.notes))
+    unit = trace.unit or reading.unit or chosen.units.get(reading.what, "")
+    return replace(trace, format=kind, period_s=period, unit=unit, notes=(read_as, *trace.notes))
 
 
 def _check_units(file: TextFile, reading: Reading) -> None:
@@ -93,7 +97,7 @@ def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
 
 
 def detect(file: TextFile) -> str:
-    """Return the format of a file, by its first lines. Raise ``ScenarioError`` if it is not a known one."""
+    """Return the format of a file, by its first lines. Raise ``ScenarioError`` if they do not state it."""
     line, first = file.rows[0]
     if first[0] in "{[":
         return "iperf3"
@@ -111,7 +115,9 @@ def detect(file: TextFile) -> str:
     if not all(re.fullmatch(_NUMBER, cell) for cell in cells) or len(cells) not in (1, 2, 6):
         known = "; ".join(f"{name}: {entry.about}" for name, entry in FORMATS.items())
         file.refuse(line, f"not a known trace format: '{first[:40]}'", f"give 'format'. {known}")
-    return {1: _of_one_column(file), 2: "pensieve", 6: "hsdpa"}[len(cells)]
+    likely = {1: _of_one_column(file), 2: "pensieve", 6: "hsdpa"}[len(cells)]
+    cure = f"give 'format: {likely}' if it is {FORMATS[likely].about}; or write a header, e.g. 'time_s,rate_mbit_s'"
+    return file.refuse(line, f"numbers without a header, whose units are unknown: '{first[:40]}'", cure)
 
 
 def _of_one_column(file: TextFile) -> str:

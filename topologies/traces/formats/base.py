@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from topologies.traces.model import WHAT, Reading, TextFile, Trace
@@ -14,6 +15,7 @@ class TraceFormat(ABC):
     about  one line for tables and messages
     holds  the quantities that it can hold
     takes  the settings of a ``Reading`` that have an effect on it, by their names in a scenario
+    units  the units of a file's values, by quantity, unless the settings name another one
     loops  whether the tools that it comes from repeat it from its end
     sample  the text of a small file, which ``testbed check`` reads
     """
@@ -22,6 +24,7 @@ class TraceFormat(ABC):
     about: ClassVar[str] = ""
     holds: ClassVar[tuple[str, ...]] = WHAT
     takes: ClassVar[tuple[str, ...]] = ()
+    units: ClassVar[Mapping[str, str]] = {}
     loops: ClassVar[bool] = False
     sample: ClassVar[str] = ""
 

@@ -8,10 +8,10 @@ from its time on; the last one stays.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from topologies.traces.model import Reading, TextFile, Trace, finish, parse_float, typical_step_s
+from topologies.traces.model import UNITS, Reading, TextFile, Trace, finish, parse_float, typical_step_s
 
 TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
 COLUMNS = {
@@ -63,7 +63,8 @@ def parse(file: TextFile, reading: Reading) -> Trace:
         file.refuse(file.rows[0][0], f"has {has} for a {reading.what}", f"one of {wanted}")
     (column, scale) = columns[0]
     chosen = _of_pair(file, table, rows(file, table), reading)
-    return trace_of(file, chosen, column, scale, reading)
+    unit = next((name for name, factor in UNITS[reading.what].items() if factor == scale), table.names[column])
+    return replace(trace_of(file, chosen, column, scale, reading), unit=unit)
 
 
 def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, reading: Reading) -> Trace:
