@@ -105,8 +105,9 @@ def faults(run: StoredRun) -> list[Table]:
         {str(name): value for name, value in row.items()} for row in events.head(FAULTS_SHOWN).to_dict("records")
     ]
     for row in rows:
+        late_s = None if row["late_s"] != row["late_s"] else row["late_s"]
         shown.add_row(look.seconds(row["t_s"]), _happened(row), str(row["targets"] or row["message"] or ""),
-                      look.seconds(row["late_s"]))  # fmt: skip
+                      look.seconds(late_s))  # fmt: skip
     if len(events) > FAULTS_SHOWN:
         shown.add_row("", f"and {len(events) - FAULTS_SHOWN} more", "", "")
     return [shown]

@@ -139,6 +139,15 @@ def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(scenario.to_yaml())
     done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"), "--quiet"])
     assert done.returncode == 7 and "the training diverged" in done.stderr
+    again = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")])
+    assert again.returncode == 7 and "has been run already" in again.stdout, "the run is still diverged"
+
+
+def test_numbers_that_are_not_finite_end_a_diverged_run(tmp_path: Path) -> None:
+    wild = {"faults": [{"kind": "nan", "node": "b/worker0", "round": 2}]}
+    run = api.run(api.load(SMALL, set=wild), out=tmp_path / "run", progress=False)
+    assert run.status.state == "diverged" and run.result is not None and run.result["rounds"] == 2
+    assert "non-finite gradient" in run.status.message and "lower the learning rate" in run.status.message
 
 
 def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

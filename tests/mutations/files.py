@@ -40,6 +40,41 @@ MUTATIONS: dict[str, Mutation] = {
         always(""),
         ("tests/api/test_api.py::test_a_training_that_diverges_is_called_so",),
     ),
+    "a loss that rises is no divergence": Mutation(
+        "testbed.results.divergence:divergence",
+        edit("end > _LOSS_RISE * first", "False"),
+        ("tests/results/test_divergence.py",),
+    ),
+    "a finished diverged run is as good as done": Mutation(
+        "testbed.cli.run:_already_done",
+        edit("Diverged.exit_code if", "0 if"),
+        ("tests/api/test_api.py::test_a_training_that_diverges_is_called_so",),
+    ),
+    "the estimate of the remaining time is not smoothed": Mutation(
+        "testbed.display.remaining:Remaining.take",
+        edit("(self._done - completed) / self._memory", "-100"),
+        ("tests/display/test_display.py",),
+    ),
+    "progress is told as often as it comes": Mutation(
+        "testbed.display.progress:PlainLines.show",
+        edit("now - self._last_s >= LINE_EVERY_S", "True"),
+        ("tests/display/test_display.py",),
+    ),
+    "a live log takes events out of order": Mutation(
+        "testbed.results.scalars:EventTail.poll",
+        edit("newest_s - self.lag_s", "newest_s"),
+        ("tests/results/test_scalars.py",),
+    ),
+    "a round is complete when one worker has done it": Mutation(
+        "testbed.results.rounds:RoundCounter.take",
+        edit("min(self._last", "max(self._last"),
+        ("tests/results/test_scalars.py",),
+    ),
+    "columns without a header are guessed": Mutation(
+        "topologies.traces.formats:detect",
+        edit("return file.refuse(", "return likely or file.refuse("),
+        ("tests/topologies/test_malformed_traces.py",),
+    ),
     "a sweep runs failed points again unasked": Mutation(
         "testbed.execution.sweep_pool:Pool._open",
         edit('(state == "failed" and not self.retry_failed)', "False"),

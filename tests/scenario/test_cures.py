@@ -1,0 +1,154 @@
+"""What a refusal proposes is accepted, and trains: every cure of every rule over techniques, applied as it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.execution import host, record
+from testbed.plan.build import build_plan
+from testbed.scenario import loads
+from testbed.scenario.rules import violations_of
+from testbed.scenario.schema import Scenario
+from tests.scenario.test_bad import GOOD
+from tests.scenario.test_rules import EXAMPLES, SCRIPTS, unchecked
+
+REMOVED = "-"  # before a path: "remove it"
+ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
+HIPS = "paradigm=hips"
+PLAIN = ("overlay=star", "order=fifo")
+CURES: dict[str, list[tuple[str, ...]]] = {
+    # the last setting of an example of ``test_rules``, and what its refusals propose
+    "codec={tier1: none, tier2: bisparse}": [("codec={tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",)],
+    "order={kind: p3, overlap: layers}": [("order={kind: p3, overlap: none}",)],
+    "sync=bsp": [("-sync",), (HIPS,)],
+    "codec=bisparse": [
+        ("codec=none",), ("codec=fp16",), ("-codec", "paradigm={kind: allreduce, algorithm: hitopk}"),
+    ],
+    "codec=fp16": [("codec=none",)],
+    "shard=multigps": [("-shard",), (HIPS,)],
+    "order=p3": [("-order",), (HIPS,)],
+    "overlay=tsengine": [("-overlay",), (HIPS,)],
+    "sync=tap": [("overlay=star",), ("sync=fsa",)],
+    "codec=twobit": [("overlay={tier1: {kind: tree, merge: exact}, tier2: {kind: tree, merge: exact}}",),
+                     ("codec=none",), ("codec=fp16",)],
+    "order=dgt": [("overlay={tier1: tree, tier2: star}",)],
+    "codec={tier1: none, tier2: twobit}": [
+        ("codec={tier1: none, tier2: none}",), ("codec={tier1: none, tier2: fp16}",),
+    ],
+    "checkpoint={every: 5}": [("checkpoint={every: 0}",),
+                              *(("codec=" + codec, order) for codec in ("none", "fp16")
+                                for order in ("order=fifo", "order={kind: p3, overlap: none}")),
+                              ("codec=none", "overlay=star", "paradigm=ps")],
+    "recovery={replicas: 1}": [
+        ("recovery={replicas: 0}",),
+        *((f"sync={sync}", "recovery={replicas: 1, on_failure: continue}") for sync in ("fsa", "bsp")),
+        *(("sync=" + sync, "+optimizer={kind: adam, at: worker}", "recovery={replicas: 1, on_failure: continue}")
+          for sync in ("hfa", "diloco")),
+    ],
+    "faults=[{kind: disk_full, node: '*', round: 3}]": [("checkpoint={every: 10}",)],
+    "faults=[{kind: join, node: west/worker0, at: 5 s}]": [("recovery={on_failure: continue}",)],
+    "faults=[{kind: leave, node: west/worker0, round: 5}]": [("codec=none",), ("codec=fp16",)],
+    "sync={tier1: fsa, tier2: ssp}": [("sync=ssp",)],
+    "sync={tier1: tap, tier2: fsa}": [
+        (f"sync={{tier1: tap, tier2: {sync}}}",) for sync in ("mixedsync", "tap", "ssp")
+    ],
+    "sync=hfa": [("optimizer={kind: adam, at: worker}",)],
+    "optimizer={kind: sgd, nesterov: true}": [("optimizer={kind: sgd, nesterov: true, momentum: 0.9}",)],
+    "paradigm={kind: allreduce, density: 5 %}": [("+paradigm=allreduce",)],
+    "transport.tls=true": [("order=fifo",), ("order=p3",), ("transport.tls=false",)],
+}  # fmt: skip
+OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
+    # examples whose last setting is not the one that is changed
+    ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"): [
+        ("order={kind: dgt, late: retransmit, code: exact}",)
+    ],
+    ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"): [
+        ("codec=none",), ("codec=fp16",)
+    ],
+    ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): [("sync={kind: hfa, k2: 1}",)],
+    ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
+    ("recovery={on_nan: skip}", "paradigm=allreduce"): [("recovery={on_nan: abort}",)],
+    ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"): [
+        ("run.on=emulate",),
+        ("run.on=simulate",),
+    ],
+    ("recovery={on_failure: continue}", "paradigm=allreduce"): [
+        ("recovery={on_failure: restart}",), (HIPS, *PLAIN), ("paradigm=ps", *PLAIN)
+    ],
+    **{(f"paradigm={library}", "run.on=simulate"): [
+        ("paradigm={kind: allreduce, algorithm: ring}",), ("run.on=local",), ("run.on=emulate",)
+    ] for library in ("gloo", "mpi")},
+}  # fmt: skip
+OTHER = ("training", "workload", "data_centers", "background", "order={kind: dgt", "faults=[{kind: nan",
+         "faults=[{kind: reorder")  # fmt: skip
+"""Examples of compute, data, scripts, sizes and names, whose cures choose no technique, begin with these."""
+
+
+def cures_of(texts: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return OF_SEVERAL.get(texts, CURES.get(texts[-1], []))
+
+
+def cured(texts: tuple[str, ...], cure: tuple[str, ...]) -> list[str]:
+    """Return the settings of an example with those of the cure, one for each path."""
+    found: dict[str, str] = {}
+    for text in (*texts, *cure):
+        path, _, value = text.lstrip(REMOVED + ALSO).partition("=")
+        if text.startswith(REMOVED):
+            found.pop(path, None)
+        else:
+            found[path] = value
+    return [f"{path}={value}" for path, value in found.items()]
+
+
+CASES = [(texts, cure) for texts in EXAMPLES for cure in cures_of(texts)]
+
+
+def test_every_refusal_of_a_technique_is_in_the_table() -> None:
+    left = [texts for texts in EXAMPLES if not cures_of(texts) and not texts[0].startswith(OTHER)]
+    assert left == []
+
+
+@pytest.mark.parametrize(("texts", "cure"), CASES, ids=[" ".join((*texts, "->", *cure)) for texts, cure in CASES])
+def test_the_cure_is_what_the_refusal_says_and_is_accepted(texts: tuple[str, ...], cure: tuple[str, ...]) -> None:
+    hints = " ".join(violation.hint for violation in violations_of(unchecked(*texts)))
+    for setting in cure:
+        words = setting.partition("=")[2].strip("{}").replace("kind: ", "").split(", ")
+        written = {word for text in texts for word in text.partition("=")[2].strip("{}").split(", ")}
+        new = [word.split(": ")[-1].strip("{}") for word in words if word not in written]
+        assert setting[0] in (REMOVED, ALSO) or any(word in hints for word in new), (setting, hints)
+    loads(GOOD, "s.yaml", overrides=cured(texts, cure), folder=SCRIPTS)
+
+
+def outcome_of(scenario: Scenario, folder: Path) -> str:
+    """Train in virtual time, and return status and message."""
+    plan = build_plan(scenario)
+    run = record.prepare(folder, plan, scenario=b"", resolved="", capabilities={})
+    outcome, _ = record.conclude(run, plan, host.attempt(plan, run.path, lambda event: None), "", 0.0)
+    return f"{outcome.status} {outcome.message}".strip()
+
+
+TRAINED = ("run.on=simulate", "training.rounds=20", "training.evaluate_every=5", "training.model=mlp")
+"""Hidden in a run: what makes it short."""
+
+
+def train(texts: tuple[str, ...], cure: tuple[str, ...], folder: Path) -> str:
+    settings = cured((*texts, *cure), TRAINED) if cure[0][0] != REMOVED else cured(tuple(cured(texts, cure)), TRAINED)
+    return outcome_of(loads(GOOD, "s.yaml", overrides=settings, folder=SCRIPTS), folder)
+
+
+@pytest.mark.slow  # 1 s each
+@pytest.mark.parametrize(("texts", "cure"), CASES, ids=[" ".join((*texts, "->", *cure)) for texts, cure in CASES])
+def test_the_cure_trains(texts: tuple[str, ...], cure: tuple[str, ...], tmp_path: Path) -> None:
+    if any(setting in ("run.on=local", "run.on=emulate") for setting in cure):
+        pytest.skip("the cure is another back end")
+    assert train(texts, cure, tmp_path / "run").split()[0] in ("done", "degraded")
+
+
+def test_the_cures_of_codecs_for_averaged_models_train(tmp_path: Path) -> None:
+    """A refusal once proposed outer gradients with a sparse codec, which diverge."""
+    texts = ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}")
+    hints = {violation.hint for violation in violations_of(unchecked(*texts))}
+    assert hints == {"write codec: none or fp16"}
+    assert train(texts, ("codec=fp16",), tmp_path / "run") == "done"
