@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from analysis.load import StoredRun
 from testbed.errors import CapabilityError, ScenarioError
-from testbed.results.scalars import Scalar, Scalars, tail_of
+from testbed.results.scalars import Scalars, SeriesValue, tail_of
 
 SUMMARY = ("accuracy", "rounds", "round_time_s", "time_to_target_s", "duration_s")
 Plan = Mapping[str, Any]
@@ -33,7 +33,7 @@ class Tracker(Protocol):
 
     def __init__(self, run: str, plan: Plan, out: Path) -> None: ...
 
-    def write(self, scalars: Iterable[Scalar]) -> None:
+    def write(self, scalars: Iterable[SeriesValue]) -> None:
         """Write values; they can be looked at from now on."""
 
     def close(self, summary: Mapping[str, float]) -> None:
@@ -52,7 +52,7 @@ class TensorBoard(Tracker):
         self._writer.add_text("parameters", f"| parameter | value |\n|---|---|\n{rows}", 0, walltime=0.0)
         self.files: list[Path] = []
 
-    def write(self, scalars: Iterable[Scalar]) -> None:
+    def write(self, scalars: Iterable[SeriesValue]) -> None:
         for tag, step, t_s, value in scalars:
             self._writer.add_scalar(tag, value, step, walltime=t_s)
         self._writer.flush()
@@ -79,7 +79,7 @@ class Wandb(Tracker):
         self._known: set[str] = set()
         self.files: list[Path] = []
 
-    def write(self, scalars: Iterable[Scalar]) -> None:
+    def write(self, scalars: Iterable[SeriesValue]) -> None:
         for tag, step, t_s, value in scalars:
             if tag not in self._known:
                 self._run.define_metric(tag, step_metric=f"{tag}/step")
@@ -112,14 +112,14 @@ class MLflow(Tracker):
         self._client.log_batch(self._number, params=chosen)
         self.files = [database]
 
-    def write(self, scalars: Iterable[Scalar]) -> None:
+    def write(self, scalars: Iterable[SeriesValue]) -> None:
         entity = self._mlflow.entities.Metric
         metrics = [entity(_allowed(tag), value, round(t_s * 1000), step) for tag, step, t_s, value in scalars]
         for begin in range(0, len(metrics), 1000):  # its own limit
             self._client.log_batch(self._number, metrics=metrics[begin : begin + 1000])
 
     def close(self, summary: Mapping[str, float]) -> None:
-        self.write(Scalar(name, 0, 0.0, float(value)) for name, value in summary.items())
+        self.write(SeriesValue(name, 0, 0.0, float(value)) for name, value in summary.items())
         self._client.set_terminated(self._number)
 
 
@@ -148,7 +148,7 @@ def export(kind: str, runs: list[StoredRun], out: Path) -> list[Path]:
     return list(files)
 
 
-def scalars(run: StoredRun) -> list[Scalar]:
+def scalars(run: StoredRun) -> list[SeriesValue]:
     """Return all scalars of a run that has ended."""
     series = Scalars(run.plan)
     found = [scalar for event in tail_of(run.path, run.plan).rest() for scalar in series.take(event)]

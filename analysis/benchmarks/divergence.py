@@ -30,7 +30,7 @@ CASES = Path(__file__).with_suffix(".csv")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TrainingCase:
     """A shipped scenario with settings, and whether its training diverges."""
 
     scenario: str
@@ -51,17 +51,19 @@ class Case:
         return build_plan(scenario)
 
 
-def cases() -> list[Case]:
+def cases() -> list[TrainingCase]:
     """Return all shipped scenarios, and the rows of ``divergence.csv``."""
     with open(CASES, encoding="utf-8", newline="") as file:
         rows = [
-            Case(row["scenario"], tuple(row["settings"].split(" ; ")), row["expected"] == "diverges", row["cause"])
+            TrainingCase(
+                row["scenario"], tuple(row["settings"].split(" ; ")), row["expected"] == "diverges", row["cause"]
+            )
             for row in csv.DictReader(file)
         ]
-    return [*map(Case, names()), *rows]
+    return [*map(TrainingCase, names()), *rows]
 
 
-def classify(case: Case, rounds: int) -> Row | None:
+def classify(case: TrainingCase, rounds: int) -> Row | None:
     """Simulate a case and return its row; ``None`` if it has no losses, or is shipped and cannot be simulated."""
     try:
         plan = case.plan(rounds)

@@ -17,7 +17,7 @@ _KINDS = ("start", "train", "round", "evaluate", "final", "epoch", "update", "li
 _LAG_S = 2.0  # after which the real nodes' logs are surely written: they write twice a second
 
 
-class Scalar(NamedTuple):
+class SeriesValue(NamedTuple):
     """One value of the series ``tag``. ``step``: the round; ``t_s``: from the start of training, on the run's clock."""
 
     tag: str
@@ -68,7 +68,7 @@ class Scalars:
         self._staleness: dict[int, list[int]] = {}
         self._start_s = 0.0
 
-    def take(self, event: Mapping[str, Any]) -> Iterator[Scalar]:
+    def take(self, event: Mapping[str, Any]) -> Iterator[SeriesValue]:
         """Take the next event and yield what it completes."""
         match event["kind"]:
             case "train":
@@ -85,10 +85,10 @@ class Scalars:
                 for name in ("accuracy", "loss"):
                     if event.get(name) is not None:
                         t_s = event["snapshot_t"] - self._start_s
-                        yield Scalar(f"test/{name}", event["round"], t_s, float(event[name]))
+                        yield SeriesValue(f"test/{name}", event["round"], t_s, float(event[name]))
         yield from self._completed(self._rounds.take(event))
 
-    def rest(self) -> Iterator[Scalar]:
+    def rest(self) -> Iterator[SeriesValue]:
         """Yield what is left at the end of a run."""
         yield from self._completed(self._rounds.rest())
 
@@ -99,18 +99,18 @@ class Scalars:
         else:
             counter.t_s, counter.sent = t_s, sent
 
-    def _completed(self, rounds: Iterable[Any]) -> Iterator[Scalar]:
+    def _completed(self, rounds: Iterable[Any]) -> Iterator[SeriesValue]:
         for completed in rounds:
             number, t_s = completed.number, completed.t_s - self._start_s
             if completed.loss is not None:
-                yield Scalar("training/loss", number, t_s, completed.loss)
+                yield SeriesValue("training/loss", number, t_s, completed.loss)
             known = [self._staleness.pop(round_) for round_ in sorted(self._staleness) if round_ <= number]
             updates = [staleness for each in known for staleness in each]
             if updates:
-                yield Scalar("staleness", number, t_s, sum(updates) / len(updates))
+                yield SeriesValue("staleness", number, t_s, sum(updates) / len(updates))
             for tag, counter in self._counters.items():
                 if (rate := counter.rate_mbit_s()) is not None:
-                    yield Scalar(tag, number, counter.t_s - self._start_s, rate)
+                    yield SeriesValue(tag, number, counter.t_s - self._start_s, rate)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from testbed import api, callbacks
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.plan.model import Plan
 from testbed.results.rounds import CompletedRound
-from testbed.results.scalars import Scalar
+from testbed.results.scalars import SeriesValue
 from tests.api.test_api import SMALL
 from tests.cli.forked import command
 
@@ -87,13 +87,13 @@ class Memory(trackers.Tracker):
     """A tracker in this process."""
 
     shares = True
-    written: list[Scalar]
+    written: list[SeriesValue]
     closed: Mapping[str, float] | None
 
     def __init__(self, run: str, plan: trackers.Plan, out: Path) -> None:
         Memory.written, Memory.closed, self.files = [], None, []
 
-    def write(self, scalars: Iterable[Scalar]) -> None:
+    def write(self, scalars: Iterable[SeriesValue]) -> None:
         Memory.written += scalars
 
     def close(self, summary: Mapping[str, float]) -> None:
@@ -135,7 +135,7 @@ def test_a_live_log_writes_during_the_run_what_an_export_writes_after_it(
 def test_a_tracker_that_fails_is_given_up_with_a_warning(
     memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Memory, scalars: Iterable[Scalar]) -> None:
+    def full(self: Memory, scalars: Iterable[SeriesValue]) -> None:
         raise OSError("no space")
 
     monkeypatch.setattr(memory, "write", full)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.benchmarks.divergence import Case, cases, classify
+from analysis.benchmarks.divergence import TrainingCase, cases, classify
 
 CASES = cases()
 QUICK = ("quickstart optimizer={kind: sgd, learning_rate: 100}", "sync/fsa training.rounds=12",
@@ -18,13 +18,13 @@ def test_there_are_enough_of_both_kinds() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in QUICK], ids=lambda case: case.name)
-def test_a_training_is_called_what_it_is(case: Case) -> None:
+def test_a_training_is_called_what_it_is(case: TrainingCase) -> None:
     row = classify(case, rounds=30)
     assert row is not None and row["ok"], row
 
 
 @pytest.mark.slow  # 1 to 30 s each, 4 s in the mean
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_training_is_called_what_it_is(case: Case) -> None:
+def test_every_training_is_called_what_it_is(case: TrainingCase) -> None:
     row = classify(case, rounds=120)
     assert row is None or row["ok"], row
