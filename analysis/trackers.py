@@ -75,7 +75,9 @@ class Wandb(Tracker):
     def __init__(self, run: str, plan: Plan, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         settings = {"project": plan["name"], "name": run, "dir": str(out), "config": parameters(plan)}
-        self._run = needed("wandb").init(**settings, mode="offline", reinit="create_new")
+        package = needed("wandb")
+        quiet = package.Settings(silent=True)  # the terminal is the run's
+        self._run = package.init(**settings, mode="offline", reinit="create_new", settings=quiet)
         self._known: set[str] = set()
         self.files: list[Path] = []
 

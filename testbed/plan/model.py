@@ -362,11 +362,13 @@ class SimulationPlan:
     fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
     events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
             runs of very many nodes
+    network  ``tcp``; ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
     host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
     """
 
     fold: bool = True
     events: str = "auto"
+    network: str = "tcp"
     host: HostPlan | None = None
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from testbed.errors import ScenarioError
 from testbed.ids import node_name
 from testbed.plan.model import DevicePlan, NodePlan, Series
 from testbed.scenario import Scenario
@@ -32,6 +33,7 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
     By data centre: workers, local server, global servers, replica, scheduler.
     """
     tiers, replicas = scenario.paradigm.declared.tiers, scenario.recovery.replicas
+    _check_step_times(scenario, topology)
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
     tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers, replicas)
@@ -75,12 +77,14 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
-    default = _device_plan(device, site.device)
+    default, times = _device_plan(device, site.device), device.step_times or {}
     plain = DevicePlan(kind=default.kind)
     parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
-        own = _device_plan(device, site.device, changes) if changes else default
+        measured_s = times.get(name, times.get(site.name))
+        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s})
+        own = _device_plan(base, site.device, changes) if changes or base is not device else default
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
     if tops.tiers == 2:
         yield node(name=server, role="server", parents=tops.names, children=workers, device=plain)
@@ -91,6 +95,16 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
             name = node_name(site.name, "replica", number)
             yield node(name=name, role="replica", children=tops.children, device=plain)
         yield node(name=node_name(site.name, "scheduler"), role="scheduler")
+
+
+def _check_step_times(scenario: Scenario, topology: Topology) -> None:
+    """Raise ``ScenarioError`` if a file of step times names others than workers and data centres."""
+    sites = topology.data_centers
+    known = {site.name for site in sites} | {name for site in sites for name in _worker_names(site)}
+    strangers = [name for name in scenario.device.step_times or () if name not in known]
+    if strangers:
+        where = f"{scenario.place_of('device', 'step_times')}: device.step_times"
+        raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
 
 
 def _device_plan(device: Device, *changes: Section | None) -> DevicePlan:

@@ -107,7 +107,7 @@ class Simulation:
         self._members = folded.members
         plan = self._plan = folded.plan
         self._progress, self._compute = on_progress, options.compute
-        self._tcp = options.tcp or TcpModel.of(plan.transport)
+        self._tcp = options.tcp or TcpModel.of_plan(plan)
         self.clock = Clock(options.begin_s)
         self._due = options.due or FaultClock(plan)
         node_bytes_per_s = options.compute.message_bytes_per_s

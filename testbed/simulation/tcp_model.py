@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from testbed.plan.model import TransportPlan
+from testbed.plan.model import Plan, TransportPlan
 
 # Exponent γ of a connection's share of a bottleneck, which is proportional to RTT^-γ. Reno adds one segment per RTT, so
 # rates at a common loss rate go with 1/RTT (Mathis et al. 1997). CUBIC's window is a function of time, not of
@@ -44,6 +44,16 @@ class TcpModel:
     sharing_exponent: float = 0.5
     window_after_loss: float = 0.7
     slow_start: bool = True
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> TcpModel:
+        """Return the model that the Plan asks for."""
+        if plan.simulation.network == "ideal":
+            return cls(
+                congestion_control=plan.transport.congestion_control, goodput=1.0, setup_round_trips=0.0,
+                sharing_exponent=0.0, slow_start=False,
+            )  # fmt: skip
+        return cls.of(plan.transport)
 
     @classmethod
     def of(cls, transport: TransportPlan) -> TcpModel:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator
 from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, series_violations
+from testbed.scenario.sections.step_times import STEP_TIMES
 
 
 class SlowdownPoint(Section):
@@ -59,8 +60,17 @@ class Device(Section):
     """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
     slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
+    step_times: STEP_TIMES = None
+    """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
+    worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers."""
 
 
+_CHANGED = tuple(name for name in Device.model_fields if name != "step_times")
 DEVICE_CHANGES = ReadAs(
-    changes_of(Device, "DeviceChanges", "What differs from the global ``device`` in one data centre or at one worker.")
+    changes_of(
+        Device,
+        "DeviceChanges",
+        "What differs from the global ``device`` in one data centre or at one worker.",
+        *_CHANGED,
+    )
 )

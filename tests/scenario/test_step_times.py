@@ -1,0 +1,85 @@
+"""Step times from a CSV file: which worker gets which, what is refused, and scenarios of thousands of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario import loads
+
+TEXT = """
+version: 1
+name: times
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers:
+    - {name: a, central: true, workers: 2}
+    - {name: b, workers: 2, worker_devices: {worker1: {speed: 2}}}
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]
+training: {model: mlp, data: digits, rounds: 3}
+device: {step_time: 40 ms, step_times: {file: t.csv}}
+"""
+
+
+def plan_of(folder: Path, table: str, text: str = TEXT) -> Plan:
+    (folder / "t.csv").write_text(table)
+    return build_plan(loads(text, folder=folder))
+
+
+def times(plan: Plan) -> list[float]:
+    return [node.device.step_time_s for node in plan.nodes if node.role == "worker"]
+
+
+def test_a_worker_comes_before_its_data_centre_and_the_others_keep_step_time(tmp_path: Path) -> None:
+    table = "worker,step_time_ms\na/worker1,70\nb,100\n"
+    assert times(plan_of(tmp_path, table)) == [0.04, 0.07, 0.1, 0.05]
+    assert times(plan_of(tmp_path, "# measured\nworker,step_time_s\nb/worker0,0.2\n")) == [0.04, 0.04, 0.2, 0.02]
+
+
+def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("worker,step_time_ms\na/worker1,70\nb,100\n")
+    scenario = loads(TEXT, folder=tmp_path)
+    again = loads(scenario.to_yaml())
+    assert build_plan(again) == build_plan(scenario)
+    assert "a/worker1 0.07 b 0.1" in scenario.to_yaml()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("a/worker0,3\n", "t.csv:1: expected the header 'worker,step_time_ms'"),
+        ("worker,step_time_ms\na/worker0\n", "t.csv:2: has 1 cells"),
+        ("worker,step_time_ms\na/worker0,x\n", "t.csv:2: 'x' is not a number"),
+        ("worker,step_time_ms\na/worker0,0\n", "t.csv:2: 0 is outside (0 s, 1 h]"),
+        ("worker,step_time_ms\na,1\na,2\n", "t.csv:3: 'a' stands twice"),
+        ("worker,step_time_ms\nc/worker0,1\n", "12:28: device.step_times: no worker or data centre 'c/worker0'"),
+        ("", "t.csv: no rows"),
+    ],
+)
+def test_a_refusal_names_file_and_line(table: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        plan_of(tmp_path, table)
+    assert said in str(raised.value)
+
+
+def test_ten_thousand_different_workers_can_be_written(tmp_path: Path) -> None:
+    """Written out in the scenario, they are more values than it may have."""
+    names = [f"dc{site}" for site in range(1000)]
+    sites = ", ".join(f"{{name: {name}, workers: 10{', central: true' if name == 'dc0' else ''}}}" for name in names)
+    links = ", ".join(f"{{between: [dc0, {name}], rate: 10 Mbit/s, delay: 5 ms}}" for name in names[1:])
+    text = (
+        f"version: 1\nname: many\nseed: 1\nrun: {{on: simulate}}\n"
+        f"topology:\n  data_centers: [{sites}]\n  links: [{links}]\n"
+        "training: {model: {kind: declared, name: resnet50}, data: none, compute: modelled, rounds: 1}\n"
+        "device: {step_times: {file: t.csv}}\n"
+    )
+    rows = [
+        f"{name}/worker{number},{1 + site + number / 10}" for site, name in enumerate(names) for number in range(10)
+    ]
+    plan = plan_of(tmp_path, "worker,step_time_ms\n" + "\n".join(rows), text)
+    assert len(set(times(plan))) == 10_000
