@@ -1,4 +1,14 @@
-"""What follows a run while it runs: callbacks of the library's user, and live logs for experiment trackers."""
+"""What follows a run while it runs: callbacks of the library's user, and live logs for experiment trackers.
+
+    class Patience(testbed.Callback):
+        def on_evaluate(self, evaluated):
+            if evaluated.number > 50 and evaluated.accuracy < 0.5:
+                raise testbed.StopRun("below 50 % after 50 rounds")
+
+    testbed.run("quickstart", on="simulate", callbacks=[Patience()], log=["tensorboard"])
+
+``tensorboard --logdir runs`` shows runs in progress.
+"""
 
 from __future__ import annotations
 
