@@ -157,7 +157,7 @@ def run(
         scenario = load(scenario, on=on)
     plan = build_plan(scenario, on)
     called = Callbacks(callbacks, open_run)
-    followers = (called, *([LiveLog(log)] if log else []))
+    followers = (*([called] if callbacks else []), *([LiveLog(log)] if log else []))
     try:
         directory = launch.prepare(scenario, plan, out=Path(out) if out else None, again=again)
     except AlreadyDone as done:
