@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -89,7 +89,8 @@ def _headline(run: StoredRun) -> str:
         (size(moved), "over the WAN"),
         (f"{short(throughput(run) or 0.0)}/s", "training samples"),
     ]
-    return facts(rows)
+    cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
+    return facts(rows) + cause
 
 
 def _work(result: dict[str, Any], what: str) -> str:
@@ -109,9 +110,15 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
                      seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
-                     share(row["waiting_share"]), badge(row["fidelity"])))  # fmt: skip
+                     share(row["waiting_share"]), _states(row)))  # fmt: skip
     note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
+
+
+def _states(row: Mapping[str, Any]) -> str:
+    """The fidelity, and before it what is wrong with the run itself."""
+    wrong = "" if row["status"] == "done" else badge(row["status"]) + " "
+    return wrong + badge(row["fidelity"])
 
 
 def _splits(runs: Sequence[StoredRun], looks: list[Identity]) -> str:

@@ -20,6 +20,7 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     shown = look.table("", "run", ">accuracy", ">round time", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
+        doubt += "\ndiverged" if row["status"] == "diverged" else ""
         factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
         shown.add_row(
             f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["round_time_s"]),
@@ -41,6 +42,8 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
     for values, group in groups.items():
         done = [row for row in group if row["status"] in COMPLETED]
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
+        if wild := sum(row["status"] == "diverged" for row in group):
+            share += f", {wild} diverged"
         reached = sum(row["time_to_target_s"] is not None for row in done)
         to_target = _mean(done, "time_to_target_s", look.seconds)
         partly = f" ({reached}/{len(done)})" if 0 < reached < len(done) else ""

@@ -30,6 +30,17 @@ def text(run: StoredRun) -> str:
     return page([run])
 
 
+def test_a_diverged_run_is_called_so_with_its_cause(run: StoredRun) -> None:
+    assert run.result is not None
+    said = {"status": "diverged", "message": "the training diverged: the loss rose from 2 to 9"}
+    wild = replace(run, result=run.result | said)
+    alone = " ".join(read(page([wild])).words)
+    assert "diverged run" in alone and said["message"] in alone
+    assert "steps per worker 8" not in alone and "8 steps per worker" in alone
+    assert "diverged" in " ".join(read(page([run, wild])).words)
+    assert "badge.diverged" in page([wild])
+
+
 class Reader(HTMLParser):
     """Collects tags, attributes and words; counts what is not closed."""
 

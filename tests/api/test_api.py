@@ -194,6 +194,8 @@ def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
     scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer.kind": "sgd"})
     wild = api.sweep(scenario, grid={"optimizer.learning_rate": [100.0]}, out="wild")
     assert [run.status.state for run in wild.runs] == ["diverged"]
+    assert "1, 1 diverged" in wild._repr_html_()
+    assert "diverged" in api.compare([*own.runs, *wild.runs])._repr_html_()
 
 
 def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
