@@ -45,6 +45,26 @@ MUTATIONS: dict[str, Mutation] = {
         edit("end > _LOSS_RISE * first", "False"),
         ("tests/results/test_divergence.py",),
     ),
+    "numbers that are not finite are a failure": Mutation(
+        "testbed.execution.host:attempt",
+        edit('status = "diverged" if', 'status = "failed" if'),
+        ("tests/api/test_api.py::test_numbers_that_are_not_finite_end_a_diverged_run",),
+    ),
+    "a callback cannot end a run": Mutation(
+        "testbed.callbacks:Callbacks._call",
+        edit("raise KeyboardInterrupt from stop", "return"),
+        ("tests/api/test_callbacks.py::test_a_callback_ends_the_run_with_its_results",),
+    ),
+    "step times of a file are ignored": Mutation(
+        "testbed.plan.placement:_site_nodes",
+        edit("device if measured_s is None", "device if True"),
+        ("tests/scenario/test_step_times.py",),
+    ),
+    "an ideal network has headers": Mutation(
+        "testbed.simulation.tcp_model:TcpModel.of_plan",
+        edit("goodput=1.0", "goodput=0.9"),
+        ("tests/simulation/test_ideal_network.py",),
+    ),
     "a finished diverged run is as good as done": Mutation(
         "testbed.cli.run:_already_done",
         edit("Diverged.exit_code if", "0 if"),
