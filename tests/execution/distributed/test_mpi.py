@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import time
@@ -125,8 +126,14 @@ def test_a_lost_rank_ends_the_run_and_is_named(when: str, tmp_path: Path, monkey
 
         monkeypatch.setattr(group_module, "exchange", lost_there)
     began_s = time.monotonic()
-    with pytest.raises(NodeLost, match="b/worker0"):
-        forked(tmp_path, mpi_plan([2, 1]))
+    with open(tmp_path / "crashes", "w+") as crashes:
+        faulthandler.enable(crashes)  # inherited by the ranks
+        try:
+            with pytest.raises(NodeLost, match="b/worker0"):
+                forked(tmp_path / "run", mpi_plan([2, 1]))
+        finally:
+            faulthandler.enable()
+    assert (tmp_path / "crashes").read_text() == "", "the other ranks end with a message"
     assert time.monotonic() - began_s < 30
 
 

@@ -56,6 +56,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
 
     name = (await exchange(peers, f"testbed-{secrets.token_hex(8)}"))[0]
     ours, theirs = socket.socketpair()
+    os.dup(ours.fileno())  # stays open: MPICH would crash at the end of this connection, when another rank is lost
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     world.spawn(ProcessManager(peers.size, name, exchange_keys).serve(reader, writer), "MPI's process manager")
     options = MpiOptions(**plan.technique.paradigm.options) if plan.technique.paradigm.kind == "mpi" else MpiOptions()
