@@ -170,19 +170,19 @@ def describe(event: Event) -> str:
         case "stage":
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
-            if not event.get("rounds"):
-                return f"running: {event.get('workers')} processes"
-            return f"training: {event.get('workers')} workers, at most {event.get('rounds')} rounds"
+            workers, rounds = event.get("workers"), event.get("rounds")
+            return (
+                f"training: {workers} workers, at most {rounds} rounds" if rounds else f"running: {workers} processes"
+            )
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
         case "evaluate" if event.get("accuracy") is not None:
             epoch = f"[Epoch {event['epoch']}]" if "epoch" in event else ""
             time_s = float(event.get("snapshot_t", event.get("t", 0.0)))
             return f"[Time {time_s:.3f}]{epoch}[Round {event['round']}] Test Acc {event['accuracy']:.4f}"
-        case "epoch":
-            return " ".join(["membership epoch", *(f"{key}={value}" for key, value in rest.items())])
         case kind:
-            return " ".join([str(kind), *(f"{key}={value}" for key, value in rest.items())])
+            name = "membership epoch" if kind == "epoch" else str(kind)
+            return " ".join([name, *(f"{key}={value}" for key, value in rest.items())])
 
 
 def left(remaining_s: float | None) -> str:
