@@ -194,7 +194,7 @@ class TransportPlan:
     congestion_control: str = "cubic"
     slow_start_after_idle: bool = False
     unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
-    mac: str = "hmac-sha256"
+    mac: str = "aes-gmac"
     tls: bool = False  # TLS 1.3 below the frames, by a certificate of the run's own
     best_effort_channels: int = 0
     send_buffer_bytes: int | None = None  # the most data that a socket holds; None: enough for the longest path

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from testbed.realtime.auth import Keys
-from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces, new_mac
+from testbed.realtime.frame_codes import frame_code
+from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
@@ -64,8 +65,8 @@ class Connection:
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
-        self._mac = new_mac(mac, keys.outgoing)
-        self._reader = FrameReader(new_mac(mac, keys.incoming), max_body_bytes)
+        self._code = frame_code(mac, keys.outgoing)
+        self._reader = FrameReader(frame_code(mac, keys.incoming), max_body_bytes)
         self.resume_reading()
         self.wake()
 
@@ -165,7 +166,7 @@ class Connection:
                 size += len(piece)
             elif self.queue:
                 item = self.queue.pop()
-                self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._mac.copy())
+                self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._code)
                 self._sequence += 1
             else:
                 return

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import hmac
 import struct
-import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
-from testbed.errors import ScenarioError
 from testbed.messages import (
     FRAME_MAC_BYTES,
     FRAME_PREFIX_BYTES,
@@ -30,6 +27,7 @@ from testbed.messages import (
     Message,
     decode_header,
 )
+from testbed.realtime.frame_codes import FrameCode
 
 MAGIC = b"TBF1"
 # Large enough that the costs of a system call and of a hash call are small per byte; small enough that bytes are hashed
@@ -47,49 +45,16 @@ class BadFrame(ValueError):
     """The bytes from a peer are not the next frame of this connection."""
 
 
-class Mac(Protocol):
-    """The part of ``hmac.HMAC`` that frames use."""
-
-    def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
-    def digest(self) -> bytes: ...
-    def copy(self) -> Mac: ...
-
-
-class Crc32:
-    """Detects accidents, not attackers: for throughput experiments inside one machine only."""
-
-    def __init__(self, value: int = 0) -> None:
-        self._value = value
-
-    def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """As ``hmac.HMAC.update``."""
-        self._value = zlib.crc32(data, self._value)
-
-    def digest(self) -> bytes:
-        """The checksum, padded to the length of a code."""
-        return self._value.to_bytes(FRAME_MAC_BYTES, "big")
-
-    def copy(self) -> Crc32:
-        """As ``hmac.HMAC.copy``."""
-        return Crc32(self._value)
-
-
-def new_mac(kind: str, key: bytes) -> Mac:
-    """The authentication code that ``plan.transport.mac`` names. Raise ``ScenarioError`` for an unknown name."""
-    if kind == "hmac-sha256":
-        return hmac.new(key, digestmod="sha256")
-    if kind == "crc32":
-        return Crc32(zlib.crc32(key))
-    raise ScenarioError(f"transport.mac: no frame code named {kind!r}; use 'hmac-sha256' or 'crc32'")
-
-
 def memory_of(part: torch.Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor, writable and not copied."""
     return memoryview(part.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # a Buffer from 3.12 on
 
 
-def frame_pieces(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, mac: Mac) -> Iterator[memoryview]:
-    """The bytes of one frame in order, each piece hashed just before it is yielded. ``mac`` is used up."""
+def frame_pieces(
+    header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode
+) -> Iterator[memoryview]:
+    """The bytes of one frame in order, each piece taken into its code just before it is yielded."""
+    mac = code.begin(sequence)
     memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
     start = memoryview(_PREFIX.pack(MAGIC, sequence, len(header), sum(map(len, memories))) + header)
     mac.update(start)
@@ -121,8 +86,8 @@ class FrameReader:
     taken for them, and at most one frame is held.
     """
 
-    def __init__(self, mac: Mac, max_body_bytes: int) -> None:
-        self._mac, self._max_body_bytes = mac, max_body_bytes
+    def __init__(self, code: FrameCode, max_body_bytes: int) -> None:
+        self._code, self._max_body_bytes = code, max_body_bytes
         self._sequence = 0
         self._view: memoryview
         self._begin()
@@ -153,7 +118,7 @@ class FrameReader:
         self._view = next(self._frame)
 
     def _read_frame(self) -> Generator[memoryview, None, Arrival | bytes]:
-        mac = self._mac.copy()
+        mac = self._code.begin(self._sequence)
         prefix = bytearray(FRAME_PREFIX_BYTES)
         yield memoryview(prefix)
         header_bytes, body_bytes = self._check_prefix(prefix)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from testbed.best_effort import LENGTH_BYTES, MAC_BYTES, MAX_MESSAGE_BYTES, PIECE_BYTES, PREFIX_BYTES, piece_count
 from testbed.messages import MalformedMessage, Message, decode_header, encode_header
 from testbed.realtime.auth import Keys
-from testbed.realtime.frames import Arrival, Mac, memory_of, new_mac
+from testbed.realtime.frame_codes import FrameCode, frame_code
+from testbed.realtime.frames import Arrival, memory_of
 
 _PREFIX = struct.Struct("!8sQBBB")  # connection, sequence number of the message, channel, index, count
 assert _PREFIX.size == PREFIX_BYTES
@@ -33,15 +34,20 @@ def connection_id(key: bytes) -> bytes:
     return hmac.digest(key, b"datagrams: name", "sha256")[:_ID_BYTES]
 
 
-def _code(kind: str, key: bytes) -> Mac:
-    return new_mac(kind, hmac.digest(key, b"datagrams: code", "sha256"))
+def _code(kind: str, key: bytes) -> FrameCode:
+    return frame_code(kind, hmac.digest(key, b"datagrams: code", "sha256"))
+
+
+def _number(sequence: int, index: int) -> int:
+    """The number of a datagram among all of its connection: at most 256 make up a message."""
+    return sequence << 8 | index
 
 
 class Packer:
     """Makes the datagrams of one direction of a connection."""
 
     def __init__(self, keys: Keys, mac: str) -> None:
-        self._name, self._mac = connection_id(keys.outgoing), _code(mac, keys.outgoing)
+        self._name, self._code = connection_id(keys.outgoing), _code(mac, keys.outgoing)
         self._sequence = 0
 
     def datagrams(self, body: bytes, channel: int) -> Iterator[bytes]:
@@ -51,7 +57,7 @@ class Packer:
         size = -(-len(body) // count)
         for index in range(count):
             data = _PREFIX.pack(self._name, sequence, channel, index, count) + body[index * size : (index + 1) * size]
-            mac = self._mac.copy()
+            mac = self._code.begin(_number(sequence, index))
             mac.update(data)
             yield data + mac.digest()[-MAC_BYTES:]
 
@@ -88,7 +94,7 @@ class _Peer:
     """State of one sender: the numbers of complete messages within ``MEMORY`` of the newest, and incomplete ones."""
 
     name: str
-    mac: Mac
+    code: FrameCode
     newest: int = -1
     done: set[int] = field(default_factory=set)
     partial: dict[int, dict[int, bytes]] = field(default_factory=dict)
@@ -121,7 +127,7 @@ class Unpacker:
         peer = self._peers.get(name)
         if peer is None:
             raise _Refused("of an unknown connection")
-        mac = peer.mac.copy()
+        mac = peer.code.begin(_number(sequence, index))
         mac.update(data[:-MAC_BYTES])
         if not hmac.compare_digest(mac.digest()[-MAC_BYTES:], data[-MAC_BYTES:]):
             raise _Refused("with a wrong code")

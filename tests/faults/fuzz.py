@@ -25,7 +25,8 @@ from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_head
 from testbed.plan.build import build_plan
 from testbed.plan.model import from_json, to_json
 from testbed.realtime.auth import MAX_HELLO_BYTES, decode_hello
-from testbed.realtime.frames import MAGIC, BadFrame, FrameReader, frame_pieces, new_mac
+from testbed.realtime.frame_codes import frame_code
+from testbed.realtime.frames import MAGIC, BadFrame, FrameReader, frame_pieces
 from testbed.scenario import BACK_ENDS, loads
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +105,11 @@ def read_frames(chance: Random) -> None:
     sent = Message(
         MessageKind.PUSH, 1, 2, {"n": chance.randint(0, 99)}, (torch.ones(chance.randint(0, 300)),), sender="a/b"
     )
-    whole = b"".join(frame_pieces(encode_header(sent), sent.parts, 0, new_mac("hmac-sha256", KEY)))
+    whole = b"".join(frame_pieces(encode_header(sent), sent.parts, 0, frame_code("aes-gmac", KEY)))
     spoil = chance.choice((_flipped, _shortened, _doubled, _noise, _forged))
     data = spoil(whole, chance)
     try:
-        arrivals = _fed(FrameReader(new_mac("hmac-sha256", KEY), MOST_BYTES), data, chance)
+        arrivals = _fed(FrameReader(frame_code("aes-gmac", KEY), MOST_BYTES), data, chance)
     except BadFrame:
         return
     if arrivals and spoil is not _forged and data != whole:
@@ -153,7 +154,7 @@ def _forged(whole: bytes, chance: Random) -> bytes:
     body = chance.randbytes(chance.choice((0, 4, 400)))
     claimed = len(body) if chance.random() < 0.7 else chance.choice((0, 1, 1 << 19, 1 << 40, 2**63))
     start = struct.pack("!4sQIQ", MAGIC, 0, len(header), claimed) + header
-    mac = new_mac("hmac-sha256", KEY)
+    mac = frame_code("aes-gmac", KEY).begin(0)
     mac.update(start + body)
     return start + body + mac.digest()
 

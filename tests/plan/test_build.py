@@ -221,7 +221,7 @@ def test_modelled_compute_stays_in_the_simulator() -> None:
 def test_settings_without_effect_are_said() -> None:
     assert plan_of().warnings == ()
     assert any("no effect on 'local'" in warning for warning in plan_of(on="local").warnings)
-    changed = plan_of("transport.mac=crc32", "device.pace=measured", on="simulate")
+    changed = plan_of("transport.mac=crc32c", "device.pace=measured", on="simulate")
     assert [warning.split(":")[0] for warning in changed.warnings] == ["transport.mac", "device.pace"]
 
 

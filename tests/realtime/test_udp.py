@@ -30,7 +30,7 @@ def block(number: int = 0, sender: str = WORKER, elements: int = 1024) -> Messag
     )
 
 
-def pair(mac: str = "hmac-sha256") -> tuple[Packer, Unpacker]:
+def pair(mac: str = "aes-gmac") -> tuple[Packer, Unpacker]:
     unpacker = Unpacker(mac)
     unpacker.expect(WORKER, THEIRS)
     return Packer(KEYS, mac), unpacker
@@ -45,7 +45,7 @@ def taken(unpacker: Unpacker, data: list[bytes]) -> list[Arrival]:
     return [arrival for arrival in arrivals if arrival is not None]
 
 
-@pytest.mark.parametrize("mac", ["hmac-sha256", "crc32"])
+@pytest.mark.parametrize("mac", ["aes-gmac", "hmac-sha256", "crc32c", "none"])
 @pytest.mark.parametrize("elements", [0, 1, 300, 1024, 16_384])
 def test_a_message_comes_whole_in_datagrams_that_fit_a_frame(mac: str, elements: int) -> None:
     packer, unpacker = pair(mac)
@@ -89,7 +89,7 @@ def test_every_altered_byte_is_noticed() -> None:
 
 def test_datagrams_of_strangers_fragments_and_false_names_are_refused() -> None:
     packer, unpacker = pair()
-    stranger = Packer(Keys(b"c" * 32, b"d" * 32), "hmac-sha256")
+    stranger = Packer(Keys(b"c" * 32, b"d" * 32), "aes-gmac")
     assert not taken(unpacker, wire(stranger, block()))
     assert not taken(unpacker, [b"", b"x" * 10, wire(packer, block())[0][:-1]])
     assert not taken(unpacker, wire(packer, block(sender=REMOTE)))

@@ -26,8 +26,8 @@ class Transport(Section):
     """Whether TCP begins with a small window again after a pause (the kernel's own default is yes)."""
     unsent_limit: Annotated[int, SIZE] = 131_072
     """Bytes that may wait in a socket unsent; small, so that a later message of higher priority can overtake."""
-    mac: Annotated[str, one_of("hmac-sha256", "crc32")] = "hmac-sha256"
-    """How frames are protected; crc32 is for experiments on a trusted LAN."""
+    mac: Annotated[str, one_of("aes-gmac", "hmac-sha256", "crc32c", "none")] = "aes-gmac"
+    """How frames are protected; hmac-sha256: where a processor lacks AES; crc32c, none: to see what a code costs."""
     tls: Annotated[bool, BOOLEAN] = False
     """Whether connections between nodes are encrypted (TLS 1.3, with a certificate made for the run)."""
     send_buffer: Annotated[int | None, SIZE] = None
