@@ -1,1 +1,1 @@
-"""Benchmarks of this machine and of this project: ``python -m analysis.benchmarks`` lists them."""
+"""Benchmarks of this machine and of this project: ``testbed bench`` lists them."""

@@ -1,4 +1,4 @@
-"""``python -m analysis.benchmarks NAME [ARGUMENTS]``: runs one benchmark; without a name, lists them."""
+"""``testbed bench NAME [ARGUMENTS]``: runs one benchmark; without a name, lists them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "topologies": "every built-in topology: brought up, pinged, measured against its plan",
     "trace_replay": "how closely emulated links follow a bandwidth trace",
     "streams": "throughput of parallel TCP streams with capped and with free buffers",
+    "transport": "push and pull by authentication code, beside Gloo: throughput and page faults",
     "bring_up": "time to bring one emulated network up",
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
     "simulation": "processor time and memory of the virtual world, against bounds",
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] not in BENCHMARKS:
         known = "".join(f"  {name:16} {summary}\n" for name, summary in BENCHMARKS.items())
         asked_for_help = bool(given) and given[0] in ("-h", "--help")
-        sys.stdout.write(f"usage: python -m analysis.benchmarks NAME [--help] [ARGUMENTS]\n\n{known}")
+        sys.stdout.write(f"usage: testbed bench NAME [--help] [ARGUMENTS]\n\n{known}")
         return 0 if asked_for_help else 2
     module = importlib.import_module(f"analysis.benchmarks.{given[0]}")
     return harness.main(given[0], module, given[1:])

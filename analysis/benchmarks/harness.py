@@ -79,7 +79,7 @@ def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
 
 def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m analysis.benchmarks {name}",
+        prog=f"testbed bench {name}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -2,7 +2,7 @@
 transfer, and the speed.
 
     apt-get install libsimgrid-dev g++
-    python -m analysis.benchmarks simgrid
+    testbed bench simgrid
 
 SimGrid runs its CM02 model without window limit and cross traffic, with one actor per transfer; its time is that of
 ``Engine::run`` alone. ``difference`` is the largest relative difference of a transfer's end.

@@ -1,7 +1,7 @@
 """Speed of the virtual world, against bounds.
 
-    python -m analysis.benchmarks simulation                      all cases (a quarter of an hour)
-    python -m analysis.benchmarks simulation --cases fsa-1000x16,flows
+    testbed bench simulation                      all cases (a quarter of an hour)
+    testbed bench simulation --cases fsa-1000x16,flows
 
 Each case runs in a process of its own. ``processor_s`` is the processor time on one core of one unit: of a warm round
 (the first one, in which torch loads what it needs, is left out), of one all-reduce, or of one flow. ``before_s`` is the

@@ -1,6 +1,6 @@
 """One step of sparsification on a CPU: this project's selectors against ``torch.topk``, with error feedback.
 
-    python -m analysis.benchmarks sparsification --elements 1e6,1e7,1e8 --shares 0.001,0.01 --repeats 5
+    testbed bench sparsification --elements 1e6,1e7,1e8 --shares 0.001,0.01 --repeats 5
 
 Gradients are heavy-tailed (Student's t with 3 degrees of freedom); each block of a layer's size has a scale of its own.
 Residuals have accumulated over some rounds before the clock starts. Every method has one thread and gets the same

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.cli import (
+    bench,
     calibrate,
     check,
     clean,
@@ -37,7 +38,8 @@ from testbed.errors import TestbedError
 from testbed.version import VERSION
 
 VERBS = (
-    run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, doctor,
+    run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, bench,
+    doctor,
     clean,
     topology, trace, schema, matrix, new, scenarios,
 )  # fmt: skip

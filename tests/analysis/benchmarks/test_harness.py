@@ -39,7 +39,7 @@ def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.Captur
     for name in command.BENCHMARKS:
         with pytest.raises(SystemExit):
             command.main([name, "--help"])
-        assert f"python -m analysis.benchmarks {name}" in capsys.readouterr().out
+        assert f"testbed bench {name}" in capsys.readouterr().out
     assert command.main(["no-such"]) == 2
     listing = capsys.readouterr().out
     assert all(name in listing for name in command.BENCHMARKS)

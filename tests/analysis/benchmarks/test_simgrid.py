@@ -11,7 +11,7 @@ import pytest
 from analysis.benchmarks.simgrid import TOLERANCE, compiled_program, installed, simgrid_times, worst_difference
 from analysis.benchmarks.simgrid_graph import Graph, random_traffic, replay, ring, star, two_tier
 
-# The end of the last transfer as SimGrid 3.32 printed it (`python -m analysis.benchmarks simgrid`).
+# The end of the last transfer as SimGrid 3.32 printed it (`testbed bench simgrid`).
 GOLDEN: list[tuple[Callable[[], Graph], float]] = [
     (lambda: star(300), 120.032514466),
     (lambda: ring(64), 14.895005974),
