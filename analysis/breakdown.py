@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from analysis.peers import Hop, PeerIndex, Segment, hops, index_peers, segments
+from analysis.peers import WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
 
@@ -74,7 +74,7 @@ def per_node(frames: Frames) -> pd.DataFrame:
     workers = rounds.groupby("node")[columns].mean()
     workers["rounds"] = rounds.groupby("node").size()
     workers["role"] = "worker"
-    nodes = pd.concat([workers, *_servers(frames)]) if len(workers) else workers
+    nodes = pd.concat([workers, _servers(frames)]) if len(workers) else workers
     nodes = nodes.rename_axis("node").reset_index()
     nodes.insert(1, "data_center", nodes["node"].map(data_center_of))
     return nodes[["node", "data_center", "role", "rounds", *columns]]
@@ -162,29 +162,39 @@ def _index(frames: Frames) -> _Index:
         else:
             values[hop.target, round_].append(hop)
     computes = frames["computes"]
-    serving = _computing(computes[~computes["work"].isin(("step", "script"))])
+    serving = _computing(computes[~computes["work"].isin(WORKERS_WORK)])
     return _Index(pushes, dict(values), _computing(computes), serving, index_peers(transfers, computes))
 
 
 def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:
-    return {str(node): union(group[["t0_s", "t_s"]].to_numpy()) for node, group in computes.groupby("node")}
+    edges = computes[["t0_s", "t_s"]].to_numpy()
+    return {str(node): union(edges[rows]) for node, rows in computes.groupby("node", observed=True).indices.items()}
 
 
-def _servers(frames: Frames) -> Iterator[pd.DataFrame]:
+def _servers(frames: Frames) -> pd.DataFrame:
     import pandas as pd
 
-    rounds, transfers, nodes = frames["rounds"], frames["transfers"], frames["nodes"]
+    rounds, nodes = frames["rounds"], frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
-    computing = _computing(frames["computes"])
-    roles = dict(zip(nodes["node"].tolist(), nodes["role"].tolist(), strict=True))
-    for server in (name for name, role in roles.items() if role in ("server", "global_server")):
-        mine = transfers[(transfers["source"] == server) | (transfers["target"] == server)]
-        wan, lan = (union(mine.loc[mine["tier"] == tier, ["t0_s", "t_s"]].to_numpy()) for tier in ("wan", "lan"))
-        compute = computing.get(server, union([])).intersection(training)
-        wan = wan.intersection(training).minus(compute)
-        lan = lan.intersection(training).minus(compute).minus(wan)
+    computing, moving = _computing(frames["computes"]), _moving(frames["transfers"])
+    servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
+    rows, nothing = [], union([])
+    for server in servers["node"]:
+        compute = computing.get(server, nothing).intersection(training)
+        wan = moving.get((server, "wan"), nothing).intersection(training).minus(compute)
+        lan = moving.get((server, "lan"), nothing).intersection(training).minus(compute).minus(wan)
         busy = [each.total() for each in (compute, lan, wan)]
-        means = [seconds / count for seconds in (*busy, training.total() - sum(busy))]
-        row = {**dict(zip([f"{part}_s" for part in PARTS], means, strict=True)), "rounds": count, "role": roles[server]}
-        yield pd.DataFrame([row], index=[server])
+        rows.append([seconds / count for seconds in (*busy, training.total() - sum(busy))])
+    found = pd.DataFrame(rows, index=servers["node"].tolist(), columns=[f"{part}_s" for part in PARTS], dtype=float)
+    return found.assign(rounds=count, role=servers["role"].tolist())
+
+
+def _moving(transfers: pd.DataFrame) -> dict[tuple[str, str], Intervals]:
+    """When transfers to or from a node were under way, by node and tier."""
+    import pandas as pd
+
+    ends = pd.concat([transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)
+                      for end in ("source", "target")])  # fmt: skip
+    edges, groups = ends[["t0_s", "t_s"]].to_numpy(), ends.groupby(["node", "tier"], observed=True).indices
+    return {(str(node), str(tier)): union(edges[rows]) for (node, tier), rows in groups.items()}

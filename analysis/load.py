@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ class Tables(dict[str, "pd.DataFrame"]):
         return found[name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredRun:
     """One run. ``plan`` and ``manifest`` as read; ``result`` and ``fidelity`` are ``None`` while there are none."""
 
@@ -62,6 +63,13 @@ class StoredRun:
     def start_s(self) -> float:
         """When training started, on the run's clock."""
         return summary.training_start_s(self.tables["training"])
+
+    @cached_property
+    def time_split(self) -> pd.DataFrame:
+        """The mean time per round of each node and part, by data centre as in the Plan; see ``analysis.breakdown``."""
+        from analysis.breakdown import in_plan_order, per_node
+
+        return in_plan_order(per_node(self.tables), self.plan)
 
     @property
     def scenario_key(self) -> str:

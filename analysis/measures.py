@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.breakdown import PARTS, per_node, per_round
+from analysis.breakdown import PARTS, per_round
 from analysis.identity import technique_of
 from analysis.load import StoredRun
 from analysis.metrics import time_to_accuracy, utilisation, wan_bytes_until, wan_of_training
@@ -91,7 +91,7 @@ def compute_share(run: StoredRun) -> Value:
 def waiting(run: StoredRun) -> Value:
     if not len(run.tables["rounds"]):
         return None
-    workers = per_node(run.tables).query("role == 'worker'")
+    workers = run.time_split.query("role == 'worker'")
     shares = workers["waiting_s"] / workers[[f"{part}_s" for part in PARTS]].sum(axis=1)
     return float(np.average(shares, weights=workers["node"].map(stands_for(run))))
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SHIPPED = PARADIGMS.shipped.values()
 PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
+WORKERS_WORK = ("step", "user_code")
+"""``Work.kind`` of what trains; all else is done for others."""
 _OF_LIBRARIES = tuple(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages)
 MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)
 ANSWER = 1  # key of what answers an offer (AD-PSGD)
@@ -68,7 +70,7 @@ def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
     arrivals = defaultdict(list)
     for round_, hop in hops(_as_one_hop(moved[moved["payload_bytes"] > 0])):
         arrivals[hop.target, round_].append(hop)
-    steps = computes[computes["work"].isin(("step", "script"))].sort_values("t_s")
+    steps = computes[computes["work"].isin(WORKERS_WORK)].sort_values("t_s")
     return PeerIndex(dict(arrivals), {str(node): group["t_s"].tolist() for node, group in steps.groupby("node")})
 
 

@@ -20,6 +20,7 @@ from testbed.results.progress import Progress
 from testbed.results.rundir import RunDirectory, new_path
 
 if TYPE_CHECKING:
+    from analysis.load import StoredRun
     from testbed.scenario import Scenario
 
 Execute = Callable[[Plan, Path, Progress], SessionResult]
@@ -120,9 +121,10 @@ def finish(
     from analysis.load import load_run
     from testbed.display.summary import as_text, summary_of
 
-    atomic.write_text(run.file("summary.txt"), as_text(summary_of(load_run(run.path))))
+    stored = load_run(run.path)
+    atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
     if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
-        draw(run)
+        draw(run, stored)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
     for follower in followers:
         follower.end(run.path)
@@ -136,11 +138,10 @@ def since(begin_s: float) -> dict[str, Any]:
     return {"started": started, "duration_s": duration_s}
 
 
-def draw(run: RunDirectory) -> Path:
+def draw(run: RunDirectory, stored: StoredRun) -> Path:
     """Draw ``figure.png`` of a run that has completed rounds, and return its path."""
     from analysis.figures.run import draw as draw_figure
-    from analysis.load import load_run
 
     with atomic.replacing(run.file("figure.png")) as temporary:
-        draw_figure(load_run(run.path)).savefig(temporary, format="png")
+        draw_figure(stored).savefig(temporary, format="png")
     return run.file("figure.png")

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from analysis import identity, numbers
-from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
@@ -30,7 +29,7 @@ def draw(run: StoredRun) -> Figure:
     with panels.style():
         links = _busiest(run)
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
-        split = in_plan_order(per_node(run.tables), run.plan) if run.program is None else None
+        split = run.time_split if run.program is None else None
         top = _TOP_IN if split is None else max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")

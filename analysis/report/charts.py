@@ -13,7 +13,6 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.breakdown import in_plan_order, per_node
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
@@ -49,7 +48,7 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
 
 def nodes_of(run: StoredRun) -> pd.DataFrame:
     """The rows of ``time_split`` for the nodes of a run; pictures have room for the first ``NODES_SHOWN``."""
-    return in_plan_order(per_node(run.tables), run.plan)
+    return run.time_split
 
 
 def timeline(figure: Figure, run: StoredRun) -> None:

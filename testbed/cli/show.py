@@ -42,7 +42,7 @@ def _draw(run: StoredRun) -> None:
 
     if not len(run.tables["rounds"]) and run.program is None:
         raise ScenarioError(f"{run.path}: no round was completed, so there is nothing to draw")
-    draw(RunDirectory(run.path))
+    draw(RunDirectory(run.path), run)
 
 
 def _as_json(run: StoredRun) -> dict[str, Any]:

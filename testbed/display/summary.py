@@ -123,11 +123,11 @@ def _happened(row: dict[str, Any]) -> str:
 
 def time_split(run: StoredRun) -> Table:
     """Return the mean time per round and node; see ``analysis.breakdown``."""
-    from analysis.breakdown import PARTS, in_plan_order, per_node
+    from analysis.breakdown import PARTS
     from analysis.identity import PARTS as NAMES
 
     shown = look.table("time per round", "node", *(f">{NAMES[part].label}" for part in PARTS))
-    split = in_plan_order(per_node(run.tables), run.plan)
+    split = run.time_split
     columns = [split[name].head(ROWS_SHOWN).tolist() for name in ("node", *(f"{part}_s" for part in PARTS))]
     for node, *parts in zip(*columns, strict=True):
         shown.add_row(node, *(look.seconds(value) for value in parts))
