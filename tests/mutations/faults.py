@@ -15,7 +15,7 @@ import torch
 
 from testbed.engine.membership import Membership
 from testbed.realtime.auth import HandshakeResult, Hello
-from tests.mutations.mutation import Mutation, always, instead
+from tests.mutations.mutation import Mutation, always, edit, instead
 
 
 def _believing(before: Any) -> Any:
@@ -90,6 +90,21 @@ REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
 MUTATIONS: dict[str, Mutation] = {
     "frames carry no code": Mutation(
         "testbed.realtime.frames:hmac", _believing, (f"{REALTIME}_frames.py::test_every_altered_byte_is_noticed",)
+    ),
+    "every frame has the same nonce": Mutation(
+        "testbed.realtime.frame_codes:AesGmac.begin",
+        edit("number.to_bytes(_NONCE_BYTES", "(0).to_bytes(_NONCE_BYTES"),
+        (f"{REALTIME}_frame_codes.py::test_gmac_is_the_tag_of_gcm_over_data_that_is_not_encrypted",),
+    ),
+    "a large frame's first pieces are not covered": Mutation(
+        "testbed.realtime.frame_codes:_Gmac.update",
+        edit("in self._pieces:", "in ():"),
+        (f"{REALTIME}_frame_codes.py::test_strangers_bytes_are_refused",),
+    ),
+    "freed memory goes back to the system at once": Mutation(
+        "testbed.execution.session:_tunables",
+        always(""),
+        ("tests/execution/test_session.py::test_freed_memory_is_used_again_without_page_faults",),
     ),
     "frames come in any order": Mutation(
         "testbed.realtime.frames:FrameReader._check_prefix",
