@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from testbed.execution.environment import host_environment
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
-_KEPT_BYTES = 1 << 30  # by a process, of freed memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +73,8 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
             stderr=log,
             text=True,
             start_new_session=True,
-            env=_environment(),
+            env=host_environment(),
         )
-
-
-def _environment() -> dict[str, str]:
-    # One thread per process: many workers share few cores, and sums must not depend on a number of threads.
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "GLIBC_TUNABLES": _tunables(), "PYTHONUNBUFFERED": "1"}
-
-
-def _tunables() -> str:
-    """Return what glibc's allocator is told, the user's own settings last.
-
-    By default it maps every large tensor anew and unmaps it when it is freed: 122 to 244 page faults per MB of messages
-    and sums. So freed memory stays with the process (up to ``_KEPT_BYTES`` at the end of the heap), and the heap asks
-    for huge pages. A larger tensor than that is still mapped on its own.
-    """
-    names = {"mmap_threshold": _KEPT_BYTES, "trim_threshold": _KEPT_BYTES, "arena_max": 1, "hugetlb": 1}
-    ours = [f"glibc.malloc.{name}={value}" for name, value in names.items()]
-    return ":".join([*ours, *filter(None, [os.environ.get("GLIBC_TUNABLES")])])
 
 
 def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:

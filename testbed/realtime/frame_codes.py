@@ -19,6 +19,7 @@ from testbed.errors import ScenarioError
 from testbed.messages import FRAME_MAC_BYTES
 
 Bytes = bytes | bytearray | memoryview
+NO_CODE = "none"
 _NONCE_BYTES = 12
 _AT_ONCE_BYTES = 8192  # joining so few bytes and one call take a tenth of the time of making a context (7 µs)
 
@@ -138,5 +139,5 @@ class NoCode:
 
 
 CODES: dict[str, type[AesGmac | HmacSha256 | Crc32c | NoCode]] = {
-    "aes-gmac": AesGmac, "hmac-sha256": HmacSha256, "crc32c": Crc32c, "none": NoCode,
+    "aes-gmac": AesGmac, "hmac-sha256": HmacSha256, "crc32c": Crc32c, NO_CODE: NoCode,
 }  # fmt: skip

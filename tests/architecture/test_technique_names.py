@@ -35,7 +35,13 @@ TABLES = (
     "topologies/generators.py",
     "topologies/traces/synthetic.py",
 )
-STUDIES = ("analysis/experiments/*", "analysis/studies/*", "analysis/figures/papers/*", "analysis/notebooks/*")
+STUDIES = (
+    "analysis/benchmarks/*",
+    "analysis/experiments/*",
+    "analysis/studies/*",
+    "analysis/figures/papers/*",
+    "analysis/notebooks/*",
+)
 # 'text' is also what a sample is, 'constant' also a learning rate's schedule: neither says that a kind is meant.
 AMBIGUOUS = {"text", "constant"}
 

@@ -102,9 +102,9 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{REALTIME}_frame_codes.py::test_strangers_bytes_are_refused",),
     ),
     "freed memory goes back to the system at once": Mutation(
-        "testbed.execution.session:_tunables",
+        "testbed.execution.environment:_own_tunables",
         always(""),
-        ("tests/execution/test_session.py::test_freed_memory_is_used_again_without_page_faults",),
+        ("tests/execution/test_environment.py::test_freed_memory_is_used_again_without_page_faults",),
     ),
     "frames come in any order": Mutation(
         "testbed.realtime.frames:FrameReader._check_prefix",

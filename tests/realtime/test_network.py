@@ -18,6 +18,7 @@ from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
 from testbed.realtime import acceptor
 from testbed.realtime.auth import Credentials, new_credentials
+from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import BEAT, DATA, ConnectionLimits
@@ -165,7 +166,7 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
         if damage == "garbage":
             os.write(connection._sock.fileno(), b"x" * 100)
         elif damage == "flipped":
-            connection._mac.update(b"!")
+            connection._code = frame_code("aes-gmac", bytes(32))
             await world.send(REMOTE, Message(MessageKind.PUSH))
         else:
             connection.queue.post(encode_header(Message(MessageKind.PUSH, sender=NEIGHBOUR)))

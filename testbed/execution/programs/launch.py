@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import CapabilityError
+from testbed.execution.environment import program_environment
 from testbed.execution.programs.metrics import STDOUT
 from testbed.placeholders import fill
 from testbed.plan.model import NodePlan, Plan, ProgramPlan
@@ -81,7 +82,7 @@ def _process(
     values = _values(program, node, hosts, directory)
     metrics = fill(program.metrics, values)
     environment = {
-        **_with_own_programs({**os.environ, **hosts.environment}), **_variables(values),
+        **_with_own_programs({**program_environment(), **hosts.environment}), **_variables(values),
         **{name: fill(text, values) for name, text in program.env.items()},
     }  # fmt: skip
     return ProgramProcess(

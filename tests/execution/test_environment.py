@@ -1,4 +1,4 @@
-"""What the host process of a run is started with."""
+"""What the host process of a run, and users' programs, are started with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from testbed.execution import session
+from testbed.execution import environment
 
 _FILL = """
 import ctypes, resource
@@ -24,20 +24,27 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(environment: dict[str, str]) -> int:
+def faults(variables: dict[str, str]) -> int:
     """Page faults while 200 MB are taken and freed, after the first 20."""
     child = subprocess.run(
-        [sys.executable, "-c", _FILL], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _FILL], env=variables, capture_output=True, text=True, timeout=60, check=True
     )
     return int(child.stdout)
 
 
 @pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="tunables are glibc's")
 def test_freed_memory_is_used_again_without_page_faults() -> None:
-    assert faults(session._environment()) < 200  # below one per MB
+    assert faults(environment.host_environment()) < 200  # below one per MB
 
 
 def test_the_users_tunables_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")
-    tunables = session._environment()["GLIBC_TUNABLES"].split(":")
+    tunables = environment.host_environment()["GLIBC_TUNABLES"].split(":")
     assert tunables[-1] == "glibc.malloc.arena_max=4" and "glibc.malloc.hugetlb=1" in tunables
+
+
+@pytest.mark.parametrize("users", ["", "glibc.malloc.arena_max=4:glibc.malloc.hugetlb=2"])
+def test_a_users_program_has_the_users_tunables_alone(monkeypatch: pytest.MonkeyPatch, users: str) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", users)
+    monkeypatch.setenv("GLIBC_TUNABLES", environment.host_environment()["GLIBC_TUNABLES"])
+    assert environment.program_environment().get("GLIBC_TUNABLES", "") == users
