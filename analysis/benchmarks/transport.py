@@ -10,7 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,13 +21,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from analysis.benchmarks.harness import Benchmark, Row, listed
+from analysis.benchmarks.harness import ROOT, Benchmark, Row, listed
 from analysis.benchmarks.push_pull import WARM_UP
-from testbed import api
 
 SCRIPT = Path(__file__).with_name("push_pull.py")
 GLOO = "gloo"
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0  # of one run
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
@@ -53,14 +55,28 @@ def _quartile(times_s: list[float]) -> float:
 def _served(code: str, size_bytes: int, keys: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     result = folder / "result.json"
     environment = {"PUSH_BYTES": size_bytes, "PUSH_KEYS": keys, "PUSH_REPEATS": options.repeats, "PUSH_RESULT": result}
-    os.environ.update({name: str(value) for name, value in environment.items()})
     scenario = {
         "version": 1, "name": "transport", "seed": 1, "run": {"on": "local"},
         "topology": {"data_centers": [{"name": "a", "central": True, "workers": options.workers}]},
-        "workload": {"script": str(SCRIPT)}, "paradigm": "ps", "device": {"pace": "measured"},
+        "workload": {"script": SCRIPT.name}, "paradigm": "ps", "device": {"pace": "measured"},
         "training": {"rounds": WARM_UP + options.repeats}, "transport": {"mac": code},
     }  # fmt: skip
-    api.run(scenario, out=folder / "run", progress=False)
+    shutil.copy(SCRIPT, folder)
+    (folder / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "run",
+        "scenario.yaml",
+        "--out",
+        "run",
+        "--quiet",
+        "--allow-code",
+    ]
+    variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    variables |= {name: str(value) for name, value in environment.items()}
+    subprocess.run(command, cwd=folder, env=os.environ | variables, check=True, timeout=DEADLINE_S)
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 

@@ -37,7 +37,6 @@ TABLES = (
 )
 STUDIES = (
     "analysis/benchmarks/*",
-    "analysis/experiments/*",
     "analysis/studies/*",
     "analysis/figures/papers/*",
     "analysis/notebooks/*",
