@@ -18,7 +18,7 @@ from testbed.results.columns import TABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "technique")
+PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "technique", "transport")
 MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "capabilities")
 
 

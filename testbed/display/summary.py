@@ -52,8 +52,16 @@ def answer(run: StoredRun) -> Table:
         ("training", look.seconds(result["training_s"]), "run's clock"),
         ("whole command", look.seconds(result["duration_s"]), "wall clock"),
         ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _AGREEMENT[result["parameters_agree"]]),
+        *_frames(run.plan),
     )  # fmt: skip
     return look.table(title, "", ">value", "", rows=rows)
+
+
+def _frames(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return how messages between processes are protected; virtual time has no frames."""
+    transport = plan["transport"]
+    how = transport["mac"] + (", TLS" if transport["tls"] else "")
+    return [] if plan["back_end"] == "simulate" else [("frames", how, "authentication code")]
 
 
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
