@@ -18,7 +18,7 @@ WARNINGS_SHOWN = 8
 FAULTS_SHOWN = 12
 ROWS_SHOWN = 40  # of data centres, and of nodes
 
-_AGREEMENT = {True: "identical on all replicas", False: "replicas differ", None: ""}
+_AGREEMENT = {True: "identical on all workers", False: "workers differ", None: ""}
 
 
 def summary_of(run: StoredRun) -> list[RenderableType]:

@@ -71,10 +71,13 @@ _shapes: dict[str, ModelShape] = {}  # of the last job
 
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
-    if MODELS[plan.training.model.kind].takes in (SCRIPT, PROGRAM):
+    takes = MODELS[plan.training.model.kind].takes
+    if takes == PROGRAM:
         return
     if plan.training.compute != "modelled":
-        import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every server, while all others wait
+        import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every node, while all others wait
+    if takes == SCRIPT:
+        return
     learner = make_learner(plan, plan.with_role("worker")[0])
     if overlaps(plan):
         shape_of(plan, learner)  # the counting of operations takes seconds to import

@@ -21,6 +21,7 @@ from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.script.thread import start_script
+from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server
 from testbed.engine.session import Session
@@ -34,10 +35,13 @@ from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
 
 
-def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
+def make_role(
+    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, watch: ScriptWatch | None = None
+) -> Role:
     """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
 
-    ``files``: where checkpoints are written and read, in a run that has any.
+    files  where checkpoints are written and read, in a run that has any
+    watch  of the scripts of this process
     """
     if node.role == "scheduler":
         return Scheduler(plan, files)
@@ -46,7 +50,7 @@ def make_role(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) 
     if node.role != "worker":
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
-        return _script(plan, node)
+        return _script(plan, node, watch)
     without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
     return without_servers(plan, node) if without_servers else _worker(plan, node, files)
 
@@ -75,7 +79,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
-def _script(plan: Plan, node: NodePlan) -> Role:
+def _script(plan: Plan, node: NodePlan, watch: ScriptWatch | None) -> Role:
     job = script_job(plan, node)
 
     async def run(world: World) -> list[Tensor]:
@@ -83,7 +87,7 @@ def _script(plan: Plan, node: NodePlan) -> Role:
         store = _store(plan, node, world, session.inbox, NodeOverlays(plan, node, world, session.inbox))
         await session.join()
         worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan))
-        await worker.run(start_script(plan, job))
+        await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()
         return session.record_final(worker.values, rounds=worker.rounds)

@@ -73,6 +73,8 @@ def _reporter() -> Progress:
     # Standard output carries the protocol alone; what a library prints goes to the log.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    # The launcher reads to the end of file, and a process that a script has forked may outlive this one.
+    os.register_at_fork(after_in_child=lambda: os.close(channel.fileno()))
 
     def report(event: dict[str, Any]) -> None:
         channel.write(json.dumps(event) + "\n")
@@ -100,4 +102,7 @@ def _on_launcher(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a script's threads and processes may still run; an orderly exit would wait for them

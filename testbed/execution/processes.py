@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import TestbedError
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.progress import Progress
@@ -35,23 +36,30 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     """
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
+    from testbed.execution.scripts import failure_files, point_to_traceback
     from testbed.realtime.fleet import Fleet, Launch
 
     def now_s() -> float:
         return (time.monotonic_ns() - epoch_ns) / 1e9
 
+    failures = failure_files(plan, directory)
     with Attempts(plan, directory, report) as attempts:
 
         def attempt(begin_s: float) -> None:
             time.sleep(max(0.0, begin_s - now_s()))
             launch = Launch(
-                make_role=role_maker(plan, checkpoint_files(plan, directory, report)),
+                make_role=role_maker(plan, checkpoint_files(plan, directory, report), failures),
                 event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
-                on_fault=attempts.on_fault,
+                on_fault=attempts.on_fault, failures=failures,
             )  # fmt: skip
             try:
                 Fleet(plan, launch).run(report)
+            except TestbedError as error:
+                point_to_traceback(error, failures)
+                raise
             finally:
                 attempts.now_s = now_s()
+                if failures is not None:
+                    failures.close()
 
         attempts.run(attempt)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
+from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import LIBRARIES
 from testbed.realtime.node import AnyRole
+from testbed.results.failures import FailureFiles
 
 
 def require_machine(plan: Plan) -> None:
@@ -20,10 +21,21 @@ def require_machine(plan: Plan) -> None:
         require(plan)
 
 
-def role_maker(plan: Plan, files: CheckpointFiles | None) -> Callable[[Plan, NodePlan], AnyRole]:
-    """A function that makes the role of a node. ``files``: the run's checkpoints, if it keeps any."""
+def role_maker(
+    plan: Plan, files: CheckpointFiles | None, failures: FailureFiles | None = None
+) -> Callable[[Plan, NodePlan], AnyRole]:
+    """A function that makes the role of a node, in the node's own process.
+
+    files     the run's checkpoints, if it keeps any
+    failures  what failed scripts leave behind, if the run has scripts
+    """
     if plan.technique.paradigm.kind not in LIBRARIES:
-        return partial(make_role, files=files)
+
+        def make_own(plan: Plan, node: NodePlan) -> AnyRole:
+            watch = watch_of(failures, node.name, own=True) if node.role == "worker" else None
+            return make_role(plan, node, files, watch)
+
+        return make_own
     from testbed.execution.distributed.role import distributed_worker
 
     def make(plan: Plan, node: NodePlan) -> AnyRole:

@@ -8,6 +8,7 @@ and the kernel ends the host.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.execution.environment import host_environment
+from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
+from testbed.results.failures import FOLDER, oom_kills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
@@ -46,9 +49,9 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
         host = _start(plan, directory)
         journal.process(host.pid)
         try:
-            return _follow(host, directory, on_progress)
+            return _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
-            return _stop(host, directory, on_progress)
+            return _stop(host, plan, directory, on_progress)
         finally:
             _end(host)
     finally:
@@ -77,16 +80,18 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
         )
 
 
-def _follow(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:
-    outcome = None
+def _follow(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+    outcome, before = None, oom_kills()
     assert host.stdout is not None
     for event in _events(host.stdout):
         if event["kind"] == "outcome":
             outcome = SessionResult(event["status"], event["message"], event["exit_code"])
         else:
             on_progress(event)
-    host.wait()
-    return outcome or SessionResult("failed", _reason(directory, host.returncode), 4)
+    end = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
+    assert end is not None
+    code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    return outcome or SessionResult("failed", _reason(plan, directory, code, before), 4)
 
 
 def _events(lines: IO[str]) -> Any:
@@ -97,14 +102,19 @@ def _events(lines: IO[str]) -> Any:
             continue  # a library's output
 
 
-def _reason(directory: Path, code: int) -> str:
-    """Why a host that ended without an outcome may have ended: its exit code and the end of its log."""
+def _reason(plan: Plan, directory: Path, code: int, oom_kills_before: int | None) -> str:
+    """Why a host that ended without an outcome may have ended: its script, or its exit code and the end of its log."""
+    if (files := failure_files(plan, directory)) is not None:
+        node, cause = files.explain(SIMULATION, code, oom_kills_before)
+        files.close()
+        if node:
+            return f"{node}: {cause}\ntraceback: {FOLDER}/{files.of_node(node).name}"
     text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     reason = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
 
 
-def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -> SessionResult:
+def _stop(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     on_progress({"kind": "stage", "name": "stopping"})
     assert host.stdin is not None
     try:
@@ -112,7 +122,7 @@ def _stop(host: subprocess.Popen[str], directory: Path, on_progress: Progress) -
         host.stdin.flush()
         signal.signal(signal.SIGALRM, _too_late)
         signal.setitimer(signal.ITIMER_REAL, STOP_GRACE_S)
-        _follow(host, directory, on_progress)
+        _follow(host, plan, directory, on_progress)
     except (BrokenPipeError, TimeoutError, KeyboardInterrupt):
         pass  # the second Ctrl-C, or no answer: go straight to the end
     finally:
@@ -125,8 +135,8 @@ def _too_late(*_: object) -> None:
 
 
 def _end(host: subprocess.Popen[str]) -> None:
-    """End the host and all its children, if they have not ended, and wait for them."""
-    if host.poll() is None:
+    """End the host and all its children, those that users' scripts have started included, and wait for it."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(host.pid, signal.SIGKILL)
     host.wait()
     for pipe in (host.stdin, host.stdout):

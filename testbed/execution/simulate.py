@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from testbed.errors import TestbedError
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
+
+if TYPE_CHECKING:
+    from testbed.engine.script.watch import ScriptWatch
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
@@ -15,19 +20,33 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     report({"kind": "stage", "name": "starting nodes"})
     import torch
 
+    from testbed.execution.scripts import SIMULATION, failure_files, point_to_traceback, watch_of
+
     torch.set_num_threads(1)
-    with Attempts(plan, directory, report) as attempts:
-        attempts.run(partial(_attempt, plan, directory, report, attempts))
+    failures = failure_files(plan, directory)
+    watch = watch_of(failures, SIMULATION, own=False)
+    try:
+        with Attempts(plan, directory, report) as attempts:
+            attempts.run(partial(_attempt, plan, directory, report, attempts, watch))
+    except TestbedError as error:
+        point_to_traceback(error, failures)
+        raise
+    finally:
+        if watch is not None:
+            watch.close()
+            watch.files.close()
 
 
-def _attempt(plan: Plan, directory: Path, report: Progress, attempts: Attempts, begin_s: float) -> None:
+def _attempt(
+    plan: Plan, directory: Path, report: Progress, attempts: Attempts, watch: ScriptWatch | None, begin_s: float
+) -> None:
     from testbed.engine.roles import make_role
     from testbed.execution.resume import checkpoint_files
     from testbed.simulation.run import SimulationOptions, simulate
 
     files = checkpoint_files(plan, directory, report)
     options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
-    exits = simulate(plan, partial(make_role, files=files), directory, report, options)
+    exits = simulate(plan, partial(make_role, files=files, watch=watch), directory, report, options)
     for end in exits.values():
         attempts.now_s = max(attempts.now_s, end.at_s)
     for end in exits.values():

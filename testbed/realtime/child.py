@@ -21,10 +21,12 @@ from testbed.errors import Interrupted, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
+from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.network import ConnectionLimits
 from testbed.realtime.node import AnyRole, NodeSetup, run_node
 from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
+from testbed.results.failures import FailureFiles
 
 _PR_SET_PDEATHSIG = 1
 _WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
@@ -47,6 +49,7 @@ class Launch:
         epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
         due: The faults that are still to happen; None means all of the plan's.
         on_fault: Called for each fault when it happens.
+        failures: What failed scripts leave behind; None in a run without scripts.
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -57,6 +60,7 @@ class Launch:
     epoch_ns: int | None = None
     due: FaultClock | None = None
     on_fault: OnFault = lambda due, now_s: None
+    failures: FailureFiles | None = None
 
 
 def run_child(
@@ -116,6 +120,7 @@ async def _main(
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    os.register_at_fork(after_in_child=lambda: _leave_node(progress, lifeline))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
     log = EventLog(launch.event_directory, node.name)
@@ -128,6 +133,16 @@ async def _main(
         raise
     finally:
         log.close()
+
+
+def _leave_node(*descriptors: int) -> None:
+    """Make a process that a user's script forks one of its own: signals to it must not reach the node's event loop."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, LEAVE_SIGNAL):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _handle_leave(world: RealWorld) -> None:
@@ -147,6 +162,8 @@ def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
     code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
     cause, message = type(error).__name__, str(error)
     line: dict[str, Any] = {"kind": "exit", "node": node, "code": code, "cause": cause, "message": message}
+    if isinstance(error, PeerLost):
+        line["peer"] = error.peer
     if isinstance(error, WaitTimeout):
         line["wait"] = [error.node, error.waiting_for, error.since_s, error.deadline_s]
     elif not isinstance(error, TestbedError):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from testbed.engine.script.watch import STACKS_SIGNAL
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import Plan, monitor_of
@@ -22,6 +23,7 @@ from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S, STOPPED
 from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd
+from testbed.results.failures import Cause, FailureFiles, oom_kills
 from testbed.results.progress import Progress
 
 __all__ = ["Fleet", "Launch"]
@@ -63,6 +65,8 @@ class Fleet:
         self.wait_graph = ""
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
         self._ending = False  # all have been sent SIGTERM
+        self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
+        self._oom_kills = oom_kills()
         self._errors: dict[str, Line] = {}  # by node: errors of its own, recorded before its peers could notice
         self._stop_at_s = self._kill_at_s = float("inf")
         self._continues, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
@@ -109,9 +113,19 @@ class Fleet:
         error = self._abort or (cause and cause.error())
         if not error:
             return self.exits
+        files = self._launch.failures
+        if files and cause and cause.cause == PeerLost.__name__ and self._silent:
+            error = self._hung(files, *next(iter(self._silent.items())))
         if isinstance(error, WaitTimeout) and self.wait_graph:
             error.add_note(self.wait_graph)
         raise error
+
+    @staticmethod
+    def _hung(files: FailureFiles, node: str, why: str) -> TestbedError:
+        """Return the error for a node whose script holds its whole process up, as code outside Python can."""
+        cause = Cause(files.stands(node), f"NodeLost: {why}", files.dump(node))
+        files.keep(node, cause)
+        return NodeLost(f"{node}: {cause}")
 
     # ---- one turn -----------------------------------------------------------------------------------------------
 
@@ -147,16 +161,30 @@ class Fleet:
         failed = end.node in self._errors
         report = end.report or self._errors.get(end.node, {})
         stopped = (self._ending and not failed) or self._is_dispensable(end)
-        wait = report.get("wait")
+        wait, fault = report.get("wait"), end.node in self._faults.killed
         exit_ = NodeExit(
             end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
-            wait=tuple(wait) if wait else None, fault=end.node in self._faults.killed,
+            explained="" if report or stopped or fault or end.code == 0 else self._explained(end),
+            wait=tuple(wait) if wait else None, fault=fault,
         )  # fmt: skip
+        if (peer := end.report.get("peer")) and not stopped:
+            self._ask_for_stacks(peer, exit_.message)
         self.exits.append(exit_)
         self._status.end(exit_)
         if exit_.failed or (self._continues and end.node == self._monitor):
             self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
+
+    def _explained(self, end: ProcessEnd) -> str:
+        """Return why a process ended that has not said so: what its script did, if it runs one."""
+        files = self._launch.failures
+        return files.explain(end.node, end.code, self._oom_kills)[1] if files else ""
+
+    def _ask_for_stacks(self, node: str, why: str) -> None:
+        """Let a node that has fallen silent write down where its script stands, whatever holds it up."""
+        files = self._launch.failures
+        if files and files.hidden(node, "dump").exists() and self._processes.send_signal(node, STACKS_SIGNAL):
+            self._silent.setdefault(node, why)
 
     def _is_dispensable(self, end: ProcessEnd) -> bool:
         """Whether the run continues without that node, which was killed or has lost its peers."""

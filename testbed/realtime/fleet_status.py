@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+from testbed import errors
 from testbed.errors import (
     CapabilityError,
     Diverged,
@@ -24,6 +25,7 @@ _ERRORS: dict[int, type[TestbedError]] = {
     NetworkMismatch.exit_code: NetworkMismatch,
     Diverged.exit_code: Diverged,
 }
+_OURS = {name for name, value in vars(errors).items() if isinstance(value, type)} | {PeerLost.__name__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class NodeExit:
         cause: Class of its error.
         message: Text of its error.
         traceback: Of an unexpected error.
+        explained: Why its script has ended its process, or let it hang: ``FILE:LINE: TYPE: TEXT``.
         wait: Node, what it waited for, since when and until when in seconds of the run, if a wait ended it.
         fault: Whether a fault of the scenario killed it.
     """
@@ -46,6 +49,7 @@ class NodeExit:
     cause: str = ""
     message: str = ""
     traceback: str = ""
+    explained: str = ""
     wait: tuple[str, str, float, float] | None = None
     fault: bool = False
 
@@ -58,16 +62,19 @@ class NodeExit:
         """The error that a user gets for this end."""
         if self.wait is not None:
             return WaitTimeout(*self.wait)
-        kind = _ERRORS.get(self.code, RunFailed)
+        kind = _ERRORS.get(self.code, NodeLost if self.code < 0 else RunFailed)
+        if self.explained:
+            return kind(f"{self.node}: {self.explained}")
         if self.code < 0:
             name = signal.Signals(-self.code).name
             hint = "" if name != "SIGKILL" else " (out of memory?)" if not self.fault else " (a fault of the scenario)"
-            return NodeLost(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
+            return kind(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
         if not self.cause:
             return kind(f"{self.node} ended with exit status {self.code} and without a message")
         if self.cause == PeerLost.__name__:
             return NodeLost(self.message)
-        error = kind(f"{self.node}: {self.cause}: {self.message}")
+        text = self.message if self.cause in _OURS else f"{self.cause}: {self.message}"
+        error = kind(text if text.startswith(self.node) else f"{self.node}: {text}")
         if self.traceback:
             error.add_note(self.traceback)
         return error

@@ -16,6 +16,7 @@ comes to stand for another process: a signal sent through it reaches this child 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -115,6 +116,7 @@ class NodeProcesses:
             run_child(node, self._launch, make_setup, progress[1], self._lifeline[0], parent, close)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(progress[1])
+        os.set_blocking(progress[0], False)
         process = self._running[node.name] = _Process(node.name, pid, os.pidfd_open(pid), progress[0])
         self._selector.register(process.pidfd, selectors.EVENT_READ, process)
         self._selector.register(process.progress, selectors.EVENT_READ, process)
@@ -157,6 +159,7 @@ class NodeProcesses:
             self.send_signal(node, number)
 
     def _read(self, process: _Process) -> Iterator[Line]:
+        """Read what there is. Raise ``BlockingIOError`` if there is nothing, and the pipe is still open."""
         data = os.read(process.progress, 1 << 16)
         if not data:
             self._selector.unregister(process.progress)
@@ -171,8 +174,11 @@ class NodeProcesses:
                 yield line
 
     def _reap(self, process: _Process) -> Iterator[Line | ProcessEnd]:
-        while process.progress in self._selector.get_map():  # until its end of file: the child has closed the pipe
-            yield from self._read(process)
+        with contextlib.suppress(BlockingIOError):  # a process that a script has forked may keep the pipe open
+            while process.progress in self._selector.get_map():
+                yield from self._read(process)
+        if process.progress in self._selector.get_map():
+            self._selector.unregister(process.progress)
         _, status = os.waitpid(process.pid, 0)
         self._selector.unregister(process.pidfd)
         os.close(process.pidfd)

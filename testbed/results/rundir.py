@@ -5,6 +5,7 @@
     plan.json        what the back end executes      result.json          the results; see testbed.results.summary
     manifest.json    versions, machine, seeds        fidelity.json        the fidelity report
     checkpoints/     if the scenario asks for them    logs/  output of a user's program, a file per process
+    failures/        tracebacks of failed scripts, <node>.txt
     status.json      state and owner                 summary.txt  figure.png  log  host.log
     tensorboard/     wandb/  mlflow/  what --log wrote
 
@@ -33,7 +34,7 @@ from testbed.results.owner import ProcessOwner
 
 _ENTRIES = (
     "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
-    "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log",
+    "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log", "failures",
     "tensorboard", "wandb", "mlflow",
 )  # fmt: skip
 

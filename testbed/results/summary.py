@@ -12,8 +12,8 @@ rounds                 rounds      completed by every worker that trains
 steps_per_worker       steps       [least, most]: training steps computed by a worker that trains
 samples_per_worker     samples     [least, most]: in these steps
 accuracy               1           on the test set, last evaluation; null if there was none
-parameters_sha256                  of the final values, if they are identical on all replicas; else null
-parameters_agree                   whether they are; null if no node has any
+parameters_sha256                  of the final values, if they are identical on all workers that train; else null
+parameters_agree                   whether they are; null if no worker has any
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process
@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +122,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     start_s = training_start_s(frames["training"])
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
-    digests = finals[~finals["node"].isin(_not_whole(plan))]["parameters_sha256"].dropna().unique().tolist()
+    digests = _digests(finals, plan)
     return {
         "rounds": _completed_rounds(rounds, frames["nodes"], plan),
         **_work(rounds),
@@ -143,24 +142,16 @@ def _work(rounds: pd.DataFrame) -> dict[str, list[int]]:
     return {f"{name}_per_worker": [int(done[name].agg(end)) for end in ends] or [0, 0] for name in done}
 
 
-def _not_whole(plan: Mapping[str, Any]) -> set[str]:
-    """Return the nodes that do not end with all trained values.
+def _digests(finals: pd.DataFrame, plan: Mapping[str, Any]) -> list[str]:
+    """Return the different digests of the workers that train.
 
-    They are workers that only provide first values, the local servers that have no other workers, and servers that
-    share the keys: several of a data centre, or several global servers.
+    Others need not end with a model: a server may hold sums of gradients, a part of the keys, or values that are more
+    precise than those that it sends.
     """
-    nodes = plan["nodes"]
-    busy = {node["data_center"] for node in nodes if node["role"] == "worker" and node["trains"]}
-    places = {node["name"]: (node["role"], node["data_center"] if node["role"] == "server" else "") for node in nodes}
-    sharing = Counter(places.values())
-
-    def is_whole(node: Mapping[str, Any]) -> bool:
-        role, alone = node["role"], sharing[places[node["name"]]] == 1
-        if role == "worker":
-            return bool(node["trains"])
-        return role not in ("server", "global_server") or (alone and (role != "server" or node["data_center"] in busy))
-
-    return {node["name"] for node in nodes if not is_whole(node)}
+    idle = [node["name"] for node in plan["nodes"] if not node["trains"]]
+    trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)]
+    digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
+    return digests
 
 
 def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:

@@ -13,30 +13,33 @@ from __future__ import annotations
 import random
 import sys
 import threading
-import traceback
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
 
+from testbed.engine.script.watch import ScriptWatch
 from testbed.errors import RunFailed
 from testbed.kvstore import enter
 from testbed.kvstore.session import ScriptJob
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
+from testbed.results.failures import Cause, cause_of
 from testbed.training.seeds import seed_for
 
 _END_S = 5.0  # that an abandoned script has to unwind; it stands in a call of the API, so this is ample
+_PATIENCE = 0.9  # of a step's deadline: the waits of its peers began at about the same time, and explain less
 _TURN = threading.Lock()  # one script of a process at a time, as they share the generators
 
 
-def start_script(plan: Plan, job: ScriptJob) -> ScriptThread:
+def start_script(plan: Plan, node: NodePlan, job: ScriptJob, watch: ScriptWatch | None = None) -> ScriptThread:
     """Return a thread that waits for its first ``resume``. The script can import modules that lie beside it."""
     path = Path(plan.training.model.options["file"])
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    return ScriptThread(path, job, seed_for(plan.seed, "script", job.rank))
+    seed, deadline_s = seed_for(plan.seed, "script", job.rank), _PATIENCE * plan.timeouts.step_deadline_s
+    return ScriptThread(path, node.name, job, seed, deadline_s, watch)
 
 
 class _Abandoned(BaseException):
@@ -46,39 +49,60 @@ class _Abandoned(BaseException):
 class ScriptThread:
     """Runs a file as ``__main__``, in turns with the caller of ``resume``."""
 
-    def __init__(self, path: Path, job: ScriptJob, seed: int) -> None:
-        self.job, self._path = job, path
+    def __init__(
+        self, path: Path, node: str, job: ScriptJob, seed: int, deadline_s: float, watch: ScriptWatch | None = None
+    ) -> None:
+        """``deadline_s``: the longest time between two calls of the API, on the wall clock."""
+        self.node, self.job, self._path, self._deadline_s, self._watch = node, job, path, deadline_s, watch
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._generators = _seeded(seed)
-        self._thread = threading.Thread(target=self._run, name=f"script {path.name}", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=f"script {path.name}", daemon=True)
+        self.thread.start()
         self.ended = False
 
     def resume(self, answer: Any) -> Any:
-        """Continue with ``answer``. Return the next request, None at the end. Raise ``RunFailed`` on an error."""
+        """Continue with ``answer``. Return the next request, None at the end.
+
+        Raise ``RunFailed`` if the script fails or makes no call before the deadline: ``NODE: FILE:LINE: TYPE: TEXT``.
+        """
         with _TURN:
             before = _generators()
             _put(self._generators)
-            self._answers.put(answer)
-            request = self._requests.get()
-            self._generators = _generators()
-            _put(before)
+            if self._watch:
+                self._watch.begin_turn(self, self._deadline_s)
+            try:
+                self._answers.put(answer)
+                request = self._requests.get(timeout=self._deadline_s)
+            except Empty:
+                self.ended = True
+                raise self._failed(self._hung()) from None
+            finally:
+                if self._watch:
+                    self._watch.end_turn()
+                self._generators = _generators()
+                _put(before)
         self.ended = request is None or isinstance(request, BaseException)
         if isinstance(request, BaseException):
-            raise RunFailed(self._explained(request)) from request
+            raise self._failed(cause_of(request, self._path)) from request
         return request
 
     def ask(self, request: str, *arguments: Any) -> Any:
         """Hand a request to the node and wait for the answer; to be called in the script's thread."""
+        if self._watch:
+            self._watch.note(self, sys._getframe(1))
         self._requests.put((request, arguments))
         return self._take()
+
+    def fail(self, error: BaseException) -> None:
+        """End the script with the error of a thread that it has started."""
+        self._requests.put(error)
 
     def abandon(self) -> None:
         """End the thread at the call of the API that it waits in."""
         if not self.ended:
             self._answers.put(_Abandoned())
-            self._thread.join(_END_S)
+            self.thread.join(_END_S)
 
     def _take(self) -> Any:
         answer = self._answers.get()
@@ -92,7 +116,7 @@ class ScriptThread:
             self._take()
             torch.set_num_threads(1)
             enter(self)
-            code = compile(self._path.read_text(encoding="utf-8"), str(self._path), "exec")
+            code = compile(self._path.read_bytes(), str(self._path), "exec")
             exec(code, {"__name__": "__main__", "__file__": str(self._path), "__builtins__": __builtins__})
         except _Abandoned:
             pass  # a ``resume`` that has waited for its turn meanwhile must end as well, for it holds that turn
@@ -102,10 +126,15 @@ class ScriptThread:
             end = error
         self._requests.put(end)
 
-    def _explained(self, error: BaseException) -> str:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(self._path)]
-        line = f" line {frames[-1].lineno}" if frames else ""
-        return f"{self._path.name}{line}: {type(error).__name__}: {error}"
+    def _hung(self) -> Cause:
+        stands = self._watch.stacks(self) if self._watch else Cause(self._path.name, "")
+        what = f"no call of the store for {self._deadline_s:g} s (timeouts.step_deadline permits more)"
+        return Cause(stands.place, f"TimeoutError: {what}{stands.what}", stands.traceback)
+
+    def _failed(self, cause: Cause) -> RunFailed:
+        if self._watch:
+            self._watch.files.keep(self.node, cause)
+        return RunFailed(f"{self.node}: {cause}")
 
 
 def _generators() -> tuple[Any, ...]:

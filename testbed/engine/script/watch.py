@@ -1,0 +1,203 @@
+"""Keeps on disk where the scripts of this process stand, for a process that ends without being able to say why.
+
+* A thread notes the place of the running script every 50 ms, which tells where the kernel's SIGKILL met it.
+* ``faulthandler`` writes the stacks of a crash, and those of a process that is asked for them by ``STACKS_SIGNAL``.
+* ``os._exit`` and ``os.kill``, called by a script, note their place first.
+* An exception that ends a thread of a script ends the script: without that thread it would wait, or train on less.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
+
+from testbed.results.failures import Cause, FailureFiles, place_in_dump, place_of_frame
+
+STACKS_SIGNAL = signal.SIGUSR2
+_INTERVAL_S = 0.05
+_PLACE_BYTES = 1024
+_DUMP_S = 0.2  # that a process takes to dump its stacks
+_GRACE_S = 1.0
+_ENDED_WELL = 0
+_ENDED_BY_SCRIPT = 1  # instead of 0, by which a process says that its part is done
+
+
+class Watched(Protocol):
+    """A script's thread, as its watch sees it."""
+
+    node: str
+    thread: threading.Thread
+
+    def fail(self, error: BaseException) -> None:
+        """End the script with the error of one of its threads."""
+
+
+class ScriptWatch:
+    """The watch of one process. ``close`` undoes what it has changed in the process.
+
+    process  the name of the hidden files
+    own      whether the process exists for the run: only then may its handlers of crashes be replaced
+    """
+
+    def __init__(self, files: FailureFiles, process: str, own: bool) -> None:
+        self.files = files
+        files.folder.mkdir(exist_ok=True)
+        self._pid = os.getpid()
+        self._current: Watched | None = None
+        self._lines: dict[str, bytes] = {}  # by node: where its script was last seen
+        self._place = _mapped(files.hidden(process, "place"))
+        self._dump = open(files.hidden(process, "dump"), "wb")
+        self._owners: WeakKeyDictionary[threading.Thread, Watched] = WeakKeyDictionary()
+        self._before: set[threading.Thread] = set()
+        self._handles_crashes = own or not faulthandler.is_enabled()
+        if self._handles_crashes:
+            faulthandler.enable(self._dump, all_threads=True)
+            faulthandler.register(STACKS_SIGNAL, self._dump, all_threads=True)
+        self._exit, self._kill, self._hook = os._exit, os.kill, threading.excepthook
+        os._exit, os.kill, threading.excepthook = self._on_exit, self._on_kill, self._on_thread_error
+        self._closed = threading.Event()
+        threading.Thread(target=self._sample, name="script watch", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        os._exit, os.kill, threading.excepthook = self._exit, self._kill, self._hook
+        if self._handles_crashes:
+            faulthandler.unregister(STACKS_SIGNAL)
+            faulthandler.disable()
+        self._dump.close()
+
+    # ---- turns --------------------------------------------------------------------------------------------------
+
+    def begin_turn(self, script: Watched, deadline_s: float) -> None:
+        """From now on ``script`` runs. The caller has noticed by ``deadline_s`` if it hangs, unless it holds the GIL."""
+        self._before = set(threading.enumerate())
+        self._current = script
+        if script.node in self._lines:
+            self._write(self._lines[script.node])
+        else:
+            self._keep(script, f"{self.files.script.name}:1")
+        if self._handles_crashes:
+            faulthandler.dump_traceback_later(deadline_s + _GRACE_S, exit=True, file=self._dump)
+
+    def end_turn(self) -> None:
+        """The script has made a call, or has ended; threads that it has started are its own."""
+        if self._handles_crashes:
+            faulthandler.cancel_dump_traceback_later()
+        script, self._current = self._current, None
+        for thread in set(threading.enumerate()) - self._before:
+            if script is not None:
+                self._owners[thread] = script
+
+    def note(self, script: Watched, frame: FrameType | None) -> None:
+        """Write down where a script stands; nothing if no frame is the user's."""
+        if place := place_of_frame(frame, self.files.script):
+            self._keep(script, place)
+
+    def _keep(self, script: Watched, place: str) -> None:
+        self._lines[script.node] = f"{script.node} {script.thread.ident or 0:x} {place}".encode()[:_PLACE_BYTES]
+        self._write(self._lines[script.node])
+
+    def _write(self, line: bytes) -> None:
+        self._place[:] = line.ljust(_PLACE_BYTES, b"\0")
+
+    def _sample(self) -> None:
+        while not self._closed.wait(_INTERVAL_S):
+            script = self._current
+            if script is not None:
+                self.note(script, sys._current_frames().get(script.thread.ident or 0))
+
+    # ---- what a script does to its process ----------------------------------------------------------------------
+
+    def _on_exit(self, status: int) -> Any:
+        script = self._caller()
+        if script is None:
+            return self._exit(status)
+        place = place_of_frame(sys._getframe(1), self.files.script)
+        stack = "".join(traceback.format_stack(sys._getframe(1)))
+        self.files.keep(script.node, Cause(place, f"os._exit: the script ended its process, status {status}", stack))
+        return self._exit(status if status != _ENDED_WELL else _ENDED_BY_SCRIPT)
+
+    def _on_kill(self, pid: int, number: int) -> None:
+        if (script := self._caller()) is not None:
+            self.note(script, sys._getframe(1))
+        self._kill(pid, number)
+
+    def _caller(self) -> Watched | None:
+        """Return the script whose thread calls; None for testbed's own threads and for forked children."""
+        thread = threading.current_thread()
+        if os.getpid() != self._pid or thread is threading.main_thread():
+            return None
+        current = self._current
+        return current if current and current.thread is thread else self._owners.get(thread, self._new(thread))
+
+    def _new(self, thread: threading.Thread | None) -> Watched | None:
+        return None if thread in self._before else self._current  # it was started in this turn
+
+    def _on_thread_error(self, args: Any) -> None:
+        self._hook(args)
+        thread = args.thread
+        script = (self._owners.get(thread) if thread else None) or self._new(thread)
+        if script is not None and args.exc_value is not None and os.getpid() == self._pid:
+            script.fail(args.exc_value)
+
+    # ---- a script that hangs ------------------------------------------------------------------------------------
+
+    def stacks(self, script: Watched) -> Cause:
+        """Return where a script and its child processes stand, with the stacks of all their threads."""
+        frames = sys._current_frames()
+        frame = frames.get(script.thread.ident or 0)
+        place = place_of_frame(frame, self.files.script)
+        texts = [f"the script stands at {place}:\n{''.join(traceback.format_stack(frame))}"]
+        for thread, owner in list(self._owners.items()):
+            if owner is script and (frame := frames.get(thread.ident or 0)):
+                texts.append(f"its thread {thread.name}:\n{''.join(traceback.format_stack(frame))}")
+        children = self._stacks_of_children() if self._handles_crashes else {}
+        texts += [f"its process {child}:\n{text}" for child, text in children.items()]
+        places = {child: place_in_dump(text, self.files.script) for child, text in children.items()}
+        what = "".join(f"; its process {child} stands at {where}" for child, where in places.items() if where)
+        return Cause(place or self.files.script.name, what, "\n".join(texts))
+
+    def _stacks_of_children(self) -> dict[int, str]:
+        """Ask forked children for their stacks; they have inherited the handler and the file."""
+        texts = {}
+        for child in children_of(self._pid):
+            begin = os.path.getsize(self._dump.name)
+            with suppress(ProcessLookupError):
+                self._kill(child, STACKS_SIGNAL)
+            time.sleep(_DUMP_S)
+            texts[child] = Path(self._dump.name).read_bytes()[begin:].decode(errors="replace")
+        return texts
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the child processes of all threads of a process."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(each) for each in path.read_text().split()]
+    return found
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with open(path, "w+b") as file:
+        file.truncate(_PLACE_BYTES)
+        return mmap.mmap(file.fileno(), _PLACE_BYTES)
+

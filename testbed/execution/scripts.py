@@ -1,0 +1,40 @@
+"""What runs of users' scripts have besides others: the files of failures, and a watch in each process of scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.errors import TestbedError
+from testbed.plan.model import Plan
+from testbed.results.failures import FOLDER, FailureFiles
+from testbed.training.options import MODELS
+from testbed.training.options.declarations import SCRIPT
+
+if TYPE_CHECKING:
+    from testbed.engine.script.watch import ScriptWatch
+
+SIMULATION = "simulation"  # the process of all nodes
+
+
+def failure_files(plan: Plan, directory: Path) -> FailureFiles | None:
+    """Return the files of failures of a run in ``directory``; None if it runs no script."""
+    model = plan.training.model
+    if MODELS[model.kind].takes != SCRIPT:
+        return None
+    return FailureFiles(directory / FOLDER, Path(model.options["file"]))
+
+
+def watch_of(files: FailureFiles | None, process: str, own: bool) -> ScriptWatch | None:
+    """Return a new watch of this process, as in ``ScriptWatch``; None without scripts."""
+    from testbed.engine.script.watch import ScriptWatch
+
+    return ScriptWatch(files, process, own) if files else None
+
+
+def point_to_traceback(error: TestbedError, files: FailureFiles | None) -> None:
+    """Add the name of the file that has the traceback to an error, if a node that it names has left one."""
+    for path in sorted(files.folder.glob("[!.]*.txt")) if files else ():
+        node = path.stem.replace(".", "/", 1)
+        if str(error).startswith(f"{node}:"):
+            error.add_note(f"traceback: {FOLDER}/{path.name}")

@@ -1,0 +1,220 @@
+"""Why a script failed: one line that names its place in the user's code, and a file with the whole traceback.
+
+    failures/<node>.txt        the cause ``FILE:LINE: TYPE: TEXT``, and the traceback below it
+    failures/.<name>.place     where a script of the process <name> was last seen: node, thread, place
+    failures/.<name>.dump      written by ``faulthandler`` if that process crashes, or is asked where it stands
+
+A process that is killed cannot say why; whoever sees its end reads the hidden files (``FailureFiles.explain``).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+FOLDER = "failures"
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_LIBRARIES = tuple(
+    f"{path}/"
+    for path in (
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(_PACKAGE.parent / name for name in (_PACKAGE.name, "analysis", "emulation", "topologies")),
+    )
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_REMOTE = ("RemoteTraceback", "_RemoteTraceback")  # of multiprocessing and concurrent.futures
+_WRAPPED = re.compile(r"^Caught .*\nOriginal (?P<text>Traceback .*)", re.DOTALL)  # what torch's DataLoader raises
+_LATE = re.compile(r"^Timeout \((?P<time>.*)\)!$", re.MULTILINE)
+_FATAL = re.compile(r"^Fatal Python error: (?P<what>.*)$", re.MULTILINE)
+
+
+@lru_cache(maxsize=4096)
+def is_users(file: str) -> bool:
+    """Return whether a source file is the user's: neither of Python, nor of an installed package, nor of testbed."""
+    return not file.startswith("<") and "-packages/" not in file and not file.startswith(_LIBRARIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a script failed, in words: ``place`` is ``FILE:LINE``, ``what`` is ``TYPE: TEXT``."""
+
+    place: str
+    what: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}" if self.place else self.what
+
+
+def cause_of(error: BaseException, script: Path) -> Cause:
+    """Return the cause that an exception of ``script`` is: its place is the last one in the user's code."""
+    details = "".join(traceback.format_exception(error))
+    if isinstance(error, SyntaxError) and error.filename:
+        return Cause(place_of(error.filename, error.lineno or 1, script), f"{_name(error)}: {error.msg}", details)
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    what, remote = _words(error), _remote_text(error)
+    if remote:  # it was raised in another process, whose frames are there as text only
+        frames += [(found["file"], int(found["line"])) for found in _FRAME.finditer(remote)]
+        last = remote.strip().strip('"').strip().splitlines()[-1]
+        what = what if isinstance(error.__cause__, BaseException) and not _WRAPPED.match(str(error)) else last
+    return Cause(_last_place(frames, script) or script.name, what, details)
+
+
+def place_of(file: str, line: int, script: Path) -> str:
+    """Return ``FILE:LINE``, relative to the script's folder if it lies there."""
+    path = Path(file)
+    return f"{path.relative_to(script.parent) if path.is_relative_to(script.parent) else path}:{line}"
+
+
+def place_of_frame(frame: FrameType | None, script: Path) -> str:
+    """Return the innermost place of a stack that is the user's; empty if there is none."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return place_of(frame.f_code.co_filename, frame.f_lineno, script)
+        frame = frame.f_back
+    return ""
+
+
+def place_in_dump(dump: str, script: Path, thread: int = 0) -> str:
+    """Return the innermost place of the user's in what ``faulthandler`` has written.
+
+    ``thread``: the identifier of the thread that is looked at first; after it comes the one that has crashed.
+    """
+    stacks = re.split(r"^(?=(?:Current thread|Thread) 0x)", dump, flags=re.MULTILINE)
+    for stack in sorted(stacks, key=lambda stack: (f"{thread:016x}" not in stack, not stack.startswith("Current"))):
+        frames = [(found["file"], int(found["line"])) for found in _FRAME.finditer(stack)]
+        if place := _last_place(reversed(frames), script):
+            return place
+    return ""
+
+
+def _last_place(frames: Iterable[tuple[str, int]], script: Path) -> str:
+    users = [(file, line) for file, line in frames if is_users(file)]
+    return place_of(*users[-1], script) if users else ""
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__qualname__
+
+
+def _words(error: BaseException) -> str:
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 - a user's class may fail at anything
+        text = "(its text cannot be read)"
+    return f"{_name(error)}: {text.splitlines()[0]}" if text else _name(error)
+
+
+def _remote_text(error: BaseException) -> str:
+    wrapped = _WRAPPED.match(str(error)) if isinstance(error, Exception) else None
+    if wrapped:
+        return wrapped["text"]
+    return str(error.__cause__) if type(error.__cause__).__name__ in _REMOTE else ""
+
+
+def oom_kills() -> int | None:
+    """Return how many processes this kernel has killed for want of memory; None if it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+def _killer(oom_kills_before: int | None) -> str:
+    now = oom_kills()
+    if now is None or oom_kills_before is None:
+        return " (out of memory?)"
+    return " by the kernel, for want of memory" if now > oom_kills_before else ", by itself or another process"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFiles:
+    """The files of one run. ``script``: the user's script, beside which places are named."""
+
+    folder: Path
+    script: Path
+
+    def of_node(self, node: str) -> Path:
+        """Return where the traceback of a node is kept."""
+        return self.folder / f"{node.replace('/', '.')}.txt"
+
+    def hidden(self, process: str, kind: str) -> Path:
+        """Return the ``place`` or the ``dump`` file of a process."""
+        return self.folder / f".{process.replace('/', '.')}.{kind}"
+
+    def keep(self, node: str, cause: Cause) -> None:
+        """Write the cause and its traceback."""
+        self.folder.mkdir(exist_ok=True)
+        self.of_node(node).write_text(f"{cause}\n\n{cause.traceback}", encoding="utf-8", errors="replace")
+
+    def kept(self, node: str) -> str:
+        """Return the cause that is kept of a node; empty if none is."""
+        path = self.of_node(node)
+        return path.read_text(encoding="utf-8").split("\n\n", 1)[0] if path.exists() else ""
+
+    def last_seen(self, process: str) -> tuple[str, int, str]:
+        """Return which node's script of a process was last seen, in which thread, and where; empty if none was."""
+        node, thread, place = (*self._read(self.hidden(process, "place")).split(" ", 2), "0", "")[:3]
+        return node, int(thread, 16), place
+
+    def explain(self, process: str, code: int, oom_kills_before: int | None) -> tuple[str, str]:
+        """Return the node whose script ended the process, and the cause; keep it. Empty if no script ran there.
+
+        code              its exit status, or minus its signal
+        oom_kills_before  ``oom_kills`` when it started
+        """
+        node, thread, place = self.last_seen(process)
+        if not node:
+            return "", ""
+        if told := self.kept(node):
+            return node, told
+        dump = self.dump(process)
+        what, fatal = f"exit status {code}: the process ended, and said nothing", _FATAL.search(dump)
+        if late := _LATE.search(dump):
+            what = f"TimeoutError: no call of the store for {late['time']}, outside Python"
+        elif code < 0:
+            killed = "the process was killed" + (_killer(oom_kills_before) if code == -signal.SIGKILL else "")
+            what = f"{signal.Signals(-code).name}: {fatal['what'] if fatal else killed}"
+        cause = Cause(place_in_dump(dump, self.script, thread if fatal is None else 0) or place, what, dump or f"last seen at {place}\n")
+        self.keep(node, cause)
+        return node, str(cause)
+
+    def stands(self, process: str) -> str:
+        """Return where a process stands that has been asked to dump its stacks, or was last seen."""
+        _, thread, place = self.last_seen(process)
+        return place_in_dump(self.dump(process), self.script, thread) or place
+
+    def dump(self, process: str) -> str:
+        """Return the stacks that a process has dumped."""
+        return self._read(self.hidden(process, "dump"))
+
+    def begin(self, node: str) -> None:
+        """Make place for a node that starts: what an earlier attempt left is numbered."""
+        path, number = self.of_node(node), 1
+        while path.exists():
+            earlier = path.with_suffix(f".{number}.txt")
+            if not earlier.exists():
+                path.rename(earlier)
+            number += 1
+
+    def close(self) -> None:
+        """Remove the hidden files, and the folder if nothing is kept."""
+        if self.folder.is_dir():
+            for path in self.folder.glob(".*"):
+                path.unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
+    @staticmethod
+    def _read(path: Path) -> str:
+        return path.read_bytes().rstrip(b"\0").decode(errors="replace") if path.exists() else ""
+
