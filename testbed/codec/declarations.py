@@ -13,12 +13,14 @@ class CodecDeclarations:
                 payloads of the sum
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
     size_only   the payload's size follows from the tensor's size alone
+    geomx       what GeoMX's ``set_gradient_compression`` calls it, and the option that its ``threshold`` sets
     """
 
     exact: ClassVar[bool] = False
     dense: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
+    geomx: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod
     def pull_on(cls, options: Any, tier: int) -> str:

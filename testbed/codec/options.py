@@ -39,6 +39,7 @@ class TwoBitOptions(CodecDeclarations):
 
     has_memory: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
+    geomx: ClassVar[tuple[str, str]] = ("2bit", "threshold")
 
     threshold: float = option(0.5, "what one code stands for", above=0, max=1e30)
 
@@ -71,6 +72,8 @@ class SparseOptions(CodecDeclarations):
 @dataclass(frozen=True, slots=True)
 class BiSparseOptions(SparseOptions):
     """Bi-Sparse: momentum-corrected top-k up, sparse down (GeoMX; DGC, Lin et al., 2018)."""
+
+    geomx: ClassVar[tuple[str, str]] = ("bsc", "ratio")
 
     momentum: float = option(0.9, "of the momentum correction; 0: none", min=0, max=1)
 

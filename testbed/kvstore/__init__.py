@@ -6,11 +6,12 @@ Two lines make an ordinary PyTorch loop geo-distributed: connect, and wrap the o
     optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
 
 A scenario names the script (``workload: {script: my_train.py}``) and runs it on every back end, one copy per worker.
-Started by plain ``python my_train.py`` it is the only worker. Everything here is called from the script's thread.
+``create("dist_sync")`` has GeoMX's names. Started by plain ``python my_train.py`` it is the only worker. Everything here is called from the script's thread.
 """
 
+from testbed.kvstore.geomx import GeoMXStore, create
 from testbed.kvstore.optimizer import GeoOptimizer
 from testbed.kvstore.session import ScriptJob, enter
 from testbed.kvstore.store import Handle, KVStore, connect
 
-__all__ = ["GeoOptimizer", "Handle", "KVStore", "ScriptJob", "connect", "enter"]
+__all__ = ["GeoMXStore", "GeoOptimizer", "Handle", "KVStore", "ScriptJob", "connect", "create", "enter"]

@@ -25,6 +25,13 @@ class GeoOptimizer(torch.optim.Optimizer):
     ``state_dict``, ``load_state_dict``, hooks, learning-rate schedulers and gradient clipping work as on that one.
     If the optimizer runs on the servers, its state is there, and ``step`` raises if a parameter group has changed.
 
+    optimizer  the torch optimizer
+    store      by default ``connect()``
+    model      the module that is trained. All its parameters are shared then, so that ``add_param_group`` may add those
+               that the optimizer does not have yet (layers that are unfrozen later)
+    buffers    of ``model``, as batch normalisation has them. ``keep``: every worker keeps its own. ``average``: with
+               every exchange, those of floating point become the mean over all workers, as the values of a model do
+
     With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
     two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
     """
@@ -33,23 +40,28 @@ class GeoOptimizer(torch.optim.Optimizer):
         True  # ``GradScaler.step`` then always calls ``step``, and sets the two attributes below
     )
 
-    def __init__(self, optimizer: torch.optim.Optimizer, store: KVStore | None = None) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, store: KVStore | None = None, model: torch.nn.Module | None = None,
+        buffers: str = "keep",
+    ) -> None:  # fmt: skip
         self.optimizer, self.store = optimizer, store or connect()
-        everything = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        self._parameters = [parameter for parameter in everything if parameter.numel()]
+        optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        others = [] if model is None else [each for each in model.parameters() if not _contains(optimized, each)]
+        self._parameters = [parameter for parameter in (*optimized, *others) if parameter.numel()]
         self._job, self._done = self.store.job, 0
+        self._buffers = self._averaged(model, buffers)
         self._steps = self._job.local_steps
         if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
             raise ScenarioError(
                 "LBFGS needs several gradients a step, and this synchronisation exchanges one; use another"
             )
-        self._at_server = _server_options(optimizer) if self._job.at_server else None
+        self._at_server = server_options(optimizer) if self._job.at_server else None
         if self._at_server:
             kind, options = self._at_server
             # the servers' gradients are sums over what is pushed together: one worker's, or one data centre's
             self.store.set_optimizer(kind, **options)
-        for number, parameter in enumerate(self._parameters):
-            self.store.init(number, parameter)
+        for number, tensor in enumerate((*self._parameters, *self._buffers)):
+            self.store.init(number, tensor)
         self._declared = False
         super().__init__(cast(Any, optimizer.param_groups), optimizer.defaults)
         self._share()
@@ -57,13 +69,39 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._declared = True
         self.store.holds(self._flat)
 
+    def _averaged(self, model: torch.nn.Module | None, buffers: str) -> list[Tensor]:
+        """Return the buffers that are averaged. Raise ``ScenarioError`` where there is no mean of them."""
+        if buffers not in ("keep", "average"):
+            raise ScenarioError(f"GeoOptimizer(buffers={buffers!r}): write 'keep' or 'average'")
+        if buffers == "keep":
+            return []
+        why, keep = "", "write buffers='keep'"
+        if model is None:
+            why, keep = "it does not know them", "give it the model: GeoOptimizer(optimizer, store, model=model, …)"
+        elif self._job.at_server or self._job.contribution == "delta":
+            why = "this synchronisation has no mean over all workers"
+            keep += ", or a synchronisation in which all workers wait and push gradients or models"
+        elif self._job.memory or self.store.compresses_changes:
+            why, keep = "this codec sends changes and keeps the rest back", f"{keep}, or codec: none"
+        if why:
+            raise ScenarioError(f"GeoOptimizer(buffers='average'): {why}; {keep}")
+        assert model is not None
+        return [each for each in model.buffers() if each.is_floating_point() and each.numel()]
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Raise ``ScenarioError``: all workers agree on the parameters once, when the optimizer is made."""
+        """Add a group of parameters of ``model``. Raise ``ScenarioError`` for others.
+
+        All workers agree on the parameters once, when the optimizer is made.
+        """
         if self._declared:
-            raise ScenarioError(
-                "add_param_group: the workers have agreed on the parameters already; give all of them to the optimizer "
-                "before it is wrapped, and freeze those of later by requires_grad_(False) or a learning rate of 0"
-            )
+            added = param_group["params"]
+            added = [added] if isinstance(added, Tensor) else list(added)
+            if not all(_contains(self._parameters, each) for each in added if each.numel()):
+                raise ScenarioError(
+                    "add_param_group: the workers have agreed on the parameters already; give the whole model before, as "
+                    "GeoOptimizer(optimizer, store, model=model)"
+                )
+            param_group = {**param_group, "params": added}
         super().add_param_group(param_group)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -83,14 +121,17 @@ class GeoOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         finite = self._unscale()
-        gradients = [self._gradient(parameter, finite) for parameter in self._parameters]
+        optimized = {id(parameter) for group in self.param_groups for parameter in group["params"]}
+        gradients = [self._gradient(each, finite and id(each) in optimized) for each in self._parameters]
         self._check_groups()
-        values, _ = self.store.exchange(gradients, 1)
+        values, _ = self.store.exchange([*gradients, *map(_flat, self._buffers)], 1)
         if self._at_server:
             self._load(values)
             return loss
-        for parameter, total in zip(self._parameters, values, strict=True):
-            if parameter.grad is None and not total.any():
+        for buffer, total in zip(self._buffers, values[len(self._parameters) :], strict=True):
+            buffer.copy_((total / self._job.workers).view_as(buffer))
+        for parameter, total in zip(self._parameters, values, strict=False):
+            if id(parameter) not in optimized or (parameter.grad is None and not total.any()):
                 continue  # frozen at all workers: torch's optimizers leave a parameter without a gradient alone
             mean = (total / self._job.workers).view_as(parameter)
             parameter.grad = mean.to(parameter.device, parameter.dtype)
@@ -132,27 +173,35 @@ class GeoOptimizer(torch.optim.Optimizer):
         return (parameter for parameter in self._parameters if parameter.grad is not None)
 
     def _check_groups(self) -> None:
-        if self._at_server and _server_options(self.optimizer) != self._at_server:
+        if self._at_server and server_options(self.optimizer) != self._at_server:
             raise ScenarioError(
                 "the script or a scheduler has changed the optimizer, which this synchronisation runs on the servers "
                 f"as it was at the start; leave it unchanged, or {_ELSEWHERE}"
             )
 
     @staticmethod
-    def _gradient(parameter: Tensor, finite: bool) -> Tensor:
-        gradient = torch.zeros_like(parameter) if parameter.grad is None or not finite else parameter.grad
-        return gradient.detach().reshape(-1).to("cpu", torch.float32, copy=True)
+    def _gradient(parameter: Tensor, counts: bool) -> Tensor:
+        return _flat(torch.zeros_like(parameter) if parameter.grad is None or not counts else parameter.grad)
 
     def _flat(self) -> list[Tensor]:
-        return [parameter.detach().reshape(-1).to("cpu", torch.float32, copy=True) for parameter in self._parameters]
+        return [_flat(tensor) for tensor in (*self._parameters, *self._buffers)]
 
     @torch.no_grad()
     def _load(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self._parameters, values, strict=True):
-            parameter.copy_(value.view_as(parameter))
+        for tensor, value in zip((*self._parameters, *self._buffers), values, strict=True):
+            tensor.copy_(value.view_as(tensor))
 
 
-def _server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
+
+
+def _contains(tensors: list[Tensor], tensor: Tensor) -> bool:
+    return any(each is tensor for each in tensors)
+
+
+def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the options by which the servers make this optimizer's steps; refuse what they cannot."""
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
     kind = kinds.get(type(optimizer))
     if kind is None or len(optimizer.param_groups) != 1:

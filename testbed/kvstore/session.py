@@ -35,10 +35,16 @@ class ScriptJob:
     local_steps   steps of the first round
     differences   whether pulls over the WAN are differences to the previous value (``pull: difference``)
     own_codec     why a script cannot choose the compression; empty: it can
+    memory        whether a codec of the scenario keeps residuals, so that what it sends are changes, not values
+    site_rank     this worker's number, from 0, in its data centre
+    site_workers  the workers of its data centre
+    sync          the scenario's synchronisation, for messages
     """
 
     rank: int = 0
     workers: int = 1
+    site_rank: int = 0
+    site_workers: int = 1
     rounds: int = 0
     contribution: str = "gradient"
     at_server: bool = False
@@ -46,6 +52,8 @@ class ScriptJob:
     local_steps: int = 1
     differences: bool = False
     own_codec: str = ""
+    memory: bool = False
+    sync: str = ""
 
 
 class ScriptSession(Protocol):

@@ -30,6 +30,13 @@ def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) ->
         raise ScenarioError(f"{call}({kind!r}): {error}") from None
 
 
+def refuse_unknown(call: str, kind: str, options: Mapping[str, Any]) -> None:
+    """Raise ``ScenarioError`` unless the scenario's table has such an optimizer, with such options."""
+    from testbed.training.options import OPTIMIZERS
+
+    _check(call, OPTIMIZERS, kind, options)
+
+
 def connect() -> KVStore:
     """Return this script's store: of its worker in a run, or of a single worker outside one."""
     return KVStore(here())
@@ -96,9 +103,7 @@ class KVStore:
         """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table."""
         if self._begun is not None:
             raise ScenarioError("set_optimizer comes after the first push or pull; call it before")
-        from testbed.training.options import OPTIMIZERS
-
-        _check("set_optimizer", OPTIMIZERS, kind, options)
+        refuse_unknown("set_optimizer", kind, options)
         self._optimizer = (kind, options)
 
     def set_compression(self, kind: str, **options: Any) -> None:
@@ -115,6 +120,13 @@ class KVStore:
 
         _check("set_compression", CODECS, kind, options)
         self._compression = (kind, options)
+
+    @property
+    def compresses_changes(self) -> bool:
+        """Whether the codec that this script has chosen keeps residuals back."""
+        from testbed.codec.options import CODECS
+
+        return self._compression is not None and CODECS[self._compression[0]].has_memory
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""

@@ -64,8 +64,8 @@ class Net(torch.nn.Sequential):
         return [{"params": self[0].parameters()}, {"params": self[2].parameters(), "lr": 0.02}]
 
 
-def wrap(optimizer: torch.optim.Optimizer, job: ScriptJob = ALONE) -> GeoOptimizer:
-    return GeoOptimizer(optimizer, KVStore(OneWorker(job)))
+def wrap(optimizer: torch.optim.Optimizer, job: ScriptJob = ALONE, **options: Any) -> GeoOptimizer:
+    return GeoOptimizer(optimizer, KVStore(OneWorker(job)), **options)
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -161,9 +161,66 @@ def test_edits_of_a_group_have_an_effect(make: Make) -> None:
 def test_a_group_added_later_is_refused(make: Make) -> None:
     net, late = Net(), torch.nn.Parameter(torch.ones(2))
     optimizer = wrap(make(net.groups()))
-    with pytest.raises(ScenarioError, match="before it is wrapped"):
+    with pytest.raises(ScenarioError, match="give the whole model before"):
         optimizer.add_param_group({"params": [late]})
     assert len(optimizer.param_groups) == 2
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_layers_of_the_model_can_be_added_later(make: Make, job: ScriptJob) -> None:
+    """As in fine-tuning: the last layer first, then all."""
+    plain, ours = Net(), Net()
+    bare = make(plain[2].parameters())
+    wrapped = wrap(make(ours[2].parameters()), job, model=ours)
+    for net, optimizer in ((plain, bare), (ours, wrapped)):
+        before = net[0].weight.clone()
+        train(net, optimizer, range(3))
+        assert torch.equal(net[0].weight, before)
+        net.zero_grad()
+        optimizer.add_param_group({"params": net[0].parameters(), "lr": 0.03})
+        train(net, optimizer, range(3, 6))
+        assert not torch.equal(net[0].weight, before)
+    assert_equal(plain, ours)
+    assert len(wrapped.param_groups) == len(wrapped.state_dict()["param_groups"]) == 2
+
+
+class Normalised(Net):
+    """A net with batch normalisation: two buffers of numbers, and a counter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.insert(1, torch.nn.BatchNorm1d(8))
+
+
+def test_buffers_are_kept_unless_they_are_to_be_averaged() -> None:
+    net = Normalised()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert len(wrap(optimizer).store.first_values()) == 6
+    assert len(wrap(optimizer, model=net).store.first_values()) == 6
+    assert len(wrap(optimizer, model=net, buffers="average").store.first_values()) == 8
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_the_mean_over_one_worker_leaves_buffers_as_they_are(make: Make, job: ScriptJob) -> None:
+    plain, ours = Normalised(), Normalised()
+    train(plain, make(plain.parameters()), range(6))
+    train(ours, wrap(make(ours.parameters()), job, model=ours, buffers="average"), range(6))
+    assert_equal(plain, ours)
+
+
+@pytest.mark.parametrize(
+    ("options", "job", "cure"),
+    [
+        ({"buffers": "mean"}, ALONE, "write 'keep' or 'average'"),
+        ({"buffers": "average"}, ALONE, "give it the model"),
+        ({"buffers": "average", "model": Net()}, DELTA, "no mean over all workers; write buffers='keep'"),
+        ({"buffers": "average", "model": Net()}, ScriptJob(at_server=True), "no mean over all workers"),
+        ({"buffers": "average", "model": Net()}, ScriptJob(memory=True), "or codec: none"),
+    ],
+)
+def test_buffers_that_have_no_mean_are_refused(options: dict[str, Any], job: ScriptJob, cure: str) -> None:
+    with pytest.raises(ScenarioError, match=cure):
+        wrap(torch.optim.SGD(Net().parameters(), lr=0.1), job, **options)
 
 
 @pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])

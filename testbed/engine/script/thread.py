@@ -4,8 +4,8 @@ The node and the script take turns: ``resume`` runs the script until its next ca
 the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so the
 script needs to know of no world, and in virtual time the order of everything is the simulator's.
 
-Scripts share a process in the virtual world, so each has random generators of its own (torch, numpy, ``random``), which
-are put in place while it runs.
+Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``) and a module
+``__main__`` of its own, which are put in place while it runs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,8 @@ class ScriptThread:
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._generators = _seeded(seed)
+        self._main = ModuleType("__main__")
+        self._main.__file__ = str(path)
         self.thread = threading.Thread(target=self._run, name=f"script {path.name}", daemon=True)
         self.thread.start()
         self.ended = False
@@ -67,8 +70,9 @@ class ScriptThread:
         Raise ``RunFailed`` if the script fails or makes no call before the deadline: ``NODE: FILE:LINE: TYPE: TEXT``.
         """
         with _TURN:
-            before = _generators()
+            before, main = _generators(), sys.modules["__main__"]
             _put(self._generators)
+            sys.modules["__main__"] = self._main  # where pickle looks for the script's classes
             if self._watch:
                 self._watch.begin_turn(self, self._deadline_s)
             try:
@@ -82,6 +86,7 @@ class ScriptThread:
                     self._watch.end_turn()
                 self._generators = _generators()
                 _put(before)
+                sys.modules["__main__"] = main
         self.ended = request is None or isinstance(request, BaseException)
         if isinstance(request, BaseException):
             raise self._failed(cause_of(request, self._path)) from request
@@ -117,7 +122,7 @@ class ScriptThread:
             torch.set_num_threads(1)
             enter(self)
             code = compile(self._path.read_bytes(), str(self._path), "exec")
-            exec(code, {"__name__": "__main__", "__file__": str(self._path), "__builtins__": __builtins__})
+            exec(code, self._main.__dict__)
         except _Abandoned:
             pass  # a ``resume`` that has waited for its turn meanwhile must end as well, for it holds that turn
         except SystemExit as exit_:

@@ -159,9 +159,12 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
     """Return the job of the script that ``node`` runs."""
     technique, workers = plan.technique, plan.training_workers
     codecs = (technique.codec_tier1, technique.codec_tier2)
+    site = [worker.name for worker in workers if worker.data_center == node.data_center]
     return ScriptJob(
         rank=[worker.name for worker in workers].index(node.name),
         workers=len(workers),
+        site_rank=site.index(node.name),
+        site_workers=len(site),
         rounds=plan.training.rounds,
         contribution=str(sync_setup.contribution_of(plan)),
         at_server=not sync_setup.all_wait(plan),
@@ -169,6 +172,8 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         local_steps=sync_setup.local_steps(plan)(0),
         differences="difference" in [pull_of(each.kind, each.options) for each in codecs],
         own_codec=_why_no_codec_of_its_own(plan),
+        memory=any(CODECS[each.kind].has_memory for each in codecs),
+        sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )
 
 

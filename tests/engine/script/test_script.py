@@ -290,7 +290,7 @@ def test_without_an_optimizer_a_pull_is_the_sum_of_what_was_pushed(tmp_path: Pat
 @pytest.mark.parametrize("kind", ["virtual", "sockets"])
 def test_an_error_names_the_scripts_line(kind: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LOOP.replace("    loss.backward()", "    raise ValueError('what now')"))
-    message = r"mine.py line 11: ValueError: what now"
+    message = r"worker\d: mine.py:11: ValueError: what now"
     if kind == "sockets":
         with pytest.raises(RunFailed, match=message):
             sockets(path)

@@ -1,0 +1,221 @@
+"""GeoMX's names, for scripts that come from it: ``kv = create("dist_sync")``. See docs/coming_from_geomx.md.
+
+What GeoMX's environment variables said, the scenario says here; a call that contradicts it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+from testbed.kvstore.optimizer import server_options
+from testbed.kvstore.session import NamedOptions
+from testbed.kvstore.store import Handle, KVStore, connect, refuse_unknown
+from testbed.training.optimizers import KeyOptimizer
+
+_ONE_MACHINE = ("local", "device", "nccl")
+
+Keys = Hashable | Sequence[Hashable]
+Tensors = Tensor | Sequence[Tensor]
+
+
+def create(name: str = "dist_sync") -> GeoMXStore:
+    """Return this worker's store by the name that GeoMX has for it.
+
+    Names with ``dist`` and ``async`` are for a scenario in which data centres do not wait for each other; all others
+    with ``dist`` are for one in which all do. What else a name says (``device``, ``tree``) is about the GPUs of one
+    machine, and has no effect. Raise ``ScenarioError`` if the scenario says otherwise.
+    """
+    store = connect()
+    job, alone = store.job, store.job.workers == 1
+    if "dist" not in name:
+        if name not in _ONE_MACHINE:
+            raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
+        if not alone:
+            raise ScenarioError(
+                f"create({name!r}) is for one machine, and the scenario has {job.workers} workers; "
+                "write create('dist_sync')"
+            )
+    elif not alone and ("async" in name) != job.at_server:
+        says = f"the scenario says 'sync: {job.sync}', in which data centres"
+        if job.at_server:
+            raise ScenarioError(f"create({name!r}): {says} do not wait for each other; write create('dist_async')")
+        raise ScenarioError(
+            f"create({name!r}): {says} wait for each other; write create('dist_sync'), or a sync with which they do not"
+        )
+    return GeoMXStore(store, name)
+
+
+class GeoMXStore:
+    """A ``KVStore`` under GeoMX's names. ``store`` is the store itself, for ``GeoOptimizer`` and what is not here.
+
+    With ``dist_sync``, the optimizer of ``set_optimizer`` runs in every worker on the sums of all pushes, and so has
+    its state here; with ``dist_async``, it runs on the servers.
+    """
+
+    def __init__(self, store: KVStore, name: str) -> None:
+        self.store, self.type = store, name
+        self._optimizer: NamedOptions | None = None
+        self._states: dict[Hashable, KeyOptimizer] = {}
+        self._keys: dict[Hashable, torch.Size] = {}
+        self._pushed: dict[Hashable, list[Handle]] = {}
+
+    # ---- places -------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0, in its data centre (GeoMX: party)."""
+        return self.store.job.site_rank
+
+    @property
+    def num_workers(self) -> int:
+        """The workers of this data centre."""
+        return self.store.job.site_workers
+
+    @property
+    def rank_of_all(self) -> int:
+        """This worker's number, from 0, among those of all data centres."""
+        return self.store.rank
+
+    @property
+    def num_all_workers(self) -> int:
+        """The workers of all data centres."""
+        return self.store.num_workers
+
+    @property
+    def is_master_worker(self) -> bool:
+        """Whether this worker's first values become those of all. It trains like the others."""
+        return self.store.rank == 0
+
+    # ---- what is set before the first push ----------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: str | torch.optim.Optimizer, **options: Any) -> None:
+        """Apply the sums of what is pushed as gradients; every worker makes the same call.
+
+        ``optimizer``: a torch optimizer (SGD, Adam, AdamW), or a kind of the scenario's table with its ``options``.
+        """
+        if self.store.job.contribution != "gradient":
+            raise ScenarioError(
+                f"set_optimizer: the scenario says 'sync: {self.store.job.sync}', in which models travel, not gradients; "
+                "step a torch optimizer in the script, and push the model (or use GeoOptimizer)"
+            )
+        kind, chosen = (optimizer, options) if isinstance(optimizer, str) else server_options(optimizer)
+        if self.store.job.at_server:
+            self.store.set_optimizer(kind, **chosen)
+            return
+        refuse_unknown(f"set_optimizer({kind!r})", kind, chosen)
+        self._optimizer = (kind, chosen)
+
+    def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
+        """Compress what crosses the WAN: ``{"type": "2bit" | "bsc", "threshold": x}``; every worker makes the call."""
+        from testbed.codec.options import CODECS
+
+        names = {entry.geomx[0]: (kind, entry.geomx[1]) for kind, entry in CODECS.items() if "geomx" in vars(entry)}
+        what = {"type": "", **compression}
+        if what["type"] not in names or set(what) - {"type", "threshold"}:
+            raise ScenarioError(
+                f"set_gradient_compression({dict(compression)}): write {{'type': …, 'threshold': …}} with one of "
+                f"{', '.join(names)} as the type; other codecs are in the scenario ('codec')"
+            )
+        kind, option = names[what["type"]]
+        options = {option: what["threshold"]} if "threshold" in what else {}
+        if CODECS[kind].pull_on(CODECS.options(kind, options), tier=2) != "dense" and not self.store.job.at_server:
+            options["pull"] = "sparse-sum"  # sums of gradients travel
+        self.store.set_compression(kind, **options)
+
+    # ---- values -------------------------------------------------------------------------------------------------
+
+    def init(self, key: Keys, value: Tensors) -> None:
+        """Declare keys, all of them before the first push or pull; the master worker's values become those of all."""
+        for each, tensor in _pairs("init", key, value):
+            self.store.init(each, tensor)
+            self._keys[each] = tensor.shape
+
+    def push(self, key: Keys, value: Tensors, priority: int = 0) -> None:
+        """Send contributions without waiting. Several tensors for one key are summed first."""
+        for each, tensor in _pairs("push", key, value, several=True):
+            self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
+
+    def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
+        """Return the values after this worker's last pushes, and copy them to ``out``. ``priority``: the push's holds."""
+        keys = [key] if isinstance(key, str) or not isinstance(key, Sequence) else list(key)
+        values = [self._value(each) for each in keys]
+        for target, value in zip([] if out is None else [out] if isinstance(out, Tensor) else out, values, strict=False):
+            with torch.no_grad():
+                target.copy_(value.view_as(target))
+        return values if isinstance(key, Sequence) and not isinstance(key, str) else values[0]
+
+    def pushpull(
+        self, key: Keys, value: Tensors, out: Tensors | None = None, priority: int = 0
+    ) -> Tensor | list[Tensor]:
+        """Push, and pull what follows from it."""
+        self.push(key, value, priority)
+        return self.pull(key, out, priority)
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+        self.store.barrier()
+
+    def _value(self, key: Hashable) -> Tensor:
+        if self._optimizer is None:
+            self._pushed.pop(key, None)
+            return self.store.pull(key)
+        state = self._state(key)
+        for handle in self._pushed.pop(key, ()):
+            state.step(handle.wait().reshape(-1))
+        return state.value.clone().view(self._keys[key])
+
+    def _state(self, key: Hashable) -> KeyOptimizer:
+        if not self._states:
+            assert self._optimizer is not None
+            for each, first in zip(self._keys, self.store.first_values(), strict=True):
+                self._states[each] = KeyOptimizer(*self._optimizer, first)
+            self.store.holds(lambda: [state.value.clone() for state in self._states.values()])
+        if key not in self._states:
+            raise ScenarioError(f"key {key!r} is not known; call init({key!r}, tensor) first")
+        return self._states[key]
+
+    # ---- the optimizer's state ----------------------------------------------------------------------------------
+
+    def save_optimizer_states(self, fname: str | Path) -> None:
+        """Write the state of the optimizer and the values of all keys to a file; each worker's has the same content."""
+        self._refuse_state("save_optimizer_states")
+        torch.save({number: self._state(key).state() for number, key in enumerate(self._keys)}, fname)
+
+    def load_optimizer_states(self, fname: str | Path) -> None:
+        """Continue from such a file; every worker makes the same call, after ``set_optimizer`` and ``init``."""
+        self._refuse_state("load_optimizer_states")
+        loaded = torch.load(fname, weights_only=True)
+        shapes = [int(state["value"].numel()) for state in loaded.values()]
+        if shapes != [shape.numel() for shape in self._keys.values()]:
+            raise ScenarioError(f"load_optimizer_states({str(fname)!r}): the file has other keys than this script")
+        for number, key in enumerate(self._keys):
+            self._state(key).load_state(loaded[number])
+
+    def _refuse_state(self, call: str) -> None:
+        if self.store.job.at_server:
+            raise ScenarioError(
+                f"{call}: with 'sync: {self.store.job.sync}' the optimizer's state is on the servers; write a sync in "
+                "which all wait, and create('dist_sync')"
+            )
+        if self._optimizer is None:
+            raise ScenarioError(f"{call}: there is no optimizer; call set_optimizer first, or save the script's own")
+
+
+def _pairs(call: str, key: Keys, value: Tensors, several: bool = False) -> list[tuple[Hashable, Tensor]]:
+    """Return keys with their tensors; ``several``: a list of tensors for one key is their sum."""
+    if isinstance(key, str) or not isinstance(key, Sequence):
+        if isinstance(value, Tensor):
+            return [(key, value)]
+        if several:
+            return [(key, torch.stack([each.detach().to("cpu") for each in value]).sum(0))]
+        raise ScenarioError(f"{call}({key!r}): one key takes one tensor")
+    tensors = list(value)
+    if isinstance(value, Tensor) or len(tensors) != len(key):
+        raise ScenarioError(f"{call}: {len(key)} keys take as many tensors")
+    return list(zip(key, tensors, strict=True))

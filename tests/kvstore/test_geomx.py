@@ -1,0 +1,229 @@
+"""GeoMX's names: the table of docs/coming_from_geomx.md, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.engine.roles import make_role
+from testbed.errors import ScenarioError
+from testbed.kvstore import KVStore, ScriptJob, create
+from testbed.kvstore.geomx import GeoMXStore
+from testbed.kvstore.session import Alone
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
+from testbed.simulation.run import simulate
+from tests.engine.runs import Simulated, run
+
+HEAD = """
+version: 1
+name: geomx
+seed: 3
+workload: {script: mine.py}
+topology:
+  data_centers:
+    - {name: hub, central: true, workers: 1}
+    - {name: east, workers: 2}
+  links:
+    - {between: [hub, east], rate: 20 Mbit/s, delay: 5 ms}
+training: {rounds: 4, evaluate_every: 4}
+device: {step_time: 20 ms}
+"""
+
+
+def scenario(folder: Path, script: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text("import torch\nfrom testbed.kvstore import create\n" + script)
+    (folder / "mine.yaml").write_text(HEAD)
+    return folder / "mine.yaml"
+
+
+def done(tmp_path: Path, script: str, *overrides: str) -> Simulated:
+    return run(tmp_path / "run", *overrides, scenario=scenario(tmp_path / "a", script))
+
+
+def refusal(tmp_path: Path, script: str, *overrides: str) -> str:
+    path = scenario(tmp_path / "a", script)
+    exits = simulate(build_plan(load(path, overrides), "simulate"), make_role, tmp_path / "run", lambda line: None)
+    return str(exits["hub/worker0"].error)
+
+
+def alone(name: str = "dist_sync", **job: Any) -> GeoMXStore:
+    session = Alone()
+    session.job = ScriptJob(**job)
+    return GeoMXStore(KVStore(session), name)
+
+
+def test_ranks_and_numbers_are_of_the_data_centre_and_of_all(tmp_path: Path) -> None:
+    script = """
+kv = create("dist_sync")
+assert kv.type == "dist_sync"
+place = (kv.rank, kv.num_workers, kv.rank_of_all, kv.num_all_workers, kv.is_master_worker)
+expected = {0: (0, 1, 0, 3, True), 1: (0, 2, 1, 3, False), 2: (1, 2, 2, 3, False)}
+assert place == expected[kv.store.rank], place
+kv.init("x", torch.full((1,), float(kv.rank_of_all)))
+assert kv.pull("x").item() == 0, "the master worker's"
+"""
+    done(tmp_path, script)
+
+
+@pytest.mark.parametrize("name", ["dist_sync", "dist_sync_device", "dist_device_sync", "dist_sync_tree", "dist"])
+def test_synchronous_names(name: str, tmp_path: Path) -> None:
+    assert create(name).type == name
+    script = f'kv = create("{name}"); kv.init(0, torch.zeros(1)); kv.push(0, torch.ones(1)); assert kv.pull(0) == 3'
+    done(tmp_path, script, "training.rounds=1", "training.evaluate_every=1")
+    assert "do not wait for each other; write create('dist_async')" in refusal(tmp_path, script, "sync=mixedsync")
+
+
+def test_asynchronous_names(tmp_path: Path) -> None:
+    script = """
+kv = create("dist_async")
+kv.set_optimizer("sgd", learning_rate=1.0)
+kv.init(0, torch.zeros(1))
+for step in range(4):
+    kv.push(0, -torch.ones(1))
+    kv.pull(0)
+"""
+    finished = done(tmp_path, script, "sync=mixedsync")
+    assert max(event["version"] for event in finished.of_kind("update")) == 8, "each data centre's sums by themselves"
+    (tmp_path / "two").mkdir()
+    assert "wait for each other; write create('dist_sync')" in refusal(tmp_path / "two", script)
+
+
+@pytest.mark.parametrize("name", ["local", "device", "nccl"])
+def test_stores_of_one_machine_are_for_one_worker(name: str, tmp_path: Path) -> None:
+    assert create(name).num_all_workers == 1
+    assert "is for one machine" in refusal(tmp_path, f'create("{name}")')
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="GeoMX has no such store"):
+        create("horovod")
+
+
+LISTS = """
+kv = create("dist_sync")
+kv.init(["a", "b"], [torch.zeros(2, 2), torch.zeros(3)])
+out = [torch.empty(2, 2), torch.empty(3)]
+for step in range(4):
+    kv.push(["a", "b"], [torch.ones(2, 2), 2 * torch.ones(3)], priority=-step)
+    kv.pull(["a", "b"], out=out)
+    assert [each.unique().tolist() for each in out] == [[3.0], [6.0]]
+kv.push("a", [torch.ones(2, 2), torch.ones(2, 2)])  # of two devices
+assert kv.pull("a").unique().item() == 6
+assert kv.pushpull("b", torch.ones(3)).unique().item() == 3
+kv.barrier()
+"""
+
+
+def test_keys_and_values_may_be_lists(tmp_path: Path) -> None:
+    done(tmp_path, LISTS)
+
+
+OPTIMIZER = """
+kv = create("dist_sync")
+kv.set_optimizer(torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=0.1))
+kv.init("w", torch.tensor([1.0, 2.0]))
+w = torch.empty(2)
+kv.pull("w", out=w)
+assert w.tolist() == [1, 2]
+for step in range(4):
+    kv.push("w", torch.ones(2) * (kv.rank_of_all + step))
+    kv.pull("w", out=w)
+"""
+
+
+def test_the_optimizer_sees_the_sum_over_all_workers(tmp_path: Path) -> None:
+    values = done(tmp_path, OPTIMIZER).results
+    expected = torch.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = torch.optim.Adam([expected], lr=0.1)
+    for step in range(4):
+        expected.grad = torch.ones(2) * (0 + 1 + 2 + 3 * step)
+        optimizer.step()
+    for node in ("hub/worker0", "east/worker0", "east/worker1"):
+        assert torch.equal(values[node][0], expected.detach())
+
+
+def test_pushes_that_nobody_pulled_between_count_one_by_one() -> None:
+    kv = alone()
+    kv.set_optimizer("sgd", learning_rate=1.0, momentum=0.5)
+    kv.init(0, torch.zeros(1))
+    kv.push(0, torch.ones(1))
+    kv.push(0, torch.ones(1))
+    assert kv.pull(0).tolist() == [-2.5]
+
+
+def test_the_optimizers_state_is_saved_and_loaded(tmp_path: Path) -> None:
+    script = OPTIMIZER + f"""
+kv.save_optimizer_states(f"{tmp_path}/{{kv.rank_of_all}}")
+for step in range(2):
+    w = kv.pushpull("w", torch.ones(2))
+torch.save(w, f"{tmp_path}/whole")
+"""
+    again = f"""
+kv = create("dist_sync")
+kv.set_optimizer("adam", learning_rate=0.1)
+kv.init("w", torch.zeros(2))
+kv.load_optimizer_states(f"{tmp_path}/{{kv.rank_of_all}}")
+for step in range(2):
+    w = kv.pushpull("w", torch.ones(2))
+assert torch.equal(w, torch.load("{tmp_path}/whole")), w
+"""
+    done(tmp_path, script)
+    (tmp_path / "again").mkdir()
+    done(tmp_path / "again", again)
+
+
+def test_states_that_are_not_here_are_refused(tmp_path: Path) -> None:
+    kv = alone(at_server=True, sync="mixed")
+    with pytest.raises(ScenarioError, match=r"state is on the servers; write a sync in which all wait"):
+        kv.save_optimizer_states(tmp_path / "state")
+    with pytest.raises(ScenarioError, match="call set_optimizer first"):
+        alone().load_optimizer_states(tmp_path / "state")
+    kv, other = alone(), alone()
+    for each, size in ((kv, 2), (other, 3)):
+        each.set_optimizer("sgd", learning_rate=0.1)
+        each.init(0, torch.zeros(size))
+    kv.save_optimizer_states(tmp_path / "state")
+    with pytest.raises(ScenarioError, match="other keys"):
+        other.load_optimizer_states(tmp_path / "state")
+
+
+@pytest.mark.parametrize(("kind", "codec"), [("2bit", "twobit"), ("bsc", "{kind: bisparse, pull: sparse-sum}")])
+def test_compression_is_that_of_the_scenario(kind: str, codec: str, tmp_path: Path) -> None:
+    script = """
+kv = create("dist_sync")
+COMPRESSION
+kv.init(0, torch.zeros(4000))
+for step in range(4):
+    kv.push(0, torch.linspace(-1, 1, 4000) * (1 + kv.rank_of_all))
+    total = kv.pull(0)
+"""
+    threshold = 0.5 if kind == "2bit" else 0.01
+    call = f'kv.set_gradient_compression({{"type": "{kind}", "threshold": {threshold}}})'
+    for name in ("own", "theirs"):
+        (tmp_path / name).mkdir()
+    own = done(tmp_path / "own", script.replace("COMPRESSION", call))
+    theirs = done(tmp_path / "theirs", script.replace("COMPRESSION", ""), f"codec={{tier1: none, tier2: {codec}}}")
+    assert own.hashes() == theirs.hashes()
+    assert torch.equal(own.results["east/worker1"][0], theirs.results["east/worker1"][0])
+    sizes = [sum(event["payload_bytes"] for event in each.of_kind("transfer") if event["message"] == "push"
+                 and event["tier"] == "wan") for each in (own, theirs)]  # fmt: skip
+    assert sizes[0] == sizes[1] < 4 * 4000 * 4
+
+
+def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
+    compressed = 'kv = create("dist_sync"); kv.set_gradient_compression({"type": "2bit"})'
+    assert "the scenario says 'codec: fp16' already" in refusal(tmp_path, compressed, "codec={tier1: none, tier2: fp16}")
+    for wrong in ({"type": "4bit"}, {"type": "2bit", "ratio": 1}, {}):
+        with pytest.raises(ScenarioError, match="one of 2bit, bsc as the type"):
+            alone().set_gradient_compression(wrong)
+    with pytest.raises(ScenarioError, match="in which models travel, not gradients"):
+        alone(contribution="model", sync="hfa").set_optimizer("sgd")
+    with pytest.raises(ScenarioError, match="is not one of"):
+        alone().set_optimizer("sdg")
+    with pytest.raises(ScenarioError, match="2 keys take as many tensors"):
+        alone().init([0, 1], torch.zeros(2))
