@@ -64,7 +64,7 @@ def cause_of(error: BaseException, script: Path) -> Cause:
     if remote:  # it was raised in another process, whose frames are there as text only
         frames += [(found["file"], int(found["line"])) for found in _FRAME.finditer(remote)]
         last = remote.strip().strip('"').strip().splitlines()[-1]
-        what = what if isinstance(error.__cause__, BaseException) and not _WRAPPED.match(str(error)) else last
+        what = what if isinstance(error.__cause__, BaseException) and not _WRAPPED.match(_text(error)) else last
     return Cause(_last_place(frames, script) or script.name, what, details)
 
 
@@ -102,20 +102,22 @@ def _last_place(frames: Iterable[tuple[str, int]], script: Path) -> str:
 
 
 def _name(error: BaseException) -> str:
-    return type(error).__qualname__
+    return type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # a user's class may fail at anything
+        return "(its text cannot be read)"
 
 
 def _words(error: BaseException) -> str:
-    try:
-        text = str(error).strip()
-    except Exception:  # noqa: BLE001 - a user's class may fail at anything
-        text = "(its text cannot be read)"
-    return f"{_name(error)}: {text.splitlines()[0]}" if text else _name(error)
+    return f"{_name(error)}: {text.splitlines()[0]}" if (text := _text(error)) else _name(error)
 
 
 def _remote_text(error: BaseException) -> str:
-    wrapped = _WRAPPED.match(str(error)) if isinstance(error, Exception) else None
-    if wrapped:
+    if wrapped := _WRAPPED.match(_text(error)):
         return wrapped["text"]
     return str(error.__cause__) if type(error.__cause__).__name__ in _REMOTE else ""
 

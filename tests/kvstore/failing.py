@@ -24,7 +24,9 @@ workload: {script: mine.py}
 training: {rounds: 4}
 device: {step_time: 5 ms}
 """
-DEADLINES = "timeouts: {heartbeat: 0.4 s, suspect: 1 s, dead_after: 3 s, tcp_user_timeout: 5 s, step_deadline: 5 s}\n"
+DEADLINES = """
+timeouts: {heartbeat: 0.2 s, suspect: 0.5 s, dead_after: DEAD s, tcp_user_timeout: STEP s, step_deadline: STEP s}
+"""
 SCRIPT = """\
 import ctypes, os, signal, sys, threading, time
 import torch
@@ -107,7 +109,7 @@ KINDS = {
     "missing name": Kind("from os import nowhere", "ImportError: cannot import name 'nowhere' from 'os'.*"),
     "missing file": Kind("open('nowhere.csv')", r"FileNotFoundError: \[Errno 2\] No such file.*'nowhere.csv'"),
     "module": Kind("import helper; helper.work()", "ValueError: of the helper", file="helper.py", line=2),
-    "hang": Kind("time.sleep(1000)", "TimeoutError: no call of the store for 4.5 s.*"),
+    "hang": Kind("time.sleep(1000)", "TimeoutError: no call of the store for .* s .*"),
     "hang outside Python": Kind(
         "ctypes.PyDLL(None).sleep(1000)", "(NodeLost: .*no sign of life|TimeoutError: no call of the store).*"
     ),
@@ -126,11 +128,17 @@ KINDS = {
 }  # fmt: skip
 
 
-def run_failing(folder: Path, back_end: str, kind: str, place: str) -> session.SessionResult:
-    """Run a script that fails, and return how the run ended. A crash of a simulation needs a process of its own."""
+def run_failing(
+    folder: Path, back_end: str, kind: str, place: str, step_deadline_s: float = 5.0
+) -> session.SessionResult:
+    """Run a script that fails, and return how the run ended. A crash of a simulation needs a process of its own.
+
+    ``step_deadline_s``: until when a script that hangs is waited for.
+    """
     folder.mkdir()
+    deadlines = DEADLINES.replace("DEAD", f"{step_deadline_s * 0.6:g}").replace("STEP", f"{step_deadline_s:g}")
     (folder / "mine.py").write_text(KINDS[kind].script(place))
-    (folder / "mine.yaml").write_text(SCENARIO + (DEADLINES if "hang" in kind else ""))
+    (folder / "mine.yaml").write_text(SCENARIO + (deadlines if "hang" in kind else ""))
     (folder / "crooked.py").write_text("x = 1\nfor\n")
     (folder / "helper.py").write_text("def work():\n    raise ValueError('of the helper')\n")
     plan = build_plan(load(folder / "mine.yaml"), back_end)

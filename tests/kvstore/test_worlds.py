@@ -1,0 +1,148 @@
+"""Scripts in all worlds: equal parameters, hashes of what is shared, loaders with processes, classes that are pickled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.execution import record
+from tests.end_to_end.runs import Finished, run_scenario
+
+HEAD = """
+version: 1
+name: worlds
+seed: 3
+workload: {script: mine.py}
+topology:
+  data_centers:
+    - {name: hub, central: true, workers: 1}
+    - {name: east, workers: 2}
+  links:
+    - {between: [hub, east], rate: 50 Mbit/s, delay: 2 ms}
+training: {rounds: 4, evaluate_every: 4}
+device: {step_time: 5 ms}
+"""
+TRAINING = """
+import torch
+from dataclasses import dataclass
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+
+@dataclass
+class Sample:
+    values: torch.Tensor
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, number): return Sample(torch.full((4,), number + 100.0 * store.rank) + torch.rand(4))
+
+def collate(samples):
+    return Sample(torch.stack([sample.values for sample in samples]))
+
+torch.manual_seed(5 + store.rank)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+optimizer = GeoOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), store, model=model, buffers="BUFFERS")
+loader = torch.utils.data.DataLoader(Samples(), 10, shuffle=True, collate_fn=collate, OPTIONS)
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch.values).square().mean().backward()
+    optimizer.step()
+torch.save(model.state_dict(), f"{__file__}.{store.rank}")
+"""
+LOADER = "num_workers=2, persistent_workers=True, timeout=30"
+
+
+def scenario(folder: Path, buffers: str = "keep", options: str = "num_workers=0") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(TRAINING.replace("BUFFERS", buffers).replace("OPTIONS", options))
+    (folder / "mine.yaml").write_text(HEAD)
+    return folder / "mine.yaml"
+
+
+def result(done: Finished) -> dict[str, Any]:
+    """The result as a command writes it."""
+    assert done.outcome.status == "done", done.outcome.message
+    run = record.prepare(done.directory / "written", done.plan, scenario=b"", resolved="", capabilities={})
+    run.events.rmdir()
+    run.events.symlink_to(done.directory / "events")
+    _, content = record.conclude(run, done.plan, done.outcome, "2000-01-01", 1.0)
+    return content
+
+
+def digests(tmp_path: Path, worlds: tuple[str, ...], *overrides: str, **script: str) -> set[str | None]:
+    path = scenario(tmp_path / "script", **script)
+    results = [result(run_scenario(tmp_path / world, world, *overrides, scenario=path)) for world in worlds]
+    assert all(each["parameters_agree"] for each in results)
+    return {each["parameters_sha256"] for each in results}
+
+
+SETTINGS = [
+    (),
+    ("codec={tier1: none, tier2: fp16}",),
+    ("codec={tier1: none, tier2: {kind: bisparse, pull: sparse-sum, bound: 2, ratio: 0.5}}",),
+    ("sync={kind: hfa, k1: 2, k2: 1}",),
+    ("sync={kind: diloco, h: 2}",),
+    ("paradigm=ps", "codec=fp16"),
+]
+
+
+@pytest.mark.parametrize("overrides", SETTINGS, ids=lambda each: " ".join(each) or "fsa")
+def test_a_simulated_scripts_workers_agree_though_its_servers_hold_no_model(
+    overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    (digest,) = digests(tmp_path, ("simulate",), *overrides)
+    assert digest is not None and len(digest) == 64
+
+
+def test_the_hash_is_equal_in_both_worlds(tmp_path: Path) -> None:
+    """With fp16 on the WAN, averaged buffers, and a loader with two processes per worker."""
+    overrides = ("codec={tier1: none, tier2: fp16}",)
+    (digest,) = digests(tmp_path, ("simulate", "local"), *overrides, buffers="average", options=LOADER)
+    (alone,) = digests(tmp_path / "0", ("simulate",), *overrides, buffers="average")
+    assert digest is not None
+    assert alone != digest, "samples of the loader's own processes are other random numbers"
+
+
+@pytest.mark.slow  # 25 s
+@pytest.mark.emulation
+@pytest.mark.parametrize("overrides", SETTINGS, ids=lambda each: " ".join(each) or "fsa")
+def test_the_hash_is_equal_in_three_worlds(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    (digest,) = digests(tmp_path, ("simulate", "local", "emulate"), *overrides, options=LOADER)
+    assert digest is not None
+
+
+@pytest.mark.parametrize("buffers", ["keep", "average"])
+def test_buffers_are_of_one_worker_or_of_all(buffers: str, tmp_path: Path) -> None:
+    import torch
+
+    path = scenario(tmp_path / "script", buffers)
+    (digest,) = {result(run_scenario(tmp_path / "run", "simulate", scenario=path))["parameters_sha256"]}
+    assert digest is not None, "what is shared agrees in both cases"
+    states = [torch.load(f"{path.parent}/mine.py.{rank}", weights_only=True) for rank in range(3)]
+    means = [state["1.running_mean"] for state in states]
+    assert torch.equal(means[0], means[2]) == (buffers == "average")
+    assert all(torch.equal(state["0.weight"], states[0]["0.weight"]) for state in states)
+    assert all(int(state["1.num_batches_tracked"]) == 4 for state in states)
+
+
+def test_averaged_buffers_are_the_mean(tmp_path: Path) -> None:
+    script = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+model = torch.nn.Linear(1, 1)
+model.register_buffer("mine", torch.zeros(2))
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store, model=model, buffers="average")
+for step in range(4):
+    model.mine += torch.tensor([1.0, 10.0]) * store.rank
+    model(torch.ones(1)).backward()
+    optimizer.step()
+    assert torch.allclose(model.mine, torch.tensor([1.0, 10.0]) * (1 + step)), model.mine
+"""
+    path = scenario(tmp_path / "script")
+    (path.parent / "mine.py").write_text(script)
+    assert run_scenario(tmp_path / "run", "simulate", scenario=path).outcome.message == ""
+    by_worker = "sync={kind: hfa, k1: 1, k2: 1, weights: worker}"
+    assert run_scenario(tmp_path / "hfa", "simulate", by_worker, scenario=path).outcome.message == ""
