@@ -29,6 +29,7 @@ from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun
 from testbed.display import choice as displays
 from testbed.display.notebook import html_of
 from testbed.errors import ScenarioError
+from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
 from testbed.results import COMPLETED
@@ -138,8 +139,8 @@ def run(
 ) -> Run:  # fmt: skip
     """Run a scenario to its end and return the run.
 
-    A simulation runs in this process; ``local`` and ``emulate`` start processes. Ctrl-C (in Jupyter: interrupt) ends
-    the run, writes the results so far, and raises ``KeyboardInterrupt``.
+    A simulation runs in this process, unless it is of a user's script, which may crash its process; other runs start
+    processes. Ctrl-C (in Jupyter: interrupt) ends the run, writes the results so far, and raises ``KeyboardInterrupt``.
 
     on         back end instead of the scenario's own
     out        run directory, by default a new one below ``runs``; a finished run of an equal Plan is returned as it is
@@ -163,7 +164,8 @@ def run(
     except AlreadyDone as done:
         return open_run(str(done))
     display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
-    execute = launch.in_this_process if plan.back_end == "simulate" else launch.in_processes
+    here = plan.back_end == "simulate" and not is_scripted(plan)
+    execute = launch.in_this_process if here else launch.in_processes
     outcome = launch.train(plan, directory, display, execute, followers)
     outcome = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
     _raise_if_failed(outcome, directory.path, called.error)

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 SIMULATION = "simulation"  # the process of all nodes
 
 
+def is_scripted(plan: Plan) -> bool:
+    """Return whether the workers of a run are users' scripts."""
+    return bool(MODELS[plan.training.model.kind].takes == SCRIPT)
+
+
 def failure_files(plan: Plan, directory: Path) -> FailureFiles | None:
     """Return the files of failures of a run in ``directory``; None if it runs no script."""
-    model = plan.training.model
-    if MODELS[model.kind].takes != SCRIPT:
-        return None
-    return FailureFiles(directory / FOLDER, Path(model.options["file"]))
+    script = plan.training.model.options.get("file", "")
+    return FailureFiles(directory / FOLDER, Path(script)) if is_scripted(plan) else None
 
 
 def watch_of(files: FailureFiles | None, process: str, own: bool) -> ScriptWatch | None:

@@ -101,7 +101,7 @@ class GeoMXStore:
         """
         if self.store.job.contribution != "gradient":
             raise ScenarioError(
-                f"set_optimizer: the scenario says 'sync: {self.store.job.sync}', in which models travel, not gradients; "
+                f"set_optimizer: by 'sync: {self.store.job.sync}' of the scenario models travel, not gradients; "
                 "step a torch optimizer in the script, and push the model (or use GeoOptimizer)"
             )
         kind, chosen = (optimizer, options) if isinstance(optimizer, str) else server_options(optimizer)
@@ -142,10 +142,12 @@ class GeoMXStore:
             self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
-        """Return the values after this worker's last pushes, and copy them to ``out``. ``priority``: the push's holds."""
+        """Return the values after this worker's last pushes, also copied to ``out``. ``priority`` has no effect here."""
         keys = [key] if isinstance(key, str) or not isinstance(key, Sequence) else list(key)
         values = [self._value(each) for each in keys]
-        for target, value in zip([] if out is None else [out] if isinstance(out, Tensor) else out, values, strict=False):
+        for target, value in zip(
+            [] if out is None else [out] if isinstance(out, Tensor) else out, values, strict=False
+        ):
             with torch.no_grad():
                 target.copy_(value.view_as(target))
         return values if isinstance(key, Sequence) and not isinstance(key, str) else values[0]

@@ -98,7 +98,7 @@ class GeoOptimizer(torch.optim.Optimizer):
             added = [added] if isinstance(added, Tensor) else list(added)
             if not all(_contains(self._parameters, each) for each in added if each.numel()):
                 raise ScenarioError(
-                    "add_param_group: the workers have agreed on the parameters already; give the whole model before, as "
+                    "add_param_group: the workers have agreed on the parameters already; give the whole model before: "
                     "GeoOptimizer(optimizer, store, model=model)"
                 )
             param_group = {**param_group, "params": added}

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from testbed.engine.script.watch import STACKS_SIGNAL
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import Plan, monitor_of
@@ -23,7 +22,7 @@ from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S, STOPPED
 from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd
-from testbed.results.failures import Cause, FailureFiles, oom_kills
+from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, oom_kills
 from testbed.results.progress import Progress
 
 __all__ = ["Fleet", "Launch"]

@@ -159,7 +159,7 @@ class NodeProcesses:
             self.send_signal(node, number)
 
     def _read(self, process: _Process) -> Iterator[Line]:
-        """Read what there is. Raise ``BlockingIOError`` if there is nothing, and the pipe is still open."""
+        """Read once. Raise ``BlockingIOError`` if the pipe is empty and still open."""
         data = os.read(process.progress, 1 << 16)
         if not data:
             self._selector.unregister(process.progress)

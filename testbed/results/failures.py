@@ -4,7 +4,7 @@
     failures/.<name>.place     where a script of the process <name> was last seen: node, thread, place
     failures/.<name>.dump      written by ``faulthandler`` if that process crashes, or is asked where it stands
 
-A process that is killed cannot say why; whoever sees its end reads the hidden files (``FailureFiles.explain``).
+A process that is killed cannot say why; the process that sees its end reads the hidden files (``FailureFiles.explain``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 FOLDER = "failures"
+STACKS_SIGNAL = signal.SIGUSR2  # a process with scripts answers it by dumping its stacks
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = tuple(
@@ -186,7 +187,11 @@ class FailureFiles:
         elif code < 0:
             killed = "the process was killed" + (_killer(oom_kills_before) if code == -signal.SIGKILL else "")
             what = f"{signal.Signals(-code).name}: {fatal['what'] if fatal else killed}"
-        cause = Cause(place_in_dump(dump, self.script, thread if fatal is None else 0) or place, what, dump or f"last seen at {place}\n")
+        cause = Cause(
+            place_in_dump(dump, self.script, thread if fatal is None else 0) or place,
+            what,
+            dump or f"last seen at {place}\n",
+        )
         self.keep(node, cause)
         return node, str(cause)
 
@@ -219,4 +224,3 @@ class FailureFiles:
     @staticmethod
     def _read(path: Path) -> str:
         return path.read_bytes().rstrip(b"\0").decode(errors="replace") if path.exists() else ""
-

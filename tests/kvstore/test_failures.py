@@ -191,7 +191,8 @@ def test_errors_of_worker_processes_have_their_own_place(tmp_path: Path) -> None
 def test_the_thread_that_crashed_is_looked_at_first(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     dump = (
-        f'Fatal Python error: Aborted\n\nThread 0x000000000000abc1 (most recent call first):\n  File "{script}", line 3 in a\n\n'
+        "Fatal Python error: Aborted\n\nThread 0x000000000000abc1 (most recent call first):\n"
+        f'  File "{script}", line 3 in a\n\n'
         f'Current thread 0x000000000000abc2 (most recent call first):\n  File "{os.__file__}", line 9 in b\n'
         f'  File "{script}", line 5 in c\n  File "{script}", line 6 in d\n'
     )

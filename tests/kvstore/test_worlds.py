@@ -1,4 +1,4 @@
-"""Scripts in all worlds: equal parameters, hashes of what is shared, loaders with processes, classes that are pickled."""
+"""Scripts in all worlds: equal hashes of what is shared, loaders with processes, pickled classes."""
 
 from __future__ import annotations
 

@@ -22,9 +22,8 @@ from types import FrameType
 from typing import Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
-from testbed.results.failures import Cause, FailureFiles, place_in_dump, place_of_frame
+from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, place_in_dump, place_of_frame
 
-STACKS_SIGNAL = signal.SIGUSR2
 _INTERVAL_S = 0.05
 _PLACE_BYTES = 1024
 _DUMP_S = 0.2  # that a process takes to dump its stacks
@@ -63,6 +62,8 @@ class ScriptWatch:
         self._handles_crashes = own or not faulthandler.is_enabled()
         if self._handles_crashes:
             faulthandler.enable(self._dump, all_threads=True)
+        self._dumps_stacks = own or signal.getsignal(STACKS_SIGNAL) == signal.SIG_DFL
+        if self._dumps_stacks:
             faulthandler.register(STACKS_SIGNAL, self._dump, all_threads=True)
         self._exit, self._kill, self._hook = os._exit, os.kill, threading.excepthook
         os._exit, os.kill, threading.excepthook = self._on_exit, self._on_kill, self._on_thread_error
@@ -79,15 +80,16 @@ class ScriptWatch:
         """Stop watching."""
         self._closed.set()
         os._exit, os.kill, threading.excepthook = self._exit, self._kill, self._hook
-        if self._handles_crashes:
+        if self._dumps_stacks:
             faulthandler.unregister(STACKS_SIGNAL)
+        if self._handles_crashes:
             faulthandler.disable()
         self._dump.close()
 
     # ---- turns --------------------------------------------------------------------------------------------------
 
     def begin_turn(self, script: Watched, deadline_s: float) -> None:
-        """From now on ``script`` runs. The caller has noticed by ``deadline_s`` if it hangs, unless it holds the GIL."""
+        """From now on ``script`` runs. By ``deadline_s`` the caller has noticed a hang, unless one that holds the GIL."""
         self._before = set(threading.enumerate())
         self._current = script
         if script.node in self._lines:
@@ -169,7 +171,7 @@ class ScriptWatch:
         for thread, owner in list(self._owners.items()):
             if owner is script and (frame := frames.get(thread.ident or 0)):
                 texts.append(f"its thread {thread.name}:\n{''.join(traceback.format_stack(frame))}")
-        children = self._stacks_of_children() if self._handles_crashes else {}
+        children = self._stacks_of_children() if self._dumps_stacks else {}
         texts += [f"its process {child}:\n{text}" for child, text in children.items()]
         places = {child: place_in_dump(text, self.files.script) for child, text in children.items()}
         what = "".join(f"; its process {child} stands at {where}" for child, where in places.items() if where)
@@ -179,7 +181,7 @@ class ScriptWatch:
         """Ask forked children for their stacks; they have inherited the handler and the file."""
         texts = {}
         for child in children_of(self._pid):
-            begin = os.path.getsize(self._dump.name)
+            begin = Path(self._dump.name).stat().st_size
             with suppress(ProcessLookupError):
                 self._kill(child, STACKS_SIGNAL)
             time.sleep(_DUMP_S)
@@ -200,4 +202,3 @@ def _mapped(path: Path) -> mmap.mmap:
     with open(path, "w+b") as file:
         file.truncate(_PLACE_BYTES)
         return mmap.mmap(file.fileno(), _PLACE_BYTES)
-
