@@ -61,12 +61,17 @@ class Attempts:
                 return once(begin_s)
             except NodeLost as error:
                 if not left:
-                    raise NodeLost(f"{error} (after {self._restarts} restarts)") if self._restarts else error from error
+                    raise self._final(error) from error
                 begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
         return None
+
+    def _final(self, error: NodeLost) -> NodeLost:
+        final = NodeLost(f"{error} (after {self._restarts} restarts)") if self._restarts else error
+        final.__notes__ = getattr(error, "__notes__", [])
+        return final
 
     def _record(self, kind: str, t: float, **fields: Any) -> None:
         if self._log is not None:

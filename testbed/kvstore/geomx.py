@@ -142,7 +142,7 @@ class GeoMXStore:
             self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
-        """Return the values after this worker's last pushes, also copied to ``out``. ``priority`` has no effect here."""
+        """Return the values after this worker's last pushes, copied to ``out`` too. ``priority`` has no effect here."""
         keys = [key] if isinstance(key, str) or not isinstance(key, Sequence) else list(key)
         values = [self._value(each) for each in keys]
         for target, value in zip(

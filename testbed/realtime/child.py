@@ -120,7 +120,11 @@ async def _main(
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    os.register_at_fork(after_in_child=lambda: _leave_node(progress, lifeline))
+    os.register_at_fork(
+        before=lambda: _hold(signal.SIG_BLOCK),
+        after_in_parent=lambda: _hold(signal.SIG_UNBLOCK),
+        after_in_child=lambda: _leave_node(progress, lifeline),
+    )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
     log = EventLog(launch.event_directory, node.name)
@@ -135,12 +139,17 @@ async def _main(
         log.close()
 
 
+def _hold(how: int) -> None:
+    """Hold signals back in this thread, or no longer: until it has its own handlers, a child has the node's."""
+    signal.pthread_sigmask(how, HELD_SIGNALS)
+
+
 def _leave_node(*descriptors: int) -> None:
     """Make a process that a user's script forks one of its own: signals to it must not reach the node's event loop."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, LEAVE_SIGNAL):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+    _hold(signal.SIG_UNBLOCK)
     for descriptor in descriptors:
         os.close(descriptor)
 

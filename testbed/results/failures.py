@@ -4,7 +4,7 @@
     failures/.<name>.place     where a script of the process <name> was last seen: node, thread, place
     failures/.<name>.dump      written by ``faulthandler`` if that process crashes, or is asked where it stands
 
-A process that is killed cannot say why; the process that sees its end reads the hidden files (``FailureFiles.explain``).
+A process that is killed cannot say why; the one that sees its end reads the hidden files (``FailureFiles.explain``).
 """
 
 from __future__ import annotations

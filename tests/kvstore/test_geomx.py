@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,19 @@ def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
         alone().set_optimizer("sdg")
     with pytest.raises(ScenarioError, match="2 keys take as many tensors"):
         alone().init([0, 1], torch.zeros(2))
+
+
+def test_the_documents_program_trains(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "coming_from_geomx.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    script = (
+        program + "\nloss = (model(samples) - samples.sum(1, keepdim=True)).square().mean().item()\nassert loss < 6"
+    )
+    values = done(tmp_path, script, "training.rounds=60", "training.evaluate_every=60").results
+    assert all(torch.equal(values["hub/worker0"][key], values["east/worker1"][key]) for key in (0, 1))
+
+
+def test_the_document_names_every_call() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "coming_from_geomx.md").read_text()
+    calls = [name for name in vars(GeoMXStore) if not name.startswith("_")]
+    assert [name for name in calls if f"kv.{name}" not in text] == []

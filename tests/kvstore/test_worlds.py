@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.execution import record
+from testbed.execution import record, session
+from testbed.plan.build import build_plan
+from testbed.plan.model import to_json
+from testbed.scenario.load import load
 from tests.end_to_end.runs import Finished, run_scenario
 
 HEAD = """
@@ -146,3 +150,54 @@ for step in range(4):
     assert run_scenario(tmp_path / "run", "simulate", scenario=path).outcome.message == ""
     by_worker = "sync={kind: hfa, k1: 1, k2: 1, weights: worker}"
     assert run_scenario(tmp_path / "hfa", "simulate", by_worker, scenario=path).outcome.message == ""
+
+
+PROCESSES = """
+import multiprocessing, os, time, torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+ended = multiprocessing.Process(target=time.sleep, args=(100,))
+ended.start()
+ended.terminate()
+ended.join(10)
+assert ended.exitcode == -15, "a process of a script's own gets its own signals"
+left = multiprocessing.Process(target=time.sleep, args=(SECONDS,))
+left.start()
+open(f"{__file__}.{store.rank}", "w").write(str(left.pid))
+model = torch.nn.Linear(2, 1)
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
+for step in range(4):
+    model(torch.ones(2)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("world", ["simulate", "local"])
+def test_scripts_may_start_processes_and_leave_them(world: str, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "script")
+    (path.parent / "mine.py").write_text(PROCESSES.replace("SECONDS", "3"))
+    assert run_scenario(tmp_path / "run", world, scenario=path).outcome.message == ""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow  # 10 s
+@pytest.mark.parametrize("world", ["simulate", "local"])
+def test_what_scripts_have_left_ends_with_the_run(world: str, tmp_path: Path) -> None:
+    path = scenario(tmp_path / "script")
+    (path.parent / "mine.py").write_text(PROCESSES.replace("SECONDS", "1000"))
+    plan = build_plan(load(path), world)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan.json").write_bytes(to_json(plan))
+    begin_s = time.monotonic()
+    assert session.run(plan, tmp_path / "run", lambda event: None).message == ""
+    assert time.monotonic() - begin_s < 60
+    left = [int((path.parent / f"mine.py.{rank}").read_text()) for rank in range(3)]
+    while any(map(alive, left)) and time.monotonic() - begin_s < 60:
+        time.sleep(0.1)
+    assert not any(map(alive, left))

@@ -9,6 +9,8 @@ import torch
 from tests.mutations.mutation import Mutation, always, edit
 
 DGT = ("tests/engine/dgt/test_rounds.py",)
+FAILURES, GEOMX = ("tests/kvstore/test_failures.py",), ("tests/kvstore/test_geomx.py",)
+WORLDS_OF_SCRIPTS = ("tests/kvstore/test_worlds.py",)
 SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
 CHECKPOINT, COLLECTIVES = ("tests/engine/checkpoint/test_checkpoint.py",), ("tests/engine/collectives/test_topk.py",)
 GOSSIP, GOLDEN = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_golden.py",)
@@ -76,6 +78,39 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "scripts push with weight one": Mutation(
         "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._job.weight", "1.0"), SCRIPT
+    ),
+    "the cause of a failure is a library's line": Mutation("testbed.results.failures:is_users", always(True), FAILURES),
+    "a script that hangs is waited for": Mutation(
+        "testbed.engine.script.thread:ScriptThread.resume", edit("timeout=self._deadline_s", "timeout=20.0"), FAILURES
+    ),
+    "a script's thread may fail unseen": Mutation(
+        "testbed.engine.script.watch:ScriptWatch._on_thread_error",
+        edit("script.fail(args.exc_value)", "pass"),
+        FAILURES,
+    ),
+    "the last place of a killed script is not kept": Mutation(
+        "testbed.engine.script.watch:ScriptWatch._on_kill", edit("is not None", "is None"), FAILURES
+    ),
+    "a loader's process gets its parent's signals": Mutation(
+        "testbed.realtime.child:_leave_node", edit("signal.SIG_DFL", "signal.SIG_IGN"), WORLDS_OF_SCRIPTS
+    ),
+    "GeoMX's rank is that of all": Mutation(
+        "testbed.engine.script.worker:script_job",
+        edit("site_rank=site.index", "site_rank=list(plan.with_role('worker')).index"),
+        GEOMX,
+    ),
+    "saved states of an optimizer hold no moments": Mutation(
+        "testbed.kvstore.geomx:GeoMXStore.load_optimizer_states",
+        edit("loaded[number]", "{'value': loaded[number]['value'], 'updates': 0}"),
+        GEOMX,
+    ),
+    "averaged buffers are summed": Mutation(
+        "testbed.kvstore.optimizer:GeoOptimizer.step",
+        edit("(total / self._job.workers).view_as(buffer)", "total.view_as(buffer)"),
+        WORLDS_OF_SCRIPTS,
+    ),
+    "servers are compared with workers": Mutation(
+        "testbed.results.summary:_digests", edit('(finals["role"] == "worker") & ', ""), WORLDS_OF_SCRIPTS
     ),
     "a script's pull returns the first value": Mutation(
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT

@@ -39,6 +39,8 @@ def start_script(plan: Plan, node: NodePlan, job: ScriptJob, watch: ScriptWatch 
     path = Path(plan.training.model.options["file"])
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+    if watch:
+        watch.files.begin(node.name)
     seed, deadline_s = seed_for(plan.seed, "script", job.rank), _PATIENCE * plan.timeouts.step_deadline_s
     return ScriptThread(path, node.name, job, seed, deadline_s, watch)
 

@@ -89,7 +89,7 @@ class ScriptWatch:
     # ---- turns --------------------------------------------------------------------------------------------------
 
     def begin_turn(self, script: Watched, deadline_s: float) -> None:
-        """From now on ``script`` runs. By ``deadline_s`` the caller has noticed a hang, unless one that holds the GIL."""
+        """From now on ``script`` runs. Its caller notices a hang by ``deadline_s``, unless the GIL is held."""
         self._before = set(threading.enumerate())
         self._current = script
         if script.node in self._lines:
