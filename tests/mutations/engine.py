@@ -80,8 +80,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._job.weight", "1.0"), SCRIPT
     ),
     "the cause of a failure is a library's line": Mutation("testbed.results.failures:is_users", always(True), FAILURES),
-    "a script that hangs is waited for": Mutation(
-        "testbed.engine.script.thread:ScriptThread.resume", edit("timeout=self._deadline_s", "timeout=20.0"), FAILURES
+    "a script that hangs is not located": Mutation(
+        "testbed.engine.script.watch:ScriptWatch.stacks", edit("place or self.files", "self.files"), FAILURES
     ),
     "a script's thread may fail unseen": Mutation(
         "testbed.engine.script.watch:ScriptWatch._on_thread_error",
