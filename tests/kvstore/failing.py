@@ -18,7 +18,7 @@ name: failing
 seed: 1
 topology:
   data_centers: [{name: hub, central: true, workers: 1}, {name: east, workers: 1}]
-  links: [{between: [hub, east], rate: 50 Mbit/s, delay: 2 ms}]
+  links: [{between: [hub, east], rate: 5 Mbit/s, delay: 2 ms}]
 workload: {script: mine.py}
 training: {rounds: 4}
 device: {step_time: 5 ms}
