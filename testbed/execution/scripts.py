@@ -37,7 +37,6 @@ def watch_of(files: FailureFiles | None, process: str, own: bool) -> ScriptWatch
 
 def point_to_traceback(error: TestbedError, files: FailureFiles | None) -> None:
     """Add the name of the file that has the traceback to an error, if a node that it names has left one."""
-    for path in sorted(files.folder.glob("[!.]*.txt")) if files else ():
-        node = path.stem.replace(".", "/", 1)
-        if str(error).startswith(f"{node}:"):
-            error.add_note(f"traceback: {FOLDER}/{path.name}")
+    node = str(error).partition(":")[0]
+    if files and " " not in node and files.of_node(node).is_file():
+        error.add_note(files.note(node))

@@ -21,7 +21,7 @@ from typing import IO, Any
 from testbed.execution.environment import host_environment
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
-from testbed.results.failures import FOLDER, oom_kills
+from testbed.results.failures import oom_kills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
@@ -108,7 +108,7 @@ def _reason(plan: Plan, directory: Path, code: int, oom_kills_before: int | None
         node, cause = files.explain(SIMULATION, code, oom_kills_before)
         files.close()
         if node:
-            return f"{node}: {cause}\ntraceback: {FOLDER}/{files.of_node(node).name}"
+            return f"{node}: {cause}\n{files.note(node)}"
     text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     reason = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"

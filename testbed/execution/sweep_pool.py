@@ -23,6 +23,7 @@ from pathlib import Path
 from testbed.errors import ScenarioError
 from testbed.execution import session
 from testbed.execution.record import add_capabilities, conclude, prepare
+from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import SessionResult
 from testbed.execution.sweep_points import SweepPoint
 from testbed.results import COMPLETED
@@ -93,7 +94,10 @@ class Pool:
             pid, code = os.wait()
         point = self._children.pop(pid)
         if os.waitstatus_to_exitcode(code) != TAKEN:
-            state = RunDirectory(self.directory(point)).status().state
+            run = RunDirectory(self.directory(point))
+            state = run.status().state
+            if state == "crashed":
+                _close(run, point, os.waitstatus_to_exitcode(code))
             self.on_state(point, "failed" if state in ("crashed", "pending") else state)
         return point, os.waitstatus_to_exitcode(code)
 
@@ -134,6 +138,15 @@ class Pool:
         outcome, result = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
         run.set_status(outcome.status, result["plan_sha256"], outcome.message)
         return 0
+
+
+def _close(run: RunDirectory, point: SweepPoint, code: int) -> None:
+    """Let a run whose script has ended its process fail with that cause; others are left to the next sweep."""
+    files = failure_files(point.plan, run.path)
+    node, cause = files.explain(SIMULATION, code, None) if files else ("", "")
+    if files and node:
+        files.close()
+        run.set_status("failed", run.status().plan_sha256, f"{node}: {cause}\n{files.note(node)}")
 
 
 def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:

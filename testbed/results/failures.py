@@ -150,6 +150,10 @@ class FailureFiles:
         """Return where the traceback of a node is kept."""
         return self.folder / f"{node.replace('/', '.')}.txt"
 
+    def note(self, node: str) -> str:
+        """Return the line of a message that names this file."""
+        return f"traceback: {FOLDER}/{self.of_node(node).name}"
+
     def hidden(self, process: str, kind: str) -> Path:
         """Return the ``place`` or the ``dump`` file of a process."""
         return self.folder / f".{process.replace('/', '.')}.{kind}"

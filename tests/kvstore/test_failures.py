@@ -13,6 +13,7 @@ from testbed.execution import host, session
 from testbed.plan.build import build_plan
 from testbed.results.failures import Cause, FailureFiles, cause_of, is_users, place_in_dump
 from testbed.scenario.load import load
+from tests.cli.forked import command
 from tests.kvstore.failing import CRASHES, KINDS, SCENARIO, assert_named, run_failing
 
 PLACES = ("start", "connected", "middle", "end")
@@ -199,3 +200,14 @@ def test_the_thread_that_crashed_is_looked_at_first(tmp_path: Path) -> None:
     assert place_in_dump(dump, script) == "mine.py:5"
     assert place_in_dump(dump, script, 0xABC1) == "mine.py:3"
     assert place_in_dump("", script) == ""
+
+
+def test_a_sweep_tells_which_script_ended_its_process(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(KINDS["os._exit"].script("middle"))
+    (tmp_path / "mine.yaml").write_text(SCENARIO)
+    words = ["sweep", str(tmp_path / "mine.yaml"), "--on", "simulate", "--out", str(tmp_path / "out"), "--set"]
+    ended = command([*words, "training.rounds=1,4", "--jobs", "1"])
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    lines = (tmp_path / "out" / "sweep.csv").read_text()
+    assert "east/worker0: mine.py:12: os._exit: the script ended its process, status 7" in lines
+    assert lines.count(",done,") == 1, "in one round it does not come to the middle"
