@@ -36,8 +36,8 @@ CLASSES = {
 }  # fmt: skip
 SENTENCES = {
     "without a goodbye": "closed unexpectedly",
-    "the same at every holder": "identical on all replicas",
-    "holders differ": "replicas differ",
+    "the same at every holder": "identical on all workers",
+    "holders differ": "workers differ",
     r"\bon \d+ more ways": "on 5 other link directions",
     "more ways?\\)": "on 5 other link directions",
     "shares are believed": "sharing not validated below 16 BDP",

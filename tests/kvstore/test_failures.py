@@ -44,7 +44,7 @@ def test_there_are_a_hundred_cases() -> None:
     assert {kind for _, kind, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.slow  # 3 min on local, 2 min simulated, 2 min emulated
+@pytest.mark.slow  # 50 s on local, 65 s simulated, 120 s emulated
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the script's own
 @pytest.mark.parametrize(("back_end", "kind", "place"), CASES)
 def test_a_failure_is_named(back_end: str, kind: str, place: str, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def _has_memory(folder: Path) -> bool:
         return False
 
 
-@pytest.mark.slow  # 8 s
+@pytest.mark.slow  # 6 s
 @pytest.mark.skipif(memory_group() is None, reason="limits of memory need a writable control group")
 def test_the_kernels_kill_for_want_of_memory_is_told_apart(tmp_path: Path) -> None:
     found = memory_group()

@@ -19,7 +19,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, place_in_dump, place_of_frame
@@ -69,12 +69,6 @@ class ScriptWatch:
         os._exit, os.kill, threading.excepthook = self._on_exit, self._on_kill, self._on_thread_error
         self._closed = threading.Event()
         threading.Thread(target=self._sample, name="script watch", daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop watching."""
