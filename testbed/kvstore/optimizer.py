@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, cast
 
 import torch
@@ -202,6 +203,8 @@ def _contains(tensors: list[Tensor], tensor: Tensor) -> bool:
 
 def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
     """Return the kind and the options by which the servers make this optimizer's steps; refuse what they cannot."""
+    from testbed.training.options import OPTIMIZERS
+
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
     kind = kinds.get(type(optimizer))
     if kind is None or len(optimizer.param_groups) != 1:
@@ -216,8 +219,7 @@ def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any
             f"this synchronisation runs the optimizer on the servers, which do not know {', '.join(unknown)}; "
             f"leave it out, or {_ELSEWHERE}"
         )
-    options: dict[str, Any] = {"learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
-    if isinstance(optimizer, torch.optim.SGD):
-        return kind, {**options, "momentum": group["momentum"], "nesterov": group["nesterov"]}
-    beta1, beta2 = group["betas"]
-    return kind, {**options, "beta1": beta1, "beta2": beta2, "epsilon": group["eps"]}
+    theirs = {**group, "learning_rate": group["lr"], "epsilon": group.get("eps")}
+    theirs |= zip(("beta1", "beta2"), group.get("betas", ()), strict=False)  # SGD has none
+    known = {field.name for field in fields(OPTIMIZERS[kind])}
+    return kind, {name: value for name, value in theirs.items() if name in known and value is not None}
