@@ -1,0 +1,82 @@
+"""Every code block of the documents is executed, or validated, in the order of its document."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from tests.docs.blocks import NOT_RUN, ROOT, SLOW, Block, Page, blocks_of, check_entry_points, documents, shell
+
+LANGUAGES = {"sh", "python", "yaml", "toml", "text"}  # text is not executed
+PAGES = {str(path.relative_to(ROOT)): blocks_of(path) for path in documents()}
+QUICK = {name: blocks for name, blocks in PAGES.items() if blocks}
+LONG = {name: blocks for name, blocks in PAGES.items() if any(SLOW in block.notes for block in blocks)}
+NOT_EXECUTED = 10  # blocks; lower it when one becomes executable
+
+
+@pytest.fixture(autouse=True)
+def _new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    mpl.use("agg")
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")  # documents of the repository call from its root
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_blocks(name: str) -> None:
+    page = Page(name)
+    for block in PAGES[name]:
+        if not block.notes:
+            page.execute(block)
+
+
+@pytest.mark.slow  # as long as the comments in the documents say
+@pytest.mark.parametrize("name", LONG)
+def test_all_blocks(name: str) -> None:
+    page = Page(name)
+    for block in PAGES[name]:
+        if NOT_RUN not in block.notes:
+            page.execute(block)
+
+
+def test_every_block_has_a_language_that_is_executed_or_is_text() -> None:
+    unknown = [
+        f"{name}:{block.line}: {block.language or 'no language'}"
+        for name, blocks in PAGES.items()
+        for block in blocks
+        if block.language not in LANGUAGES
+    ]
+    assert unknown == []
+
+
+def test_few_blocks_are_not_executed() -> None:
+    reasons = [block.notes[NOT_RUN] for blocks in PAGES.values() for block in blocks if NOT_RUN in block.notes]
+    assert len(reasons) <= NOT_EXECUTED, "\n".join(reasons)
+
+
+def test_mistakes_in_blocks_are_found() -> None:
+    page = Page("page.md")
+    with pytest.raises(AssertionError, match="codecs"):
+        shell("testbed schema codecs\n")
+    with pytest.raises(AssertionError, match="cat: none"):
+        shell("cat none | head\n".replace("| head", "|| exit 3"))
+    with pytest.raises(Exception, match="codek"):
+        page.execute(Block(1, "yaml", "", "codek: fp16\n"))
+    with pytest.raises(NameError):
+        page.execute(Block(1, "python", "", "unknown\n"))
+    with pytest.raises(AssertionError, match=r"testbed\.codek"):
+        check_entry_points('[project.entry-points."testbed.codek"]\nmy = "package:Class"\n')
+
+
+def test_a_comment_belongs_to_the_block_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text('<!-- slow: 3 s -->\n```sh\ntrue\n```\n\n* item\n\n    ```yaml title="a.yaml"\n    a: 1\n    ```\n')
+    slow, file = blocks_of(path)
+    assert (slow.notes, slow.code, slow.line) == ({"slow": "3 s"}, "true\n", 2)
+    assert (file.notes, file.title, file.code) == ({}, "a.yaml", "a: 1\n")
