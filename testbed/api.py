@@ -27,7 +27,7 @@ from analysis import load as stored
 from testbed import errors, launch
 from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun
 from testbed.display import choice as displays
-from testbed.display.notebook import html_of
+from testbed.display.notebook import as_output, html_of
 from testbed.errors import ScenarioError
 from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
@@ -114,7 +114,10 @@ class Run(stored.StoredRun):
         """Return the figure of the run: accuracy, time per round and links over time."""
         from analysis.figures.run import draw
 
-        return draw(self)
+        return as_output(draw(self))
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self.status.state}, {self.path}>"
 
     def __str__(self) -> str:
         from testbed.display.summary import as_text, summary_of
@@ -285,7 +288,7 @@ class Comparison:
         """Return accuracy over time and over WAN bytes, and the time per round."""
         from analysis.figures.compare import draw
 
-        return draw(list(self.runs), self.target)
+        return as_output(draw(list(self.runs), self.target))
 
     def latex(self) -> str:
         """Return the rows as a table for the LaTeX package booktabs."""

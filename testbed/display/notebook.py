@@ -15,6 +15,7 @@ from testbed.display import look, state
 from testbed.display.progress import Display, describe, one_line, site_table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from testbed.plan.model import Plan
@@ -29,11 +30,23 @@ def is_notebook() -> bool:
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
+def as_output(figure: Figure) -> Figure:
+    """Return ``figure``. In a notebook, see to it that figures are shown as pictures, as importing pyplot would do."""
+    if is_notebook():
+        from IPython import get_ipython
+        from IPython.core.pylabtools import select_figure_formats
+
+        shell = get_ipython()
+        if not any(type(figure) in formatter for formatter in shell.display_formatter.formatters.values()):
+            select_figure_formats(shell, {"png"})
+    return figure
+
+
 def html_of(*parts: RenderableType, picture: Path | None = None) -> str:
     """Return tables and texts as HTML, followed by a PNG file if it exists."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=look.PIPE_WIDTH, record=True, highlight=False)
+    console = Console(file=io.StringIO(), width=look.PIPE_WIDTH, force_jupyter=False, record=True, highlight=False)
     console.print(*parts, sep="\n")
     text = console.export_html(inline_styles=True, code_format=_FORMAT)
     if picture is None or not picture.is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -41,6 +42,19 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert outputs and not [output for output in outputs if output.output_type == "error"]
+    calls = sum(".figure()" in cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= calls
+    summaries = [file.read_text(encoding="utf-8") for file in tmp_path.glob("runs/*/summary.txt")]
+    assert all("fidelity" in text for text in summaries)
+    assert _shown_twice(outputs) == []
+
+
+def _shown_twice(outputs: list[Any]) -> list[str]:
+    """Return tables that are an output of their own and part of a cell's result, too."""
+    results = [output["data"].get("text/html", "") for output in outputs if output.output_type == "execute_result"]
+    shown = [output["data"].get("text/html", "") for output in outputs if output.output_type == "display_data"]
+    tables = [html.partition(">")[2].rpartition("</pre>")[0] for html in shown]
+    return [table for table in tables if len(table) > 200 and any(table in result for result in results)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
