@@ -1,7 +1,7 @@
 """Hook of MkDocs: adds the documents outside docs/, notebooks, the reference, and the sources that documents link to.
 
-A link of a document is relative to its place in the repository, so that it also works there. Here it is rewritten to the
-page that the file has become. Folders have no page: links to them become text.
+A link of a document is relative to its place in the repository, so that it also works there. Here it is rewritten to
+the page that the file has become. Folders have no page: links to them become text.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def source(path: Path) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
+
     def add(uri: str, content: str) -> None:
         files.append(File.generated(config, uri, content=content))
 

@@ -41,8 +41,8 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]
 
 def _scenario(schema: Schema) -> Iterator[str]:
     yield "# Keys of a scenario\n"
-    yield "Generated from the schema that validates scenarios (`testbed schema`). A key without a default is required; –"
-    yield "stands for a default that is derived or absent. [Scenarios](../scenarios/README.md) explains how to write one.\n"
+    yield "Generated from the schema that validates scenarios (`testbed schema`). A key without a default is required;"
+    yield "– stands for a default that is derived or absent. [Scenarios](../scenarios/README.md) explains the format.\n"
     yield from _section("Scenario", schema)
     for name in sorted(schema["$defs"]):
         if not _is_technique(name):
@@ -132,8 +132,8 @@ def _simple(schema: Schema) -> str:
 
 def _techniques() -> Iterator[str]:
     yield "# Techniques\n"
-    yield "Generated from the axes' tables (`testbed schema AXIS`). The first technique of an axis is its default, where a"
-    yield "scenario may leave the axis out.\n"
+    yield "Generated from the axes' tables (`testbed schema AXIS`). The first technique of an axis is its default, where"
+    yield "a scenario may leave the axis out.\n"
     for axis in AXES:
         yield f"## {axis}\n"
         for kind in kinds_of(axis):
@@ -158,8 +158,8 @@ def _command() -> Iterator[str]:
 
 def _tables() -> Iterator[str]:
     yield "# Tables of a run\n"
-    yield "Generated from `testbed.results.columns`. `Run.tables[NAME]` is a pandas frame; `testbed export RUN --format csv`"
-    yield "writes all of them. Times are seconds on the run's one clock.\n"
+    yield "Generated from `testbed.results.columns`. `Run.tables[NAME]` is a pandas frame; `testbed export RUN"
+    yield "--format csv` writes all of them. Times are seconds on the run's one clock.\n"
     for name, each in TABLES.items():
         yield f"## {name}\n"
         yield f"Events: {', '.join(f'`{kind}`' for kind in each.kinds)}.\n"

@@ -127,7 +127,7 @@ def check_yaml(block: Block, name: str) -> None:
     if block.title and "data_centers" in content:
         network(block.title, [])
     elif "version" in content:
-        assert block.title, f"{name}:{block.line}: a whole scenario needs title=\"FILE\", to be run"
+        assert block.title, f'{name}:{block.line}: a whole scenario needs title="FILE", to be run'
         load(Path(block.title))
     else:
         whole = yaml.load(BASE)

@@ -8,6 +8,9 @@ from tests.mutations.policy import in_place_of
 OPTIMIZERS, SPLITS = ("tests/training/test_optimizers.py",), ("tests/training/test_splits.py",)
 MAKERS = "testbed.training.optimizers.key:_MAKERS"
 MUTATIONS: dict[str, Mutation] = {
+    "a layer without parameters is a segment": Mutation(
+        "testbed.training.models:_joined", lambda before: lambda blocks: blocks, ("tests/training/test_models.py",)
+    ),
     "LARS does not adapt": Mutation("testbed.training.optimizers.key:_ratio", always(1.0), OPTIMIZERS),
     "DC-ASGD compensates from the first value": Mutation(
         "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, segments, shape_of_model
+from testbed.training.models import build_model, measure, segments, shape_of_model
 from testbed.training.options import MODELS
 from testbed.training.shapes import ModelShape, SegmentShape
 
@@ -119,3 +119,12 @@ def test_a_users_model_is_one_segment() -> None:
 
     (segment,) = segments(Mine())
     assert tuple(segment.keys) == (0, 1)
+
+
+def test_layers_before_the_first_parameters_belong_to_its_segment() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    parts = segments(model)
+    assert [(part.name, tuple(part.keys)) for part in parts] == [("1", (0, 1)), ("2", ()), ("3", (2, 3))]
+    inputs = torch.ones(1, 2, 2)
+    assert torch.equal(parts[0].module(inputs), model[:2](inputs))
+    assert measure("mine", model, inputs).sizes == (12, 3, 6, 2)

@@ -43,8 +43,11 @@ class Segment:
 
 
 def segments(model: nn.Module) -> tuple[Segment, ...]:
-    """Return the top-level children of a ``Sequential``; any other model is one segment. They share no parameters."""
-    blocks = _children(model) if isinstance(model, nn.Sequential) else [("model", model)]
+    """Return the top-level children of a ``Sequential``; any other model is one segment. They share no parameters.
+
+    Children before the first that has parameters, such as ``nn.Flatten``, belong to its segment.
+    """
+    blocks = _joined(_children(model)) if isinstance(model, nn.Sequential) else [("model", model)]
     counts = tuple(len(list(block.parameters())) for _, block in blocks)
     total = len(list(model.parameters()))
     assert sum(counts) == total, "two blocks share a parameter, so neither has its whole gradient"
@@ -55,6 +58,14 @@ def segments(model: nn.Module) -> tuple[Segment, ...]:
 def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
     """Return all children; ``named_children`` would omit a repeated one."""
     return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name and "." not in name]
+
+
+def _joined(blocks: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Return ``blocks`` with those before the first parameters joined to the block that has them."""
+    first = next((index for index, (_, block) in enumerate(blocks) if list(block.parameters())), 0)
+    if first == 0:
+        return blocks
+    return [(blocks[first][0], nn.Sequential(*(block for _, block in blocks[: first + 1]))), *blocks[first + 1 :]]
 
 
 _BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
