@@ -132,8 +132,8 @@ def _simple(schema: Schema) -> str:
 
 def _techniques() -> Iterator[str]:
     yield "# Techniques\n"
-    yield "Generated from the axes' tables (`testbed schema AXIS`). The first technique of an axis is its default, where"
-    yield "a scenario may leave the axis out.\n"
+    yield "Generated from the axes' tables (`testbed schema AXIS`). The first technique of an axis is its default,"
+    yield "where a scenario may leave the axis out.\n"
     for axis in AXES:
         yield f"## {axis}\n"
         for kind in kinds_of(axis):

@@ -42,6 +42,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert outputs and not [output for output in outputs if output.output_type == "error"]
+    assert not [output for output in outputs if output.output_type == "stream" and "FAIL" in output.text]
     calls = sum(".figure()" in cell.source for cell in notebook.cells if cell.cell_type == "code")
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= calls
     summaries = [file.read_text(encoding="utf-8") for file in tmp_path.glob("runs/*/summary.txt")]
