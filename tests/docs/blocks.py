@@ -5,8 +5,8 @@ Blocks of one document run in order, in one folder. A comment on the line before
     <!-- slow: 8 s -->        it takes that long, and runs with -m slow only
     <!-- not run: REASON -->  it cannot run in a test
 
-A block with ``title="FILE"`` is a file, which is written. Other YAML is a part of a scenario: laid over ``BASE``, it must
-be valid, and is ``scenario.yaml`` from then on.
+A block with ``title="FILE"`` is a file, which is written. Other YAML is a part of a scenario: laid over ``BASE``, it
+must be valid, and is ``scenario.yaml`` from then on.
 """
 
 from __future__ import annotations
