@@ -65,7 +65,10 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     index=(--extra-index-url "${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}")
   fi
   say "installing $torch (the largest part)"
-  pip install "${index[@]}" "$torch"
+  pip install "${index[@]}" "$torch" || {
+    say "no CPU build of PyTorch could be downloaded; taking the default one, with 5 GB of CUDA"
+    pip install "${torch%+cpu}"
+  }
 fi
 say "installing the testbed and its Python packages"
 pip install -c constraints.txt -e '.[fast,mpi,dev]'
