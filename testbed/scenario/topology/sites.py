@@ -42,7 +42,7 @@ class DataCenter(Section):
 class NamedSite(Made):
     """The data centre that changes are about."""
 
-    name: Annotated[str, NAME]
+    name: Annotated[str, NAME] = Field(description="Name of the data centre.")
 
 
 SITE_CHANGE = ReadAs(
