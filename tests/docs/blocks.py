@@ -24,6 +24,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
+from testbed import launch
 from testbed.check.subject import AXES
 from testbed.scenario.load import load, loads
 from testbed.scenario.look_up import network
@@ -108,8 +109,18 @@ def shell(code: str) -> None:
         done = subprocess.run(["bash", "-euc", code], capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     for words in commands:
-        ended = command(words)
+        ended = command(words, prepare=_simulate_here)
         assert ended.returncode == 0, f"testbed {shlex.join(words)}\n{ended.stdout}\n{ended.stderr}"
+
+
+def _simulate_here() -> None:
+    """Let the command simulate in its own process, as the library does: a new one takes three seconds to begin."""
+    train = launch.train
+
+    def trained(plan: Any, run: Any, display: Any, execute: Any = launch.in_processes) -> Any:
+        return train(plan, run, display, launch.in_this_process if plan.back_end == "simulate" else execute)
+
+    launch.train = trained
 
 
 def _plain_calls(code: str) -> Iterator[list[str]]:
