@@ -28,10 +28,12 @@ def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figur
     with panels.style(columns):
         height = _HEIGHT_IN + 0.22 * max(0, len(shown) - 6)
         if columns == 1:
-            figure = Figure(figsize=(panels.WIDTHS_IN[1], 2 * _HEIGHT_IN + 0.16 * len(shown)), layout="constrained")
+            figure = panels.PaperFigure(
+                figsize=(panels.WIDTHS_IN[1], 2 * _HEIGHT_IN + 0.16 * len(shown)), layout="constrained"
+            )
             over_time, over_bytes, time = figure.subplots(3, 1)
         else:
-            figure = Figure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
+            figure = panels.PaperFigure(figsize=(_WIDTH_IN, height + 0.3), layout="constrained")
             over_time, over_bytes, time = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
         for axes, over, name in ((over_time, "time_s", "time"), (over_bytes, "wan_bytes", "WAN traffic")):
             axes.set_title(f"Accuracy over {name}")

@@ -40,6 +40,14 @@ def style(columns: int = 2) -> Iterator[None]:
         yield
 
 
+class PaperFigure(Figure):
+    """A figure whose PDF has TrueType fonts, which publishers ask for, wherever it is saved from."""
+
+    def savefig(self, *arguments: Any, **options: Any) -> None:
+        with mpl.rc_context({"pdf.fonttype": 42}):
+            super().savefig(*arguments, **options)
+
+
 def accuracy_axis(axes: Axes, target: float | None) -> None:
     """Per cent on the y axis, from 0 to 100, with the target as a thin line."""
     axes.set_ylabel("test accuracy (%)")

@@ -32,7 +32,7 @@ def draw(run: StoredRun) -> Figure:
         split = run.time_split if run.program is None else None
         top = _TOP_IN if split is None else max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
-        figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
+        figure = panels.PaperFigure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
         parts: Any = figure.subfigures(3, 1, height_ratios=heights)
         header, upper, lower = parts
         _header(header, run)

@@ -70,7 +70,7 @@ def draw(graph: nx.DiGraph[str], title: str, subtitle: str = "") -> Figure:
         rates = [min(link.rates_bps) for link in links] or [1.0]
         norm = _norm(rates)
         mapped = all("latitude" in data for _, data in graph.nodes(data=True))
-        figure = Figure(figsize=(_WIDTH_IN, _height(graph) if mapped else 6.0), layout="constrained")
+        figure = panels.PaperFigure(figsize=(_WIDTH_IN, _height(graph) if mapped else 6.0), layout="constrained")
         axes = figure.subplots()
         (_map if mapped else _layout)(axes, graph, links, norm)
         subtitle = "; ".join(filter(None, (subtitle, _in_common(links))))

@@ -29,7 +29,7 @@ _LEGEND_WIDTH = 120  # characters in a row of the shared legend, for a figure of
 
 def draw(study: Study, results: Results) -> Figure:
     """All panels, and below them the series that they share and published numbers that no panel shows."""
-    figure = Figure(figsize=study.size_in, layout="constrained")
+    figure = panels.PaperFigure(figsize=study.size_in, layout="constrained")
     columns = math.ceil(len(study.panels) / study.rows)
     widths = [panel.width for panel in study.panels[:columns]]
     grid = figure.subplots(study.rows, columns, width_ratios=widths, squeeze=False).flatten()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation, always, edit, instead
 
+FIGURES = ("tests/analysis/test_figures.py",)
 SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
     "a changed result is believed": Mutation(
         "testbed.results.summary:_content_sha256", always("0"), (*SUMMARY, *METRICS)
+    ),
+    "figures have type 3 fonts": Mutation(
+        "analysis.figures.panels:PaperFigure.savefig", edit('"pdf.fonttype": 42', '"pdf.fonttype": 3'), FIGURES
     ),
     "setup counts as training": Mutation(
         "testbed.results.summary:_wan", edit('(wan["round"] >= 0) & (wan["key"] >= 0)', 'wan["round"] > -100'), SUMMARY
