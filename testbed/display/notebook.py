@@ -35,9 +35,10 @@ def as_output(figure: Figure) -> Figure:
     if is_notebook():
         from IPython import get_ipython
         from IPython.core.pylabtools import select_figure_formats
+        from matplotlib.figure import Figure
 
         shell = get_ipython()
-        if not any(type(figure) in formatter for formatter in shell.display_formatter.formatters.values()):
+        if not any(Figure in formatter for formatter in shell.display_formatter.formatters.values()):
             select_figure_formats(shell, {"png"})
     return figure
 
