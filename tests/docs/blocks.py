@@ -2,7 +2,7 @@
 
 Blocks of one document run in order, in one folder. A comment on the line before a block says what is special about it:
 
-    <!-- slow: 8 s -->        it takes that long, and runs with -m slow only
+    <!-- slow: 8 s -->        it takes that long, and runs with -m slow only; ``8 s, emulated`` where emulation works
     <!-- not run: REASON -->  it cannot run in a test
 
 A block with ``title="FILE"`` is a file, which is written. Other YAML is a part of a scenario: laid over ``BASE``, it
