@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from ruamel.yaml import YAML
 
 from testbed import launch
 from testbed.check.subject import AXES
-from testbed.scenario.load import load, loads
+from testbed.scenario.load import loads
 from testbed.scenario.look_up import network
 from tests.cli.forked import command
 
@@ -66,10 +67,15 @@ def documents() -> list[Path]:
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
+def tokens_of(path: Path) -> list[Token]:
+    """Return the parsed document."""
+    return MarkdownIt().parse(path.read_text(encoding="utf-8"))
+
+
 def blocks_of(path: Path) -> list[Block]:
     """Return the fenced blocks of a document, in order."""
     found, notes = [], ""
-    for token in MarkdownIt().parse(path.read_text(encoding="utf-8")):
+    for token in tokens_of(path):
         if token.type == "fence" and token.map:
             language, _, rest = token.info.strip().partition(" ")
             title = TITLE.search(rest)
@@ -138,8 +144,7 @@ def check_yaml(block: Block, name: str) -> None:
     if block.title and "data_centers" in content:
         network(block.title, [])
     elif "version" in content:
-        assert block.title, f'{name}:{block.line}: a whole scenario needs title="FILE", to be run'
-        load(Path(block.title))
+        loads(block.code, block.title or f"{name}:{block.line}", folder=Path.cwd())
     else:
         whole = yaml.load(BASE)
         for section, value in content.items():

@@ -9,7 +9,18 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from tests.docs.blocks import NOT_RUN, ROOT, SLOW, Block, Page, blocks_of, check_entry_points, documents, shell
+from tests.docs.blocks import (
+    NOT_RUN,
+    ROOT,
+    SLOW,
+    Block,
+    Page,
+    blocks_of,
+    check_entry_points,
+    documents,
+    shell,
+    tokens_of,
+)
 from tests.emulation.inside import skip_reason
 
 LANGUAGES = {"sh", "python", "yaml", "toml", "text"}  # text is not executed
@@ -55,6 +66,12 @@ def test_every_block_has_a_language_that_is_executed_or_is_text() -> None:
         if block.language not in LANGUAGES
     ]
     assert unknown == []
+
+
+def test_documents_fence_their_code() -> None:
+    """A block that is only indented has no language, and would not be executed."""
+    own = [path for path in documents() if path.parent == ROOT or ROOT / "docs" in path.parents]
+    assert [str(path) for path in own if "code_block" in {token.type for token in tokens_of(path)}] == []
 
 
 def test_few_blocks_are_not_executed() -> None:
