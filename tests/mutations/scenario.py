@@ -17,11 +17,6 @@ def _one_bit_less(before: Any) -> Any:
 
 
 MUTATIONS: dict[str, Mutation] = {
-    "a loop of symbolic links is a file that is missing": Mutation(
-        "testbed.scenario.reading.files:beside",
-        edit("if is_loop", "if False"),
-        ("tests/cli/test_topology_and_trace.py",),
-    ),
     "misspelt words get no suggestion": Mutation(
         "testbed.scenario.reading.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
     ),
