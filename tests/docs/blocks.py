@@ -123,8 +123,10 @@ def _simulate_here() -> None:
     """Let the command simulate in its own process, as the library does: a new one takes three seconds to begin."""
     train = launch.train
 
-    def trained(plan: Any, run: Any, display: Any, execute: Any = launch.in_processes) -> Any:
-        return train(plan, run, display, launch.in_this_process if plan.back_end == "simulate" else execute)
+    def trained(plan: Any, *arguments: Any, **options: Any) -> Any:
+        if plan.back_end == "simulate":
+            options["execute"] = launch.in_this_process
+        return train(plan, *arguments, **options)
 
     launch.train = trained
 
