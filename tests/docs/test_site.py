@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import testbed
 from testbed.check.subject import AXES as OPEN_AXES
 from testbed.cli.main import VERBS
 from testbed.results.columns import TABLES
@@ -68,6 +69,11 @@ def test_every_technique_verb_table_and_base_class_is_in_the_reference(reference
     assert [verb for verb in verbs if f"## testbed {verb}\n" not in reference["reference/command.md"]] == []
     assert [name for name in TABLES if f"## {name}\n" not in reference["reference/tables.md"]] == []
     assert [name for name in OPEN_AXES if f"## {name}\n" not in reference["reference/protocols.md"]] == []
+
+
+def test_every_public_name_is_in_the_reference_of_the_library() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in testbed.__all__ if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_links_between_documents_lead_somewhere(pages: ModuleType) -> None:
