@@ -76,7 +76,9 @@ def _served(code: str, size_bytes: int, keys: int, options: argparse.Namespace, 
     ]
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     variables |= {name: str(value) for name, value in environment.items()}
-    subprocess.run(command, cwd=folder, env=os.environ | variables, check=True, timeout=DEADLINE_S)
+    subprocess.run(
+        command, cwd=folder, env=os.environ | variables, check=True, timeout=DEADLINE_S, stdout=subprocess.DEVNULL
+    )
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 
