@@ -62,7 +62,7 @@ def conclude(
     frames = tables.read(run.path)
     content = json.loads(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
-    report = fidelity.assess(frames, content, capabilities)
+    report = fidelity.assess(frames, content, capabilities, outcome.status)
     ended_well = outcome.status in ("done", "degraded")
     if ended_well and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)

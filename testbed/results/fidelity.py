@@ -2,14 +2,17 @@
 
 ``degraded`` means: do not publish these times without reading the reasons. Reasons are links off their planned rate or
 round trip before training, links off their configured rate during it, training steps slower than their device model,
-late trace changes and a saturated processor. Warnings of the Plan and of the nodes are listed, and are no reasons. In
-the virtual world nothing is measured: times are predictions, exact for their model.
+late trace changes, a saturated processor, and a run that has failed or was interrupted. Warnings of the Plan and of the
+nodes are listed, and are no reasons. In the virtual world nothing is measured: times are predictions, exact for their
+model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,13 +35,19 @@ SATURATED_SHARE = 0.10
 STEAL_SHARE = 0.05
 
 
-def assess(frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``."""
+def assess(
+    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], ending: str = "done"
+) -> dict[str, Any]:
+    """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``.
+
+    ``ending``: the status with which the run has ended.
+    """
     measured, links = _measured(frames["measured"]), _links(frames["links"])
     compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
     machine = _machine(frames["machine"])
     real = plan["back_end"] != "simulate"
     reasons = [
+        *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
         *(_compute_reasons(compute) + _replay_reasons(replay) if real else []),
         *(_machine_reasons(machine) if real else []),

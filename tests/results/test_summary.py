@@ -148,6 +148,16 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
 # ---- fidelity ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("ending", "status"), [("diverged", "ok"), ("failed", "degraded"), ("interrupted", "degraded")]
+)
+def test_a_run_that_did_not_complete_is_no_measurement(tmp_path: Path, ending: str, status: str) -> None:
+    (tmp_path / "events").mkdir()
+    plan = as_dict(make_plan(back_end="simulate"))
+    report = fidelity.assess(tables.read(tmp_path), plan, {}, ending)
+    assert report["status"] == status and all(reason.startswith(f"run: {ending}") for reason in report["reasons"])
+
+
 def assess(tmp_path: Path, back_end: str = "emulate", **events: Any) -> dict[str, Any]:
     """The report for a few events; ``kind=[{fields}, …]``."""
     log = EventLog(tmp_path / "events", "monitor")
