@@ -237,7 +237,7 @@ def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
 
 def test_the_documents_program_trains(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "coming_from_geomx.md").read_text()
-    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    program, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     script = (
         program + "\nloss = (model(samples) - samples.sum(1, keepdim=True)).square().mean().item()\nassert loss < 6"
     )
