@@ -14,8 +14,8 @@ def host_environment() -> dict[str, str]:
     One thread each, as many workers share few cores, and sums must not depend on a number of threads. And glibc's
     allocator keeps freed memory: by default it maps every large tensor anew and unmaps it when it is freed, which costs
     122 to 244 page faults per MB of messages and sums. So freed memory stays with the process, up to ``_KEPT_BYTES`` at
-    the end of its one heap, which asks for huge pages. A larger tensor than that is still mapped on its own. What the
-    user tells the allocator comes last, and wins.
+    the end of its one heap, which asks for huge pages. A larger tensor than that is still mapped on its own. The
+    user's own tunables come last, and override these.
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     tunables = ":".join(filter(None, [_own_tunables(), os.environ.get(_TUNABLES)]))
@@ -23,7 +23,7 @@ def host_environment() -> dict[str, str]:
 
 
 def program_environment() -> dict[str, str]:
-    """Return, in the host process, the environment of a user's program: without what is told to the allocator."""
+    """Return, in the host process, the environment of a user's program: without the settings of the allocator."""
     outer = {name: value for name, value in os.environ.items() if name != _TUNABLES}
     users = os.environ.get(_TUNABLES, "").removeprefix(_own_tunables()).lstrip(":")
     return outer | ({_TUNABLES: users} if users else {})

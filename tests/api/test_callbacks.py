@@ -23,7 +23,7 @@ LONG = api.load(SMALL, set={"training.rounds": 40})
 
 
 class Notes(testbed.Callback):
-    """Writes down what it is told."""
+    """Records the calls that it gets."""
 
     def __init__(self) -> None:
         self.rounds: list[CompletedRound] = []

@@ -79,7 +79,7 @@ MUTATIONS: dict[str, Mutation] = {
         edit("(self._done - completed) / self._memory", "-100"),
         ("tests/display/test_display.py",),
     ),
-    "progress is told as often as it comes": Mutation(
+    "progress is printed at every event": Mutation(
         "testbed.display.progress:PlainLines.show",
         edit("now - self._last_s >= LINE_EVERY_S", "True"),
         ("tests/display/test_display.py",),

@@ -12,7 +12,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a server of a program must end by itself": Mutation(
         "testbed.execution.programs.launch:_process", edit('program.ends == "all" or', "True or"), RUNS
     ),
-    "nobody waits for a program's port": Mutation(
+    "processes start before the first one listens": Mutation(
         "testbed.execution.programs.supervisor:Supervisor._wait_for_port", always(None), RUNS
     ),
     "a step begins with the line before whatever it says": Mutation(

@@ -72,13 +72,10 @@ def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
 
 
 class Meter:
-    """Counts bytes received between calls.
+    """Counts bytes received between calls. ``peers``: the worker at the other end of each connection."""
 
-    ``peers``: the worker at the other end of each connection. ``found``: the connections as they were when no worker
-    could have sent anything that is to be counted; by the time that the peers are known, a fast one may have.
-    """
-
-    def __init__(self, peers: Mapping[Ends, str], found: Mapping[int, Counted]) -> None:
+    def __init__(self, peers: Mapping[Ends, str]) -> None:
+        found = connections()
         self._peers = {fd: (c.ends, peers[c.ends]) for fd, c in found.items() if c.ends in peers}
         self._seen = {fd: found[fd].received_bytes for fd in self._peers}
 

@@ -37,8 +37,7 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Proces
         return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
-    found = sockets.connections()  # each worker sums only after it has heard of this one's connections
-    return _Gloo(made, store, Meter(await peers_of_connections(peers, listener), found))
+    return _Gloo(made, store, Meter(await peers_of_connections(peers, listener)))
 
 
 async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:

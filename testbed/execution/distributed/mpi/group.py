@@ -36,7 +36,6 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
     if len(listeners) != 1:
         raise RunFailed(f"MPI listens at {sorted(listeners) or 'no address'}; expected one address of {world.node}")
     await world.wait(_connect(mpi, progress), "MPI's first message from each worker", limit_s)
-    found = sockets.connections()  # each worker sums only after it has heard of this one's connections
     connections = await peers_of_connections(peers, *listeners)
     silent = sorted(set(peers.ranks) - {world.node} - set(connections.values()))
     if silent:
@@ -44,7 +43,7 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
             f"MPI has no TCP connection from {world.node} to {', '.join(silent)}, so its bytes could not be counted"
         )
     progress.listen_to(number for number, found in sockets.connections().items() if found.ends in connections)
-    return _Mpi(mpi, progress, Meter(connections, found))
+    return _Mpi(mpi, progress, Meter(connections))
 
 
 async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> None:
