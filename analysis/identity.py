@@ -64,6 +64,7 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
 
 BACK_ENDS: dict[str, Identity] = {
     "emulate": Identity("emulated", "#333333", line="-"),
+    "exact": Identity("exact", "#333333", line="-"),
     "simulate": Identity("simulated", "#333333", line="--", hollow=True),
     "local": Identity("local", "#333333", line=":"),
 }

@@ -6,6 +6,7 @@ TestbedError                     1
 ├── RunFailed                    4   a node failed; the message names node, step and cause
 │   ├── NodeLost                 4   a node died or fell silent: what a restart can cure
 │   ├── WaitTimeout              5   a named wait passed its deadline, or no node can advance
+│   ├── NoProgress               5   the clock of an exact run stands still
 │   ├── NetworkMismatch          6   the emulated links do not do what the Plan says
 │   └── Diverged                 7   numbers of the training are no longer finite; the results so far are kept
 └── Interrupted                130   the user ended the run; the results so far are kept
@@ -60,6 +61,12 @@ class WaitTimeout(RunFailed):
             f"{node} waited {deadline_s:g} s for {waiting_for} (since t = {since_s:.3f} s); "
             f"see `testbed show RUN` for who was waiting for whom"
         )
+
+
+class NoProgress(RunFailed):
+    """The clock of an exact run stands still, as a program computes without end."""
+
+    exit_code = 5
 
 
 class NetworkMismatch(RunFailed):

@@ -47,6 +47,10 @@ def prepare(
 
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
+    if plan.back_end == "exact":
+        from emulation.exact import kernel
+
+        return {"kernel_build": kernel.require().to_dict()}
     if plan.back_end != "emulate":
         return {}
     from emulation.probe import probe

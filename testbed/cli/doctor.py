@@ -18,18 +18,28 @@ HELP = "report what this machine can do, and how to get the rest"
 def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.probe import probe
 
-    found, mpi = probe(), _mpi()
+    found, mpi, exact = probe(), _mpi(), _exact()
     emulate = not any(gap.needed for gap in found.gaps())
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
         return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps,
-                "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
+                "exact": exact["there"], "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
-    console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes")
+    console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes\nexact: {exact['told']}", soft_wrap=True)
     console.print(f"paradigm: mpi: {mpi['told']}", markup=False, soft_wrap=True)
     return 0
+
+
+def _exact() -> dict[str, Any]:
+    """Return whether there is a kernel for exact runs; ``told`` is which one, or the cure."""
+    from emulation.exact import kernel
+
+    try:
+        return {"there": True, "told": f"yes, Linux {kernel.require().version}"}
+    except CapabilityError as error:
+        return {"there": False, "told": f"no: {error}"}
 
 
 def _mpi() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from testbed.cli import (
     clean,
     compare,
     doctor,
+    exact,
     export,
     figure,
     matrix,
@@ -40,7 +41,7 @@ from testbed.version import VERSION
 VERBS = (
     run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, bench,
     doctor,
-    clean,
+    clean, exact,
     topology, trace, schema, matrix, new, scenarios,
 )  # fmt: skip
 

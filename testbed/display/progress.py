@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from testbed.display import look, state
 from testbed.display.remaining import Remaining
-from testbed.plan.model import Plan
+from testbed.plan.model import IN_VIRTUAL_TIME, Plan
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +49,7 @@ class RunClock:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._name = "virtual" if plan.back_end == "simulate" else "wall"
+        self._name = "virtual" if plan.back_end in IN_VIRTUAL_TIME else "wall"
         self._t = 0.0
 
     def take(self, event: Event) -> None:

@@ -29,7 +29,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
     require_machine(plan)
-    preparation = threading.Thread(target=_prepare, args=[plan])  # takes 3 s, while the network comes up
+    preparation = threading.Thread(target=prepare, args=[plan])  # takes 3 s, while the network comes up
     preparation.start()
     from emulation.network import Emulation
     from emulation.probe import probe
@@ -57,7 +57,8 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
         log.close()
 
 
-def _prepare(plan: Plan) -> None:
+def prepare(plan: Plan) -> None:
+    """Import and read what all nodes need, before the first fork."""
     if plan.program is not None:
         return
     import testbed.engine.roles

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT_BYTES = 1 << 30  # by a process, of freed memory
 
 
-def host_environment() -> dict[str, str]:
-    """Return the environment of the host process, and so of all nodes.
+def host_environment(around: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of the host process, and so of all nodes; ``around`` is what else it has.
 
     One thread each, as many workers share few cores, and sums must not depend on a number of threads. And glibc's
     allocator keeps freed memory: by default it maps every large tensor anew and unmaps it when it is freed, which costs
@@ -18,8 +19,8 @@ def host_environment() -> dict[str, str]:
     user's own tunables come last, and override these.
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    tunables = ":".join(filter(None, [_own_tunables(), os.environ.get(_TUNABLES)]))
-    return {**os.environ, **threads, _TUNABLES: tunables, "PYTHONUNBUFFERED": "1"}
+    tunables = ":".join(filter(None, [_own_tunables(), around.get(_TUNABLES)]))
+    return {**around, **threads, _TUNABLES: tunables, "PYTHONUNBUFFERED": "1"}
 
 
 def program_environment() -> dict[str, str]:

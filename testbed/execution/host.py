@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, TestbedError
-from testbed.execution import emulate, local, simulate
+from testbed.execution import emulate, exact, local, simulate
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
@@ -29,7 +29,9 @@ LAUNCHER_GONE = 9
 
 BackEnd = Callable[[Plan, Path, Progress], None]
 
-BACK_ENDS: dict[str, BackEnd] = {"local": local.run, "emulate": emulate.run, "simulate": simulate.run}
+BACK_ENDS: dict[str, BackEnd] = {
+    "local": local.run, "emulate": emulate.run, "simulate": simulate.run, "exact": exact.run_in_guest,
+}  # fmt: skip
 
 
 def main(directory: Path) -> int:

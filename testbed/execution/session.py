@@ -14,10 +14,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from testbed.execution import exact
 from testbed.execution.environment import host_environment
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
@@ -48,17 +50,23 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     try:
         host = _start(plan, directory)
         journal.process(host.pid)
+        result = SessionResult("failed", "", 1)
         try:
-            return _follow(host, plan, directory, on_progress)
+            result = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
-            return _stop(host, plan, directory, on_progress)
+            result = _stop(host, plan, directory, on_progress)
         finally:
             _end(host)
+            if plan.back_end == "exact":
+                exact.close(directory, result.status)
+        return result
     finally:
         journal.close()
 
 
 def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+    if plan.back_end == "exact":
+        return exact.start(plan, directory)
     command = [sys.executable, "-m", "testbed.execution.host", str(directory)]
     if plan.back_end == "emulate":
         from emulation.sandbox import sandbox_command
@@ -82,8 +90,7 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
 
 def _follow(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     outcome, before = None, oom_kills()
-    assert host.stdout is not None
-    for event in _events(host.stdout):
+    for event in _events(exact.lines(host, directory) if plan.back_end == "exact" else host.stdout or ()):
         if event["kind"] == "outcome":
             outcome = SessionResult(event["status"], event["message"], event["exit_code"])
         else:
@@ -94,7 +101,7 @@ def _follow(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progres
     return outcome or SessionResult("failed", _reason(plan, directory, code, before), 4)
 
 
-def _events(lines: IO[str]) -> Any:
+def _events(lines: Iterable[str]) -> Any:
     for line in lines:
         try:
             yield json.loads(line)

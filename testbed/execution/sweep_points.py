@@ -27,7 +27,7 @@ _ALWAYS = (
     "testbed/execution", "testbed/traffic.py", "testbed/training", "testbed/world.py",
 )  # fmt: skip
 _BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
-             "emulate": ("testbed/realtime", "emulation")}  # fmt: skip
+             "emulate": ("testbed/realtime", "emulation"), "exact": ("testbed/realtime", "emulation")}  # fmt: skip
 _SOURCES = (".py", ".c", ".cpp")
 _PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 

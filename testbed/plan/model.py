@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from topologies.paths import Paths
 
 PLAN_VERSION = 1
+EMULATED = ("emulate", "exact")  # back ends in which nodes are processes behind emulated links
+IN_VIRTUAL_TIME = ("simulate", "exact")
 
 # What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
 # above the highest, two cores cannot move a LAN's packets through a queue.
@@ -373,13 +375,21 @@ class SimulationPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExactPlan:
+    """The user-mode kernel of an exact run: its memory, and the virtual time that a system call takes."""
+
+    memory_bytes: int
+    system_call_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
 
     version: int
     name: str
     seed: int
-    back_end: str  # "emulate" | "simulate" | "local"
+    back_end: str  # "emulate" | "simulate" | "local" | "exact"
     nodes: tuple[NodePlan, ...]
     network: NetworkPlan
     transport: TransportPlan
@@ -392,8 +402,14 @@ class Plan:
     faults: tuple[FaultPlan, ...] = ()
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
+    exact: ExactPlan | None = None  # if that is the back end
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: ProgramPlan | None = None  # instead of a training
+
+    @property
+    def emulated(self) -> bool:
+        """Whether nodes are processes behind emulated links."""
+        return self.back_end in EMULATED
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

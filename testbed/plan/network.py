@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from testbed.ids import link_name
-from testbed.plan.model import LinkPlan, NetworkPlan, SitePlan
+from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, SitePlan
 from testbed.scenario.topology.topology import Topology
 from topologies.paths import Paths
 
@@ -22,7 +22,7 @@ def build_network(topology: Topology, links: tuple[LinkPlan, ...], back_end: str
 def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
     data_center = topology.data_centers[index]
     lan = data_center.lan or topology.lan
-    subnet = f"10.{index + 1}.0.0/16" if back_end == "emulate" else None
+    subnet = f"10.{index + 1}.0.0/16" if back_end in EMULATED else None
     return SitePlan(
         name=data_center.name, index=index, lan_rate_bps=lan.rate / topology.scale, lan_delay_s=lan.delay,
         central=data_center.central, subnet=subnet,

@@ -16,7 +16,7 @@ from functools import partial
 
 from testbed.errors import ScenarioError
 from testbed.ids import node_name
-from testbed.plan.model import DevicePlan, NodePlan, Series
+from testbed.plan.model import EMULATED, DevicePlan, NodePlan, Series
 from testbed.scenario import Scenario
 from testbed.scenario.reading.section import Section
 from testbed.scenario.sections.devices import Device, Slowdown
@@ -134,7 +134,7 @@ def addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
     Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).
     On loopback the launcher picks free ports (0), so that two runs can stand side by side.
     """
-    if back_end == "emulate":
+    if back_end in EMULATED:
         block, number = divmod(host, HOSTS_PER_BLOCK)
         return replace(node, address=f"10.{site + 1}.{block}.{number + 1}", port=NODE_PORT)
     return replace(node, address="127.0.0.1") if back_end == "local" else node

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from testbed.plan.model import (
     Choice,
+    ExactPlan,
     HostPlan,
+    NodePlan,
     RecoveryPlan,
     SimulationPlan,
     TechniquePlan,
@@ -19,6 +22,8 @@ from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.section import Section
 
 T = TypeVar("T")
+
+_GUEST_BYTES, _NODE_BYTES = 2 << 30, 96 << 20  # of an exact run: PyTorch, loaded once, and the pages of a node
 
 
 def _same(made: type[T], section: Section, **others: Any) -> T:
@@ -64,6 +69,14 @@ def simulation_of(scenario: Scenario) -> SimulationPlan:
         packet_s=host.packet,
     )  # fmt: skip
     return _same(SimulationPlan, scenario.simulation.model_copy(update={"host": planned}))
+
+
+def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
+    """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
+    if scenario.run.on != "exact":
+        return None
+    needed = _GUEST_BYTES + len(nodes) * _NODE_BYTES
+    return ExactPlan(memory_bytes=scenario.exact.memory or needed, system_call_s=scenario.exact.system_call)
 
 
 def _choice(technique: Technique) -> Choice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.plan.model import EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
+from testbed.plan.model import EMULATED, EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
 
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
@@ -53,7 +53,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
 
 def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
     """Yield what a back end cannot do to a link."""
-    if back_end == "emulate":
+    if back_end in EMULATED:
         for site in network.sites:
             if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
                 yield f"{site.name}: its LAN is left unshaped, as it is faster than 2 Gbit/s"

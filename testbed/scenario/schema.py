@@ -27,6 +27,7 @@ from testbed.scenario.sections.faults import Fault
 from testbed.scenario.sections.program import with_program, without_sections
 from testbed.scenario.sections.run import (
     Checkpoints,
+    ExactSection,
     Recovery,
     RunSection,
     SimulationSection,
@@ -75,6 +76,8 @@ class Scenario(Section):
     """What is done about lost nodes."""
     simulation: SimulationSection = SimulationSection()
     """How the virtual world runs."""
+    exact: ExactSection = ExactSection()
+    """The kernel of an exact run."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")

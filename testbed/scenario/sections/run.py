@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from testbed.scenario.reading.quantities import BOOLEAN, DURATION, INSTANT, RATE, SIZE, integer, one_of
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, DURATION, INSTANT, RATE, SIZE, integer, one_of
 from testbed.scenario.reading.section import NULLABLE, Section
 
-BACK_ENDS = ("emulate", "simulate", "local")
+BACK_ENDS = ("emulate", "simulate", "local", "exact")
 
 
 class RunSection(Section):
     """How the scenario is run."""
 
     on: Annotated[str, one_of(*BACK_ENDS)] = "emulate"
-    """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN."""
+    """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN.
+    exact: as emulate, in a kernel of its own in virtual time, so that results do not depend on the machine's load."""
 
 
 class Transport(Section):
@@ -89,6 +90,15 @@ class SimulationSection(Section):
     equally, and connections have no start-up: for closed forms and bounds."""
     host: Annotated[HostSection | None, NULLABLE] = None
     """The machine whose emulation is to be predicted. By default every node has a processor of its own."""
+
+
+class ExactSection(Section):
+    """The kernel of an exact run; other back ends ignore it."""
+
+    memory: Annotated[int | None, SIZE] = None
+    """Memory of the guest, of which the machine gives what is used; by default 2 GiB, and 96 MiB a node."""
+    system_call: Annotated[float, DELAY] = 200e-9
+    """Virtual time that a system call takes. Computing takes none, except what device.step_time says."""
 
 
 class Recovery(Section):

@@ -1,0 +1,86 @@
+"""The command that runs a program in a user-mode kernel in virtual time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.exact.kernel import Kernel
+from testbed.errors import CapabilityError
+
+JOB = ".exact.json"
+START_NS = 1_700_000_000_000_000_000  # what the guest's clock shows at its start, 14 November 2023
+_INIT = Path(__file__).with_name("guest_init.py")
+# Of the user's environment: where code is found, and what chooses the numerical kernels (the manifest has these, too).
+_KEPT = ("PYTHONPATH", "VIRTUAL_ENV", "PATH")
+_KEPT_PREFIXES = ("ATEN_", "MKL_", "OMP_", "OPENBLAS_")
+_MEMORY_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What decides how a guest behaves: everything random and every time follows from these values.
+
+    seed            of all random numbers of the guest's kernel
+    system_call_ns  virtual time that a system call takes
+    memory_bytes    of the guest; the host gives pages as they are used
+    """
+
+    seed: int
+    system_call_ns: int
+    memory_bytes: int
+
+    def arguments(self) -> list[str]:
+        """Return the kernel's arguments. The seed of its generator must not be 0."""
+        return [
+            f"mem={self.memory_bytes >> 20}M", "time-travel=inf-cpu", f"time-travel-start={START_NS}",
+            f"rngseed={self.seed % 2**63 + 1}", f"tt-syscall={self.system_call_ns}", "seccomp=on",
+        ]  # fmt: skip
+
+
+def fixed_environment(around: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of programs in the guest: fixed, but for what decides about code and numerics."""
+    kept = {name: value for name, value in around.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    return {"HOME": "/root", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", **kept}
+
+
+def exact_command(
+    kernel: Kernel, guest: Guest, run_directory: Path, command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs ``command`` in a guest, and the environment to start it with.
+
+    The guest reads its job from ``JOB`` in the run directory, which this function writes, and finds that directory at
+    ``guest_init.RUN_DIRECTORY``. The command must be started by a thread that lives as long as the launcher.
+
+    Raise ``CapabilityError`` if no folder for temporary files has room for the guest's memory.
+    """
+    place = run_directory.resolve()
+    job: dict[str, Any] = {
+        "run_directory": str(place), "working_directory": str(Path.cwd()),
+        "command": list(command), "environment": dict(sorted(environment.items())),
+    }  # fmt: skip
+    (place / JOB).write_text(json.dumps(job, indent=2))
+    boot = [
+        kernel.path, *guest.arguments(), "root=none", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
+        "con=null", "con0=fd:0,fd:1", "uml_dir=/dev/null", f"init={sys.executable}", "--", "-S", "-E", str(_INIT),
+        str(place / JOB),
+    ]  # fmt: skip
+    outer = {"PATH": os.defpath, "TMPDIR": _memory_folder(guest.memory_bytes), "HOME": "/"}
+    return ["setpriv", "--pdeathsig", "KILL", *boot], outer
+
+
+def _memory_folder(size_bytes: int) -> str:
+    """Return the folder for the file that is the guest's memory; it has no name from its first instant on."""
+    for folder in _MEMORY_FOLDERS:
+        if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= size_bytes:
+            return folder
+    raise CapabilityError(
+        f"the memory of an exact run, {size_bytes / 1e9:.1f} GB, has no room in {', '.join(_MEMORY_FOLDERS)};"
+        " make room in one of them, or lower exact.memory"
+    )

@@ -1,0 +1,76 @@
+"""First process of a user-mode kernel: mounts file systems, runs one command, turns the kernel off.
+
+Started by the kernel with the standard library only: ``guest_init.py JOB``, a file that ``emulation.exact.command``
+writes. The guest has the machine's files, read-only below a file system in memory, and the run directory, writable, at
+``RUN_DIRECTORY``. What the command prints goes to files there, not to the console: a guest that waits for a slow reader
+of the console would wait while its virtual time goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import termios
+import tty
+from pathlib import Path
+
+RUN_DIRECTORY = "/mnt/run-directory"
+PROGRESS = ".progress"  # there: what the command prints
+ROOT = "/mnt/root"
+_POWER_OFF = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
+
+
+def main() -> None:
+    """Run the job and turn the kernel off, whatever happens."""
+    try:
+        with open(sys.argv[1], encoding="utf-8") as file:
+            job = json.load(file)
+        _mount_root()
+        _mount("hostfs", RUN_DIRECTORY, options=job["run_directory"])
+        socket.sethostname("exact")
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        _run(job)
+    finally:
+        sys.stderr.flush()
+        os.sync()
+        ctypes.CDLL(None).reboot(_POWER_OFF)
+
+
+def _mount_root() -> None:
+    """Make a root of the machine's files with a layer in memory above it, and enter it."""
+    _mount("tmpfs", "/mnt")
+    for name in ("upper", "work", "root"):
+        Path("/mnt", name).mkdir()
+    _mount("overlay", ROOT, options="lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work")
+    os.chroot(ROOT)
+    os.chdir("/")
+    _mount("proc", "/proc")
+    _mount("sysfs", "/sys")
+    _mount("devtmpfs", "/dev")
+    for kind, target in (("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"), ("tmpfs", "/run")):
+        Path(target).mkdir(exist_ok=True)
+        _mount(kind, target)
+    Path(RUN_DIRECTORY).mkdir(parents=True, exist_ok=True)
+
+
+def _mount(kind: str, target: str, *, options: str = "") -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"none", target.encode(), kind.encode(), 0, options.encode()):
+        raise OSError(ctypes.get_errno(), f"cannot mount {kind}: {os.strerror(ctypes.get_errno())}", target)
+
+
+def _run(job: dict[str, object]) -> None:
+    """Run the command. Its standard input is the console, on which the launcher asks it to stop."""
+    tty.setraw(0, termios.TCSANOW)
+    place = Path(RUN_DIRECTORY)
+    with (place / PROGRESS).open("ab") as progress, (place / "host.log").open("ab") as log:
+        os.chdir(str(job["working_directory"]))
+        subprocess.run(job["command"], env=job["environment"], stdout=progress, stderr=log, check=False)  # type: ignore[call-overload]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Exact runs: the emulation inside a user-mode kernel in virtual time.
+
+The launcher starts the kernel instead of the host process, and the kernel's first process starts the host process,
+which emulates as it would outside. All clocks of the guest stand still while a program computes and jump when all wait,
+so neither the machine's speed nor its load has an effect on a result. Computing takes no time of its own: a training
+step takes what its device model says.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from emulation.exact.command import JOB
+from emulation.exact.guest_init import PROGRESS, RUN_DIRECTORY
+from testbed.errors import NoProgress
+from testbed.execution.environment import host_environment
+from testbed.plan.model import Plan
+from testbed.results.progress import Progress
+
+SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
+_ALIGNED_S = 60  # longer than any start, however many system calls it makes
+_POLL_S, _CHECK_S = 0.05, 2.0
+_STUCK = (
+    f"virtual time has stood still for {SPIN_LIMIT_S:g} s of processor time: a program in the guest computes, or spins,"
+    " without a system call; let it wait by a system call (sched_yield suffices), or use one thread for its mathematics"
+)
+
+
+def run_in_guest(plan: Plan, directory: Path, report: Progress) -> None:
+    """Emulate, in the guest, from a whole minute of its clock on.
+
+    How many system calls the imports make depends on what the machine has compiled and cached, and a system call takes
+    virtual time. Waiting costs nothing here.
+    """
+    from testbed.execution import emulate
+
+    report({"kind": "stage", "name": "starting in virtual time", "t": 0.0})
+    emulate.prepare(plan)
+    import emulation.network
+    import emulation.probe  # noqa: F401
+
+    time.sleep(_ALIGNED_S - time.clock_gettime(time.CLOCK_BOOTTIME) % _ALIGNED_S)
+    emulate.run(plan, directory, report)
+
+
+def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+    """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
+    from emulation.exact import kernel
+    from emulation.exact.command import Guest, exact_command, fixed_environment
+    from emulation.sandbox import sandbox_command
+
+    assert plan.exact is not None
+    guest = Guest(plan.seed, round(plan.exact.system_call_s * 1e9), plan.exact.memory_bytes)
+    host = sandbox_command([sys.executable, "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
+    environment = host_environment(fixed_environment(os.environ))
+    command, outer = exact_command(kernel.require(), guest, directory, host, environment)
+    progress_of(directory).write_bytes(b"")
+    with kernel_log(directory).open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
+        )
+
+
+def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
+    """Yield the host process's lines of progress as they are written, until the kernel has ended.
+
+    A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raise
+    ``NoProgress`` when virtual time has stood still for ``SPIN_LIMIT_S`` of processor time.
+    """
+    rest, used_s, next_s = "", 0.0, time.monotonic()
+    with progress_of(directory).open(encoding="utf-8") as file:
+        while True:
+            ended = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            *whole, rest = (rest + file.read()).split("\n")
+            yield from whole
+            if ended and not whole:
+                return
+            if whole:
+                used_s = 0.0
+            elif time.monotonic() >= next_s:
+                next_s, now_s = time.monotonic() + _CHECK_S, processor_s(host.pid)
+                used_s = used_s or now_s
+                if now_s - used_s > SPIN_LIMIT_S:
+                    raise NoProgress(_STUCK)
+            time.sleep(_POLL_S)
+
+
+def processor_s(session: int) -> float:
+    """Return the processor time that the living processes of a session have used."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == session:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def close(directory: Path, status: str) -> None:
+    """Remove what only the kernel and the launcher used. After a failure the kernel's lines go to ``host.log``."""
+    if status == "failed" and kernel_log(directory).exists():
+        with (directory / "host.log").open("ab") as log:
+            log.write(kernel_log(directory).read_bytes())
+    for path in (progress_of(directory), kernel_log(directory), directory / JOB):
+        path.unlink(missing_ok=True)
+
+
+def progress_of(directory: Path) -> Path:
+    """Return the file with the host process's lines of progress."""
+    return directory / PROGRESS
+
+
+def kernel_log(directory: Path) -> Path:
+    """Return the file with what the kernel prints."""
+    return directory / ".kernel.log"
