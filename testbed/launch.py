@@ -48,9 +48,9 @@ def prepare(
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
     if plan.back_end == "exact":
-        from emulation.exact import kernel
+        from testbed.execution import exact
 
-        return {"kernel_build": kernel.require().to_dict()}
+        return exact.capabilities(plan)
     if plan.back_end != "emulate":
         return {}
     from emulation.probe import probe

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from emulation.exact.kernel import Kernel
 from testbed.errors import CapabilityError
 
 JOB = ".exact.json"
-START_NS = 1_700_000_000_000_000_000  # what the guest's clock shows at its start, 14 November 2023
+GUEST_START = datetime(2024, 1, 1, tzinfo=UTC)  # what the guest's clock shows at its start
 _INIT = Path(__file__).with_name("guest_init.py")
 # Of the user's environment: where code is found, and what chooses the numerical kernels (the manifest has these, too).
 _KEPT = ("PYTHONPATH", "VIRTUAL_ENV", "PATH")
@@ -39,8 +40,9 @@ class Guest:
     def arguments(self) -> list[str]:
         """Return the kernel's arguments. The seed of its generator must not be 0."""
         return [
-            f"mem={self.memory_bytes >> 20}M", "time-travel=inf-cpu", f"time-travel-start={START_NS}",
-            f"rngseed={self.seed % 2**63 + 1}", f"tt-syscall={self.system_call_ns}", "seccomp=on",
+            f"mem={self.memory_bytes >> 20}M", "time-travel=inf-cpu", f"tt-syscall={self.system_call_ns}",
+            f"time-travel-start={int(GUEST_START.timestamp()) * 10**9}",
+            f"rngseed={self.seed % 2**63 + 1}", "seccomp=on",
         ]  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def answer(run: StoredRun) -> Table:
         (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
         ("training", look.seconds(result["training_s"]), "run's clock"),
-        ("whole command", look.seconds(result["duration_s"]), "wall clock"),
+        ("whole command", look.seconds(result["duration_s"]), _clock_of(result)),
         ("parameters", (result["parameters_sha256"] or look.NONE)[:16], _AGREEMENT[result["parameters_agree"]]),
         *_frames(run.plan),
     )  # fmt: skip
@@ -74,7 +74,7 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
         rows.append(("time per step", look.seconds(result["round_time_s"]), "mean"))
     if result["accuracy"] is not None:
         rows.append(("accuracy", look.number(result["accuracy"]), "last reported"))
-    return [*rows, ("whole command", look.seconds(result["duration_s"]), "wall clock")]
+    return [*rows, ("whole command", look.seconds(result["duration_s"]), _clock_of(result))]
 
 
 def _work(result: dict[str, Any], what: str) -> tuple[str, str]:
@@ -153,6 +153,10 @@ def trust(run: StoredRun) -> list[str]:
     if left > 0:
         lines.append(f"  - and {left} more in fidelity.json")
     return lines if not run.result["message"] else [run.result["message"], *lines]
+
+
+def _clock_of(result: Mapping[str, Any]) -> str:
+    return "virtual time" if result["back_end"] == "exact" else "wall clock"
 
 
 def as_text(parts: Iterable[RenderableType]) -> str:

@@ -8,14 +8,17 @@ step takes what its device model says.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from emulation.exact.command import JOB
+from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import PROGRESS, RUN_DIRECTORY
 from testbed.errors import NoProgress
 from testbed.execution.environment import host_environment
@@ -24,6 +27,7 @@ from testbed.results.progress import Progress
 
 SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
 _ALIGNED_S = 60  # longer than any start, however many system calls it makes
+_ABSOLUTE = 1  # TIMER_ABSTIME
 _POLL_S, _CHECK_S = 0.05, 2.0
 _STUCK = (
     f"virtual time has stood still for {SPIN_LIMIT_S:g} s of processor time: a program in the guest computes, or spins,"
@@ -44,21 +48,44 @@ def run_in_guest(plan: Plan, directory: Path, report: Progress) -> None:
     import emulation.network
     import emulation.probe  # noqa: F401
 
-    time.sleep(_ALIGNED_S - time.clock_gettime(time.CLOCK_BOOTTIME) % _ALIGNED_S)
+    _sleep_until((int(time.monotonic()) // _ALIGNED_S + 1) * _ALIGNED_S)
     emulate.run(plan, directory, report)
+
+
+def _sleep_until(monotonic_s: int) -> None:
+    """Sleep until that second, to the nanosecond: the duration that ``time.sleep`` takes would carry a rounding error."""
+
+    class Timespec(ctypes.Structure):
+        _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+    at = Timespec(monotonic_s, 0)
+    number = ctypes.CDLL(None).clock_nanosleep(time.CLOCK_MONOTONIC, _ABSOLUTE, ctypes.byref(at), None)
+    assert number == 0, os.strerror(number)
+
+
+def capabilities(plan: Plan) -> dict[str, Any]:
+    """Return, for the manifest, what a guest's behaviour follows from. Raise ``CapabilityError`` without a kernel."""
+    from emulation.exact import kernel
+
+    return {"kernel_build": kernel.require().to_dict(), "guest": asdict(_guest(plan)), "environment": _environment()}
+
+
+def _guest(plan: Plan) -> Guest:
+    assert plan.exact is not None
+    return Guest(plan.seed, round(plan.exact.system_call_s * 1e9), plan.exact.memory_bytes)
+
+
+def _environment() -> dict[str, str]:
+    return host_environment(fixed_environment(os.environ))
 
 
 def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
     """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
     from emulation.exact import kernel
-    from emulation.exact.command import Guest, exact_command, fixed_environment
     from emulation.sandbox import sandbox_command
 
-    assert plan.exact is not None
-    guest = Guest(plan.seed, round(plan.exact.system_call_s * 1e9), plan.exact.memory_bytes)
     host = sandbox_command([sys.executable, "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
-    environment = host_environment(fixed_environment(os.environ))
-    command, outer = exact_command(kernel.require(), guest, directory, host, environment)
+    command, outer = exact_command(kernel.require(), _guest(plan), directory, host, _environment())
     progress_of(directory).write_bytes(b"")
     with kernel_log(directory).open("wb") as log:
         return subprocess.Popen(

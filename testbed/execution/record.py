@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from emulation.exact.command import GUEST_START
 from testbed.errors import Diverged
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
@@ -31,7 +32,7 @@ def prepare(
     atomic.write_bytes(run.file("scenario.yaml"), scenario)
     atomic.write_text(run.file("resolved.yaml"), resolved)
     atomic.write_bytes(run.file("plan.json"), text)
-    now = datetime.now(UTC)
+    now = GUEST_START if plan.back_end == "exact" else datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     atomic.write_json(run.file("manifest.json"), about)
     run.set_status("running", sha256)
@@ -66,8 +67,11 @@ def conclude(
     ended_well = outcome.status in ("done", "degraded")
     if ended_well and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
-    ended = datetime.now(UTC).isoformat(timespec="seconds")
-    ending = Ending(outcome.status, outcome.message, started, ended, duration_s)
+    ended = datetime.now(UTC)
+    if plan.back_end == "exact":  # by the guest's clock, so that equal runs leave equal files
+        duration_s = max((float(frame["t_s"].max()) for frame in frames.values() if len(frame)), default=0.0)
+        started, ended = GUEST_START.isoformat(), GUEST_START + timedelta(seconds=round(duration_s))
+    ending = Ending(outcome.status, outcome.message, started, ended.isoformat(timespec="seconds"), duration_s)
     result = summary.summarise(frames, content, report, ending)
     atomic.write_json(run.file("fidelity.json"), report)
     atomic.write_json(run.file("result.json"), result)

@@ -25,7 +25,7 @@ wan_setup_bytes        B           likewise, payload and headers outside trainin
 faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
                                    ended on purpose]}
 fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
-duration_s             s           of the whole command, on the wall clock
+duration_s             s           of the whole command, on the wall clock; of an exact run, in virtual time
 volatile                           values that differ between equal runs; outside the hash
 content_sha256                     of all but ``volatile``, ``duration_s`` and itself
 =====================  ==========  ========================================================================
