@@ -63,7 +63,7 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
     """Return the rate of best-effort messages from ``source`` to ``target``, in bits of Ethernet frames per second.
 
     That is ``PACE_SHARE`` of the slowest planned link of the path, divided by the number of nodes of the same data
-    centre that push to the same servers, and by the number of these servers in the target's data centre.
+    centre that push to the same servers. To servers of one data centre a node sends one push after another.
     """
     here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
     rates = [here.lan_rate_bps, there.lan_rate_bps]
@@ -71,9 +71,8 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
         links = {link.name: link.rate_bps for link in plan.network.links}
         rates += [links[name] for name in plan.network.routes[link_name(here.name, there.name)]]
     parents = plan.node(source).parents
-    servers = [parent for parent in parents if data_center_of(parent) == there.name]
-    senders = [node for node in plan.nodes if node.data_center == here.name and node.parents == parents]
-    return PACE_SHARE * min(rates) / max(1, len(servers) * len(senders) if parents else 1)
+    senders = [node for node in plan.nodes if parents and node.data_center == here.name and node.parents == parents]
+    return PACE_SHARE * min(rates) / max(1, len(senders))
 
 
 class BestEffortQueue(Generic[T]):

@@ -67,6 +67,8 @@ class MessageKind(StrEnum):
     PUSH = "push"
     # child → server: block number ``block`` of the ``of`` blocks of a push, on a best-effort channel (DGT). No answer.
     BLOCK = "block"
+    # child → server: all best-effort blocks of a push have left the child (DGT). No answer.
+    BLOCKS_SENT = "blocks-sent"
     # server → child, part: block numbers that have not come within the deadline (DGT). Answer: these BLOCKs, reliably.
     MISSING = "missing"
     # child → server: request for the current value of a key. Answer: VALUE of round -1, as soon as there is one.

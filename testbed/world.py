@@ -75,6 +75,12 @@ class World(Protocol):
         links, and this call never waits. The Plan gives the number of such channels.
         """
 
+    async def drain(self, to: str) -> None:
+        """Return when no message for ``to`` waits on a channel above 0, and the last one has had its time at the pace.
+
+        A message that was dropped, as the connection has ended, does not wait.
+        """
+
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         """Return the next message, from any node. ``waiting_for`` names the wait in records and in the wait graph.
 

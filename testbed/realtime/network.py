@@ -122,6 +122,11 @@ class Network:
         if to in self._outgoing:
             self._udp.connected(to, self._outgoing[to], self._outgoing_keys[to])
 
+    async def drain(self, to: str) -> None:
+        """See ``testbed.world.World.drain``."""
+        if self._udp is not None:
+            await self._udp.drain(to)
+
     async def _open_data(self, to: str, queue: SendQueue) -> None:
         opened = await self._connector.connect(to, DATA, lambda: to in self._left and to in self._expendable)
         if opened is None:

@@ -74,6 +74,11 @@ class Udp:
             self._senders[to] = sender
         sender.post(message)
 
+    async def drain(self, to: str) -> None:
+        """See ``testbed.world.World.drain``."""
+        if to in self._senders:
+            await self._senders[to].drain()
+
     def connected(self, to: str, connection: Connection, keys: Keys) -> None:
         """Begin to send: the reliable connection to ``to`` is open, and its keys are known."""
         if to in self._senders:
@@ -132,6 +137,8 @@ class Sender:
         self._queue: BestEffortQueue[bytes] = BestEffortQueue()
         self._sockets: dict[int, socket.socket] = {}
         self._budget_bytes, self._budget_at_s = 0.0, self._loop.time()
+        self._free_s = 0.0  # when all that has left has had its time at the pace
+        self._draining: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []  # datagrams of the message in hand
         self._out_channel = 0
@@ -143,6 +150,14 @@ class Sender:
         body = body_of(message)
         self._queue.post(body, message, framed_bytes(len(body), piece_count(len(body))))
         self._wake(0.0)
+
+    async def drain(self) -> None:
+        """See ``testbed.world.World.drain``."""
+        if self._out or len(self._queue) or self._loop.time() < self._free_s:
+            drained = self._loop.create_future()
+            self._draining.append(drained)
+            self._wake(0.0)
+            await drained
 
     def begin(self, connection: Connection, keys: Keys) -> None:
         """Send from now on: the peer can verify datagrams with ``keys``."""
@@ -164,7 +179,9 @@ class Sender:
     def _pump(self) -> None:
         assert self._connection is not None
         if self._connection.closed.done():
-            return self._queue.clear()
+            self._queue.clear()
+            self._out.clear()
+            return self._drained()
         self._earn()
         while self._out or self._next():
             if _unsent(self._connection):
@@ -173,7 +190,16 @@ class Sender:
                 return self._wake(max(POLL_S, -self._budget_bytes / self._pace_bytes_per_s))
             if not self._send():
                 return self._wake(POLL_S)
-        return None
+        left_s = self._free_s - self._loop.time()
+        if self._draining and left_s > 0:
+            return self._wake(left_s)
+        return self._drained()
+
+    def _drained(self) -> None:
+        draining, self._draining = self._draining, []
+        for each in draining:
+            if not each.done():  # its task may have been cancelled
+                each.set_result(None)
 
     def _earn(self) -> None:
         now_s = self._loop.time()
@@ -202,7 +228,9 @@ class Sender:
             if error.errno not in (errno.ECONNREFUSED, errno.ENOBUFS):  # the peer has gone, or a device queue is full
                 raise
         self._out.pop()
-        self._budget_bytes -= len(data) + FRAME_OVERHEAD_BYTES
+        frame_bytes = len(data) + FRAME_OVERHEAD_BYTES
+        self._budget_bytes -= frame_bytes
+        self._free_s = max(self._free_s, self._loop.time()) + frame_bytes / self._pace_bytes_per_s
         return True
 
     def _socket(self, channel: int) -> socket.socket:

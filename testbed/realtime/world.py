@@ -95,6 +95,9 @@ class RealWorld:
         self._recorder.sent(to, message)
         await self.network.send(to, message)
 
+    async def drain(self, to: str) -> None:
+        await self.network.drain(to)
+
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         end_s = self.now() + self._deadline(deadline_s)
         while not self._inbox:

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from testbed.best_effort import BestEffortQueue, datagrams
-from testbed.simulation.clock import Clock
+from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import SitePath
@@ -68,6 +68,7 @@ class BestEffort:
         self._queued_bytes: dict[int, float] = {}  # by channel, the item in service included
         self._free_s = 0.0  # when the next item may leave
         self._timer = self._serving = False
+        self._draining: list[VirtualFuture[None]] = []
         connection.on_idle = self._pump
 
     def send(self, envelope: Envelope) -> None:
@@ -76,6 +77,13 @@ class BestEffort:
         item = _Item(envelope, size_bytes * self._settings.goodput, count)
         self._queue.post(item, envelope.message, size_bytes)
         self._pump()
+
+    async def drain(self) -> None:
+        """See ``testbed.world.World.drain``."""
+        if len(self._queue) or self._clock.now < self._free_s:
+            drained: VirtualFuture[None] = VirtualFuture(self._clock)
+            self._draining.append(drained)
+            await drained
 
     # ---- the sender ---------------------------------------------------------------------------------------------
 
@@ -92,6 +100,10 @@ class BestEffort:
             self._free_s = self._clock.now + item.size_bytes / self._pace_bytes_per_s
             self._enter(item, channel)
             self._pump()
+            return
+        draining, self._draining = self._draining, []
+        for drained in draining:
+            drained.set_result(None)
 
     def _on_timer(self, _: Any) -> None:
         self._timer = False

@@ -81,6 +81,12 @@ class SimulatedOutbox:
             return None
         return await self._send_when_accepted(peer, size_bytes, envelope)
 
+    async def drain(self, to: str) -> None:
+        """See ``testbed.world.World.drain``."""
+        peer = self._peers.get(to)
+        if peer is not None and peer.best_effort is not None:
+            await peer.best_effort.drain()
+
     def forget(self, peer: str) -> None:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)

@@ -36,7 +36,7 @@ class SimulatedWorld:
         self._clock, self._waits, self._recorder, self._step_deadline_s = clock, waits, recorder, step_deadline_s
         self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
         self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
-        self.send, self.serve = self.outbox.send, self.inbox.serve
+        self.send, self.drain, self.serve = self.outbox.send, self.outbox.drain, self.inbox.serve
         self.compute = SimulatedProcessor(node, clock, compute, recorder).compute
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")

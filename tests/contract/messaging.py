@@ -142,6 +142,17 @@ class MessageContract:
         channels = [message.channel for message in got if message.channel][3:]  # a few may be on their way already
         assert channels == sorted(channels), "the lower channel goes first"
 
+    def test_what_is_sent_after_a_drain_follows_all_blocks(self, run_worlds: RunWorlds) -> None:
+        async def sender(world: World) -> None:
+            await world.drain(REMOTE)  # nothing has been sent: there is nothing to wait for
+            for number in range(30):
+                await world.send(REMOTE, Message(MessageKind.BLOCK, key=number, parts=(torch.ones(1024),), channel=1))
+            await world.drain(REMOTE)
+            await world.send(REMOTE, Message(MessageKind.PUSH, key=30, parts=(torch.ones(10),)))
+
+        got = run_worlds({WORKER: sender, REMOTE: receiving(31)})[REMOTE]
+        assert [message.key for message in got] == list(range(31))
+
     @pytest.mark.flaky(reruns=2)  # within 0.25 s on the wall clock
     def test_best_effort_never_holds_its_sender_up(self, run_worlds: RunWorlds) -> None:
         async def sender(world: World) -> float:

@@ -34,6 +34,14 @@ MUTATIONS: dict[str, Mutation] = {
     "DGT asks for nothing again": Mutation(
         "testbed.engine.dgt.receiver:BlockReceiver._give_up", edit("!= dgt.RETRANSMIT", "!= ''"), DGT
     ),
+    "DGT's keys leave together": Mutation(
+        "testbed.engine.dgt.sender:BlockSender.send", edit("if before is not None", "if False"), DGT
+    ),
+    "DGT's next key does not wait for blocks": Mutation(
+        "testbed.engine.dgt.sender:BlockSender._send_push",
+        edit("await self._world.drain(to)", "pass"),
+        ("tests/engine/dgt/test_training.py",),
+    ),
     "DGT sends empty blocks": Mutation("testbed.engine.dgt.sender:block_parts", _zeros, DGT),
     "DGT forgets what 4 bits lose": Mutation(
         "testbed.engine.dgt.sender:BlockSender._keep", edit("== dgt.FOUR_BITS", "== ''"), DGT

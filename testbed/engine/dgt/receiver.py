@@ -3,9 +3,9 @@
 Stands between a server's inbox and the server, which sees whole pushes. Every block carries key, round, its number and
 the number of blocks, so that none can be put into another push.
 
-A push is handed to the server when all its blocks are here, or when its sender has been silent for the deadline: a
-sender sends the reliable part first and keeps sending, so silence means that the rest is queued behind other traffic
-or lost. The server then sees zeros for the missing blocks. What becomes of them is the option ``late``:
+A push is handed to the server when all its blocks are here, or when its sender has said that all have left it
+(BLOCKS_SENT) and for the deadline nothing more of the push has come: the rest then is queued behind other traffic, or
+lost. The server sees zeros for the missing blocks. What becomes of them is the option ``late``:
 
 zero            a block that comes after the close is dropped
 next-round      it is added to the same sender's next round of the key, as that round is assembled
@@ -48,6 +48,7 @@ class Assembly:
     early    blocks that came before the reliable part, by number
     missing  numbers of the best-effort blocks that have not come
     closed   whether the wait for them has ended
+    heard_s  when the latest message of the push came
     sent     best-effort blocks; of these ``late`` have come after the close, and ``resent`` were asked for again
     """
 
@@ -55,6 +56,7 @@ class Assembly:
     early: dict[int, Message] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     closed: bool = False
+    heard_s: float = 0.0
     sent: int = 0
     late: int = 0
     resent: int = 0
@@ -146,8 +148,6 @@ class BlockReceiver:
         self._world, self._inbox, self._options = world, inbox, options
         self._deadline_s = 0.0 if options.late == dgt.HEURISTIC_DROP else options.deadline
         self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
-        self._heard_s: dict[str, float] = {}  # by sender: when its last message came
-        self._waiting: defaultdict[str, dict[tuple[int, int], Assembly]] = defaultdict(dict)
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``; pushes when they are whole."""
@@ -155,6 +155,7 @@ class BlockReceiver:
             self._hand_over = handler
             self._inbox.on(MessageKind.PUSH, self._on_push)
             self._inbox.on(MessageKind.BLOCK, self._on_block)
+            self._inbox.on(MessageKind.BLOCKS_SENT, self._on_blocks_sent)
         else:
             self._inbox.on(kind, handler)
 
@@ -172,30 +173,28 @@ class BlockReceiver:
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
-        sender, key, round_ = message.sender, message.key, message.round
-        self._heard_s[sender] = self._world.now()
-        state = self._keys[sender, key]
+        state = self._keys[message.sender, message.key]
         state.elements = elements_of(self._options, message.parts[0])
-        assembly = state.open.setdefault(round_, Assembly())
+        assembly = state.open.setdefault(message.round, Assembly())
         assembly.begin(message, state.elements)
         if not assembly.missing or self._deadline_s <= 0:
-            return self._close(assembly)
-        waiting = self._waiting[sender]
-        waiting[key, round_] = assembly
-        if len(waiting) == 1:
-            self._world.spawn(self._watch(sender), f"blocks of {sender}")
-        return None
+            self._close(assembly)
+
+    def _on_blocks_sent(self, message: Message) -> None:
+        assembly = self._keys[message.sender, message.key].open.get(message.round)
+        if assembly is not None and assembly.missing and not assembly.closed:
+            assembly.heard_s = self._world.now()
+            self._world.spawn(self._watch(assembly), f"blocks of {message.sender}")
 
     def _on_block(self, message: Message) -> None:
-        self._heard_s[message.sender] = self._world.now()
         state = self._keys[message.sender, message.key]
         if message.channel != RELIABLE:
             state.traffic[message.round].count(message)
         if state.last is not None and state.last.push is not None and message.round <= state.last.push.round:
             return self._on_late(state, state.last, message)
         assembly = state.open.setdefault(message.round, Assembly())
+        assembly.heard_s = self._world.now()
         if assembly.add(message) and assembly.push is not None and not assembly.missing:
-            self._waiting[message.sender].pop((message.key, message.round), None)
             self._close(assembly)
         return None
 
@@ -211,17 +210,13 @@ class BlockReceiver:
 
     # ---- the end of a round -------------------------------------------------------------------------------------
 
-    async def _watch(self, sender: str) -> None:
-        """Give up the open pushes of ``sender`` whenever it has been silent for the deadline, until none is open."""
-        waiting = self._waiting[sender]
-        while waiting:
-            left_s = self._heard_s[sender] + self._deadline_s - self._world.now()
-            if left_s > _TICK_S:
-                await self._world.sleep(left_s)
-                continue
-            for where, assembly in list(waiting.items()):
-                if waiting.pop(where, None):  # it may have become whole while the blocks of another were asked for
-                    await self._give_up(assembly)
+    async def _watch(self, assembly: Assembly) -> None:
+        """Give up a push, all blocks of which have left their sender, when none has come for the deadline."""
+        while (left_s := assembly.heard_s + self._deadline_s - self._world.now()) > _TICK_S:
+            await self._world.sleep(left_s)
+            if assembly.closed:
+                return
+        await self._give_up(assembly)
 
     async def _give_up(self, assembly: Assembly) -> None:
         push = assembly.push

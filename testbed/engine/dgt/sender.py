@@ -6,7 +6,9 @@ average of the mean magnitude of its n_i elements g:
     C_i(t) = alpha * C_i(t-1) + (1 - alpha) * (1/n_i) * sum |g|
 
 The largest share k of the blocks travels on the reliable channel together with the channel of every block, so that
-the receiver knows what to expect; the others follow as datagrams, the most important first.
+the receiver knows what to expect; the others follow as datagrams, the most important first. When these have left,
+BLOCKS_SENT says so, and the next key begins: keys keep their order, so that a server answers the first ones while the
+last ones are on their way.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.policy.sync import SYNC
 from testbed.training.seeds import torch_stream
-from testbed.world import World
+from testbed.world import Future, World
 
 Blocks = dict[int, tuple[Tensor, ...]]
 
@@ -61,6 +63,7 @@ class BlockSender:
         self._pushes_in_flight = pushes_in_flight
         self._threshold = Threshold(options)
         self._keys: dict[int, _SentKey] = {}
+        self._turns: dict[str, Future[None]] = {}  # by data centre: set when the latest push has left
         if options.late == dgt.RETRANSMIT:
             inbox.on(MessageKind.MISSING, self._on_missing)
 
@@ -68,12 +71,29 @@ class BlockSender:
         """Send a push in blocks, any other message as it is."""
         if message.kind is not MessageKind.PUSH:
             return await self._world.send(to, message)
+        # servers of one data centre share a path, on which reliable parts for one would hold up the blocks for another
+        site, mine = data_center_of(to), self._world.future()
+        before, self._turns[site] = self._turns.get(site), mine
+        if before is not None:
+            await self._world.wait(before, f"blocks for {site} to leave")
+        try:
+            await self._send_push(to, message)
+        finally:
+            mine.set_result(None)
+        return None
+
+    async def _send_push(self, to: str, message: Message) -> None:
         if "loss" in message.meta:
             k = self._threshold.update(message.meta["loss"])
             self._world.record("threshold", round=message.round, k=k, loss=message.meta["loss"])
-        for part in self._cut(to, message):
-            await self._world.send(to, part)
-        return None
+        first, *blocks = self._cut(to, message)
+        await self._world.send(to, first)
+        for block in blocks:
+            await self._world.send(to, block)
+        if blocks:
+            await self._world.drain(to)
+            sent = Message(MessageKind.BLOCKS_SENT, message.key, message.round, priority=message.priority)
+            await self._world.send(to, sent)
 
     def _cut(self, to: str, push: Message) -> list[Message]:
         """Return the reliable part, then the best-effort blocks, most important first. In a LAN all are reliable."""

@@ -42,8 +42,8 @@ class Dgt(Fifo):
     class Options:
         """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
 
-        A round of a key is complete when all its blocks are there, or when its reliable part is there and nothing
-        more has come from its sender for ``deadline``. ``late``:
+        A round of a key is complete when all its blocks are there, or when all have left their sender and none has
+        come for ``deadline``. ``late``:
 
         next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
         zero            missing blocks count as zero; what comes later is dropped
@@ -66,7 +66,7 @@ class Dgt(Fifo):
             "what becomes of blocks that do not come in time",
             choices=(NEXT_ROUND, ZERO, RETRANSMIT, HEURISTIC_DROP, SENDER_DROP),
         )
-        deadline: float = option(0.01, "silence after which a round is closed", unit="s")
+        deadline: float = option(0.01, "how long after the last block a key's round is closed", unit="s")
         code: str = option(EXACT, "of unimportant blocks: exact, or 4 bits an element", choices=(EXACT, FOUR_BITS))
 
         def problems(self) -> Iterator[tuple[str, str, str]]:

@@ -94,8 +94,9 @@ def blocks_are_cut_anywhere(scenario: Scenario) -> Found:
         dense = CODECS.where(lambda codec: codec.dense)
         yield Violation(
             ("order",),
-            f"'{scenario.order.kind}' cuts dense payloads into blocks, and the payloads of this codec on tier 2 have a "
-            "meaning only as a whole",
+            f"'{scenario.order.kind}' loses blocks that have contributed little so far. The payloads of this codec on "
+            "tier 2 hold what it has chosen anew in each round: a block of them has no past, and what it loses is lost "
+            "for good, as the codec's residual has given it up",
             f"write 'codec: {{tier1: …, tier2: {dense[0]}}}'" + "".join(f" or 'tier2: {kind}'" for kind in dense[1:]),
         )
 

@@ -39,6 +39,7 @@ class Ends:
         self.world = world
         self.sent: list[Message] = []
         self.asked: list[Message] = []
+        self.ends: list[Message] = []
         self.pushes: list[Message] = []
         self.events: list[dict[str, Any]] = []
         self.child, self.server = Post(), Post()
@@ -47,10 +48,20 @@ class Ends:
         self.receiver.on(MessageKind.PUSH, self.pushes.append)
 
     async def push(self, tensor: torch.Tensor, round_: int = 0, key: int = 0, **notes: Any) -> list[Message]:
-        """The messages of one push, the reliable part first."""
+        """The reliable part of one push and its blocks; what says that these have left goes to ``ends``."""
         before = len(self.sent)
         await self.sender.send(REMOTE, Message(MessageKind.PUSH, key, round_, notes, (tensor,)))
-        return self.sent[before:]
+        messages = self.sent[before:]
+        if len(messages) > 1:
+            self.ends.append(messages.pop())
+        assert {message.kind for message in messages[1:]} <= {MessageKind.BLOCK}
+        return messages
+
+    def end(self, sender: str = WORKER) -> None:
+        """Bring what says that all blocks of the pushes so far have left their sender."""
+        for message in self.ends:
+            self.server.bring(message, sender)
+        self.ends.clear()
 
     def accounts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:
         """(key, round): sent, delivered, late, lost."""
@@ -69,6 +80,9 @@ class _Side:
 
     async def send(self, to: str, message: Message) -> None:
         self._outbox.append(message)
+
+    async def drain(self, to: str) -> None:
+        await self._ends.world.sleep(0.001)
 
     def record(self, kind: str, **fields: Any) -> None:
         self._ends.events.append({"kind": kind, "node": self.node, **fields})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import Dgt
+from tests.contract.tiny import REMOTE
 from tests.engine.dgt.harness import Ends, play
 
 B = 4  # elements of a block
@@ -52,6 +53,7 @@ def test_silence_closes_a_round_and_missing_blocks_are_zero(tmp_path: Path) -> N
     async def script(ends: Ends) -> Any:
         first, *blocks = await ends.push(tensor(12))
         ends.server.bring(first)
+        ends.end()
         for block in blocks[:-1]:
             await ends.world.sleep(0.09)
             ends.server.bring(block)
@@ -66,17 +68,50 @@ def test_silence_closes_a_round_and_missing_blocks_are_zero(tmp_path: Path) -> N
     assert play(tmp_path, Dgt.Options(**FIXED), script) == {(0, 0): (5, 4, 0, 1)}
 
 
+def test_while_blocks_are_to_leave_silence_closes_nothing(tmp_path: Path) -> None:
+    """A reliable part of another key may take longer than the deadline, and nothing is heard meanwhile."""
+
+    async def script(ends: Ends) -> None:
+        first, *blocks = await ends.push(tensor(12))
+        ends.server.bring(first)
+        ends.server.bring(blocks[0])
+        await ends.world.sleep(1.0)
+        assert not ends.pushes
+        for block in blocks[1:]:
+            ends.server.bring(block)
+        assert torch.equal(ends.pushes[0].parts[0], tensor(12))
+
+    play(tmp_path, Dgt.Options(**FIXED), script)
+
+
+def test_keys_that_are_pushed_at_the_same_time_leave_one_after_another(tmp_path: Path) -> None:
+    async def script(ends: Ends) -> None:
+        pushes = [ends.world.spawn(ends.sender.send(REMOTE, push_of(key)), "push") for key in range(3)]
+        for push in pushes:
+            await ends.world.wait(push, "push")
+        kinds = [MessageKind.PUSH, *[MessageKind.BLOCK] * 5, MessageKind.BLOCKS_SENT]
+        assert [(message.key, message.kind) for message in ends.sent] == [(k, kind) for k in range(3) for kind in kinds]
+
+    play(tmp_path, Dgt.Options(**FIXED), script)
+
+
+def push_of(key: int) -> Message:
+    return Message(MessageKind.PUSH, key, 0, parts=(tensor(12),))
+
+
 @pytest.mark.parametrize(("late", "added"), [("next-round", 1.0), ("zero", 0.0), ("heuristic-drop", 0.0)])
 def test_late_blocks_are_added_to_the_next_round_or_dropped(tmp_path: Path, late: str, added: float) -> None:
     async def script(ends: Ends) -> Any:
         first, *blocks = await ends.push(tensor(12))
         ends.server.bring(first)
+        ends.end()
         await ends.world.sleep(0.2)
         assert len(ends.pushes) == 1
         for block in [*blocks, *blocks]:  # and a repeated one counts once
             ends.server.bring(block)
         for message in await ends.push(tensor(12, 10.0), round_=1):
             ends.server.bring(message)
+        ends.end()
         await ends.world.sleep(0.2)
         own = 10.0 if late != "heuristic-drop" else 0.0  # which waits for no block
         expected = tensor(12, 10.0)
@@ -91,13 +126,16 @@ def test_late_blocks_are_added_to_the_next_round_or_dropped(tmp_path: Path, late
 
 def test_blocks_two_rounds_late_go_nowhere(tmp_path: Path) -> None:
     async def script(ends: Ends) -> Any:
-        rounds = [await ends.push(tensor(12, 10.0**n), round_=n) for n in range(3)]
-        for messages in rounds[:2]:
-            ends.server.bring(messages[0])
+        blocks: list[Message] = []
+        for round_ in range(2):
+            first, *others = await ends.push(tensor(12, 10.0**round_), round_)
+            ends.server.bring(first)
+            ends.end()
             await ends.world.sleep(0.2)
-        for block in rounds[0][1:]:
+            blocks = blocks or others
+        for block in blocks:
             ends.server.bring(block)
-        for message in rounds[2]:
+        for message in await ends.push(tensor(12, 100.0), round_=2):
             ends.server.bring(message)
         assert torch.equal(ends.pushes[2].parts[0], tensor(12, 100.0))
         ends.receiver.settle()
@@ -129,6 +167,7 @@ def test_keys_and_senders_are_kept_apart(tmp_path: Path) -> None:
         for message in [*two[1:], *one]:
             ends.server.bring(message)
         ends.server.bring(two[0], "east/server0")
+        ends.end("east/server0")
         await ends.world.sleep(0.2)
         by_sender = {(push.sender, push.key): push.parts[0] for push in ends.pushes}
         assert torch.equal(by_sender["west/worker0", 1], tensor(12))
@@ -155,6 +194,7 @@ def test_retransmission_loses_nothing(tmp_path: Path) -> None:
         first, *blocks = await ends.push(tensor(12))
         ends.server.bring(first)
         ends.server.bring(blocks[2])
+        ends.end()
         await ends.world.sleep(0.2)
         assert not ends.pushes
         (asked,) = ends.asked
@@ -267,6 +307,7 @@ def test_whatever_happens_to_blocks_each_counts_once_and_in_its_place(
             rng.shuffle(now)
             for message in now:
                 ends.server.bring(message)
+            ends.end()
             await ends.world.sleep(0.2)
             for message in after[round_]:
                 ends.server.bring(message)
@@ -314,6 +355,7 @@ def test_pushes_of_a_key_that_are_under_way_together_are_handed_over_in_their_or
         for message in [*one[:-1], *two]:
             ends.server.bring(message)
         assert not ends.pushes
+        ends.end()
         await ends.world.sleep(0.2)
         expected = tensor(12)
         expected[:B] = 0
@@ -333,6 +375,7 @@ def test_each_of_them_can_be_asked_for_again(tmp_path: Path) -> None:
             one, two = [await ends.push(tensor(12, 10.0**n), round_=n) for n in rounds]
             for message in [*one[:-1], *two[:-2], two[-1]]:
                 ends.server.bring(message)
+            ends.end()
             await ends.world.sleep(0.2)
             before = len(ends.sent)
             for asked in ends.asked:
@@ -361,6 +404,7 @@ def test_a_push_may_become_whole_while_another_is_asked_for(tmp_path: Path) -> N
             ends.server.bring(two[-1])
 
         ends.receiver._world._outbox = _Tapped(slowly)  # type: ignore[attr-defined]
+        ends.end()
         await ends.world.sleep(0.3)
         assert [(message.key, message.kind) for message in ends.asked] == [(1, MessageKind.MISSING)]
         assert [push.key for push in ends.pushes] == [2]

@@ -47,6 +47,17 @@ def test_waiting_for_all_gives_the_bits_of_plain_pushes(
         assert counts["delivered"] == counts["sent"] > 500
 
 
+@pytest.mark.parametrize("overrides", [(), ("shard=multigps", "topology.data_centers[0].global_servers=2")], ids=str)
+def test_without_loss_no_block_is_late(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    """Though a reliable part of 65 KB takes 27 ms here, and the deadline is 10 ms."""
+    plain = run(tmp_path / "plain", "simulate", "order.kind=fifo", *overrides)
+    ours = run(tmp_path / "ours", "simulate", *overrides)
+    events = ours.of_kind("blocks")
+    assert sum(event["sent"] for event in events) > 500
+    assert not sum(event["late"] + event["lost"] for event in events)
+    assert ours.hashes("worker") == plain.hashes("worker")
+
+
 @pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
 def test_training_completes_on_lossy_links(tmp_path: Path, late: str) -> None:
     overrides = (LOSSY, f"order.late={late}", "training.rounds=12", "order.k=0.5")
@@ -114,7 +125,7 @@ def test_shapes_alone_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("codec.tier2=twobit", "have a meaning only as a whole"),
+        ("codec.tier2=twobit", "residual has given it up"),
         ("sync=hfa", "set parameters to zero"),
         ("order.k_min=90 %", "k_min"),
         ("order.block=4098 bytes", "whole float32 elements"),
