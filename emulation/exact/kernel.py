@@ -143,8 +143,8 @@ def _package(given: Path | None, work: Path, say: Callable[[str], None]) -> Path
             return path
         except (OSError, CapabilityError) as error:
             problems.append(f"{mirror}: {error}")
-    advice = f"download {PACKAGE} elsewhere and give it: testbed exact build --source FILE"
-    raise CapabilityError("\n  ".join(["the kernel's source could not be downloaded:", *problems, f"cure: {advice}"]))
+    cure = f"download {PACKAGE} elsewhere and give it: testbed exact build --source FILE"
+    raise CapabilityError("\n  ".join(["the kernel's source could not be downloaded:", *problems, f"cure: {cure}"]))
 
 
 def _verify(package: Path) -> None:

@@ -53,7 +53,7 @@ def run_in_guest(plan: Plan, directory: Path, report: Progress) -> None:
 
 
 def _sleep_until(monotonic_s: int) -> None:
-    """Sleep until that second, to the nanosecond: the duration that ``time.sleep`` takes would carry a rounding error."""
+    """Sleep until that second, to the nanosecond: a duration, as for ``time.sleep``, would have a rounding error."""
 
     class Timespec(ctypes.Structure):
         _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
@@ -84,7 +84,8 @@ def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
     from emulation.exact import kernel
     from emulation.sandbox import sandbox_command
 
-    host = sandbox_command([sys.executable, "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
+    # -P: a working directory on the path of modules is listed, and what lies there would reach memory and system calls
+    host = sandbox_command([sys.executable, "-P", "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
     command, outer = exact_command(kernel.require(), _guest(plan), directory, host, _environment())
     progress_of(directory).write_bytes(b"")
     with kernel_log(directory).open("wb") as log:

@@ -55,6 +55,20 @@ def modelled_compute_is_simulated(scenario: Scenario) -> Found:
         )
 
 
+def measured_pace_needs_real_time(scenario: Scenario) -> Found:
+    if scenario.run.on != "exact" or is_scripted(scenario) or scenario.is_program:
+        return
+    sites = scenario.topology.data_centers
+    of_workers = (device for site in sites for device in site.worker_devices.values())
+    given = [scenario.device, *(site.device for site in sites), *of_workers]
+    if any(getattr(device, "pace", None) == "measured" for device in given):
+        yield Violation(
+            ("device", "pace"),
+            "'measured' steps take no time in an exact run, where only what waits takes time",
+            "write 'paced' and a device.step_time",
+        )
+
+
 def real_compute_needs_values(scenario: Scenario) -> Found:
     if scenario.training.compute == "real" and scenario.training.model.declared.takes == NOTHING:
         yield Violation(

@@ -1,0 +1,136 @@
+"""Exact runs in the kernel that ``testbed exact build`` makes: equal files, the other worlds' bits, honest ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from filecmp import dircmp
+from pathlib import Path
+
+import pytest
+
+from emulation.exact import kernel
+from testbed import api
+from testbed.errors import NoProgress
+from testbed.results.owner import start_ticks
+
+pytestmark = [
+    pytest.mark.slow,  # 20 to 60 s each
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(kernel.find() is None, reason="the kernel is not built: testbed exact build"),
+]
+SHORT = ("--set", "training.rounds=4", "--set", "training.evaluate_every=2")
+PROGRAM = """
+version: 1
+name: program
+seed: 1
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 20 Mbit/s, delay: 10 ms}]
+workload: {command: COMMAND}
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "testbed.cli.main", "run", *arguments, "--on", "exact", "--out", "run"]
+
+
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=folder, capture_output=True, text=True, check=False)
+
+
+def differences(compared: dircmp[str]) -> Iterator[str]:
+    yield from (*compared.left_only, *compared.right_only)
+    for name in compared.common_files:
+        if Path(compared.left, name).read_bytes() != Path(compared.right, name).read_bytes():
+            yield name
+    for below in compared.subdirs.values():
+        yield from differences(below)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of all runs here: it is part of the command's environment."""
+    return tmp_path_factory.mktemp("exact")
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> Path:
+    done = run_in(folder, "quickstart", *SHORT)
+    assert done.returncode == 0, done.stderr
+    return (folder / "run").rename(folder / "first")
+
+
+def test_a_run_beside_a_busy_machine_leaves_the_same_files(folder: Path, first: Path) -> None:
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        assert run_in(folder, "quickstart", *SHORT).returncode == 0
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert list(differences(dircmp(first, (folder / "run").rename(folder / "second")))) == []
+
+
+def test_its_parameters_are_those_of_the_virtual_world(first: Path, tmp_path: Path) -> None:
+    result = json.loads((first / "result.json").read_text())
+    changes = {"training.rounds": 4, "training.evaluate_every": 2}
+    simulated = api.run(api.load("quickstart", set=changes), on="simulate", out=tmp_path / "run", progress=False)
+    assert result["parameters_sha256"] == simulated.result["parameters_sha256"]
+    assert result["fidelity"]["status"] == "ok"
+    found = json.loads((first / "manifest.json").read_text())["capabilities"]
+    assert found["kernel_build"]["version"] == kernel.VERSION
+
+
+def test_another_seed_is_another_run(folder: Path, first: Path) -> None:
+    assert run_in(folder, "quickstart", *SHORT, "--seed", "2").returncode == 0
+    other = (folder / "run").rename(folder / "other")
+    assert "result.json" in set(differences(dircmp(first, other)))
+
+
+@pytest.mark.parametrize("victim", ["launcher", "kernel"])
+def test_nothing_outlives_a_kill(folder: Path, victim: str) -> None:
+    launcher = subprocess.Popen(command("quickstart"), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline_s = time.monotonic() + 60
+        while not (found := kernels_of(launcher.pid)) or time.monotonic() < deadline_s - 55:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        os.kill(launcher.pid if victim == "launcher" else found[0], signal.SIGKILL)
+        assert launcher.wait(60) == (-signal.SIGKILL if victim == "launcher" else 4)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    deadline_s = time.monotonic() + 10  # half a gigabyte is given back meanwhile
+    while any(start_ticks(pid) is not None for pid in found):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    if victim == "kernel":
+        assert "signal 9" in json.loads((folder / "run" / "status.json").read_text())["message"]
+
+
+def kernels_of(launcher: int) -> list[int]:
+    """The processes below ``launcher`` that are the kernel or run in it."""
+    children = subprocess.run(
+        ["pgrep", "-P", str(launcher)], capture_output=True, text=True, check=False
+    ).stdout.split()
+    return [int(child) for child in children if b"time-travel" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_a_program_that_spins_is_named(tmp_path: Path) -> None:
+    spin = PROGRAM.replace("COMMAND", f"[{sys.executable}, -S, -c, 'while True: pass']")
+    (tmp_path / "spin.yaml").write_text(spin)
+    done = run_in(tmp_path, "spin.yaml")
+    assert done.returncode == NoProgress.exit_code
+    assert "virtual time has stood still" in done.stderr + done.stdout
+
+
+def test_a_program_that_yields_goes_on(tmp_path: Path) -> None:
+    yields = "import os, time; end = time.monotonic() + 0.05\\nwhile time.monotonic() < end: os.sched_yield()"
+    (tmp_path / "yields.yaml").write_text(PROGRAM.replace("COMMAND", f'[{sys.executable}, -S, -c, "{yields}"]'))
+    assert run_in(tmp_path, "yields.yaml").returncode == 0

@@ -1,0 +1,89 @@
+"""The launcher's side of an exact run: progress by a file, a watchdog of virtual time, and what is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import NoProgress, ScenarioError
+from testbed.execution import exact
+from testbed.plan.build import build_plan
+from testbed.plan.model import from_json, to_json
+from testbed.scenario.load import load
+
+
+@contextmanager
+def started(script: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    exact.progress_of(directory).touch()
+    process = subprocess.Popen([sys.executable, "-S", "-c", script, str(directory)], start_new_session=True, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+_WRITES = """
+import sys, time
+with open(sys.argv[1] + "/.progress", "a") as file:
+    for text in ("one\\ntw", "o\\n", "three\\n"):
+        file.write(text); file.flush(); time.sleep(0.1)
+    file.write("after\\n")
+"""
+
+
+def test_lines_come_whole_and_in_order_until_the_end(tmp_path: Path) -> None:
+    with started(_WRITES, tmp_path) as process:
+        assert list(exact.lines(process, tmp_path)) == ["one", "two", "three", "after"]
+
+
+def test_a_guest_that_computes_without_end_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
+    monkeypatch.setattr(exact, "_CHECK_S", 0.1)
+    with started("while True: pass", tmp_path) as process, pytest.raises(NoProgress, match="sched_yield"):
+        list(exact.lines(process, tmp_path))
+    assert NoProgress.exit_code == 5
+
+
+def test_a_guest_that_waits_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
+    monkeypatch.setattr(exact, "_CHECK_S", 0.1)
+    with started("import time; time.sleep(1)", tmp_path) as process:
+        assert list(exact.lines(process, tmp_path)) == []
+
+
+def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:
+    with started("import time; time.sleep(60)", tmp_path) as idle:
+        assert exact.processor_s(idle.pid) < exact.processor_s(os.getsid(0)) + 1
+        assert exact.processor_s(idle.pid) < 1
+
+
+@pytest.mark.parametrize("status", ["done", "failed"])
+def test_only_the_run_is_left_and_the_kernels_lines_after_a_failure(tmp_path: Path, status: str) -> None:
+    (tmp_path / "host.log").write_text("from the host\n")
+    exact.kernel_log(tmp_path).write_text("from the kernel\n")
+    exact.progress_of(tmp_path).touch()
+    (tmp_path / exact.JOB).touch()
+    exact.close(tmp_path, status)
+    assert [path.name for path in tmp_path.iterdir()] == ["host.log"]
+    assert ("from the kernel" in (tmp_path / "host.log").read_text()) == (status == "failed")
+
+
+def test_the_plan_is_the_emulations() -> None:
+    scenario = load("quickstart")
+    emulated, planned = (build_plan(scenario, on) for on in ("emulate", "exact"))
+    assert planned.nodes == emulated.nodes and planned.network == emulated.network
+    assert planned.emulated and planned.exact is not None and emulated.exact is None
+    assert from_json(to_json(planned)) == planned
+    assert planned.exact.memory_bytes > len(planned.nodes) * 90e6
+
+
+def test_measured_steps_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="take no time in an exact run"):
+        load("quickstart", ["device.pace=measured"], on="exact")
