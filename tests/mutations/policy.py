@@ -57,6 +57,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a member that joins begins a round late": Mutation(
         "testbed.policy.sync.fsa:Rounds.on_member_joined", edit("+ 1", "+ 2"), ("tests/policy/test_membership.py",)
     ),
+    "TSEngine uses one link of a node at a time": Mutation(
+        "testbed.policy.overlay.tsengine:TsEngine._is_best", always(False), ("tests/policy/overlay/test_overlays.py",)
+    ),
     "DGT's k ignores the loss": Mutation("testbed.policy.order.dgt:Threshold.update", _fixed_k, ORDER),
     "DGT sends the last block by best effort": Mutation(
         "testbed.policy.order.dgt:channels_of", edit("result[-1] = RELIABLE", "result[-1] = 1"), ORDER

@@ -72,11 +72,18 @@ def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
     rates = partial(planned_rates, plan, root, members)
     lan_rounds = sync_setup.lan_rounds(plan) if server.role == "global_server" else 1
     kind: Any = OVERLAYS[choice.kind]
-    policy = kind(GroupSetting(root, members, seed_for(plan.seed, "overlay", root), rates, lan_rounds), options)
+    seed, path = seed_for(plan.seed, "overlay", root), partial(wan_links, plan)
+    policy = kind(GroupSetting(root, members, seed, rates, lan_rounds, path), options)
     rank = ROOT if node.name == root else members.index(node.name)
     bound_bytes = kind.detour_bytes(options)
     detours = Detours(rank, rates(), bound_bytes) if bound_bytes else None
     return OverlayGroup(root, members, options.chunk, options.merge == "sum", policy, detours)
+
+
+def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:
+    """Return the names of the links of the WAN between two nodes; none inside a data centre."""
+    here, there = plan.node(source).data_center, plan.node(target).data_center
+    return frozenset(plan.network.between(here, there) if here != there else ())
 
 
 def planned_rates(plan: Plan, root: str, members: tuple[str, ...]) -> dict[tuple[int, int], float]:

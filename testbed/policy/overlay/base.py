@@ -26,6 +26,7 @@ class GroupSetting:
     seed           of what it draws
     planned_rates  by the Plan, between data centres with no other data centre on the path; computed when called
     lan_rounds     rounds of a worker to one that reaches this group, by which transfers are numbered
+    path           the links of the WAN from one node to another; none inside a data centre, whose nodes share its LAN
     """
 
     root: str
@@ -33,6 +34,7 @@ class GroupSetting:
     seed: int
     planned_rates: Callable[[], Rates]
     lan_rounds: int = 1
+    path: Callable[[str, str], frozenset[str]] = lambda source, target: frozenset()
 
 
 class Overlay(ABC):

@@ -3,30 +3,31 @@
 Zhou et al., TSEngine: enabling communication scheduling for distributed machine learning over WAN, IEEE TNSM 18(4),
 2021, and its code in GeoMX. A node sends only when the root tells it to.
 
-Values (down): every holder asks for a receiver. With probability min(known / unserved, max_greed) that is the unserved
+Values (down): every holder is given a receiver. With probability min(known / unserved, max_greed) that is the unserved
 node with the highest measured throughput from this holder; otherwise a node without a measurement is drawn, or any if
 all are measured. A receiver becomes a holder, so the number of holders doubles.
 
 Contributions (up): nodes that are ready join a queue, the root among them. The first two are paired: towards the root
-if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So every node
-receives one transfer of a chunk at a time, and merging happens elsewhere while the root is busy. At most ``ports``
-transfers of different chunks are in flight to or from one node at a time: while one is being asked for, others keep its
-link busy.
+if it is one of them, else along the faster direction. The receiver merges and joins the queue again. So merging happens
+elsewhere while the root is busy. At most ``ports`` transfers are in flight to or from one node at a time: while one is
+being asked for, others keep its link busy. Of one chunk a holder sends, and the root takes in, several at a time only
+if their paths share no link of the WAN, as the Plan knows (over a shared link they would all end when the last does),
+and if no other member is known to be nearer.
 ``pairing: fastest`` considers all pairs in the queue and takes the one with the highest measured throughput.
 
-Unlike in GeoMX throughput is bytes over wall time, it expires, the greed is a fraction and applies, several chunks
-are under way at once, and there may be several servers.
+Unlike in GeoMX a node with several links uses them at the same time, throughput is bytes over wall time, it expires,
+the greed is a fraction and applies, several chunks are under way at once, and there may be several servers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
-from testbed.policy.overlay.events import CHUNK, CHUNK_BYTES, MERGE, OverlayTransfer
+from testbed.policy.overlay.events import CHUNK, MERGE, OverlayTransfer
 
 _MASK = (1 << 64) - 1
 
@@ -71,12 +72,12 @@ class TsEngine(ScheduledOverlay):
             "first: the first two in the queue, as published; fastest: the best measured pair in it",
             choices=("first", "fastest"),
         )
-        ports: int = option(3, "transfers that a node takes in, or sends, at a time", min=1, max=1000)
-        chunk: int = option(CHUNK_BYTES, **CHUNK)
+        ports: int = option(8, "transfers that a node takes in, or sends, at a time", min=1, max=1000)
+        chunk: int = option(64_000, **CHUNK)
         merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
-        self._root, self._members, self._options = setting.root, setting.members, options
+        self._root, self._members, self._options, self._path = setting.root, setting.members, options, setting.path
         self._stream = Stream(setting.seed)
         self.throughput = Throughput(options.expiry * setting.lan_rounds)
         self._gathers: dict[tuple[int, int], _Gather] = {}
@@ -104,11 +105,14 @@ class TsEngine(ScheduledOverlay):
         self._sending[transfer.source] -= 1
         self._taking[transfer.target] -= 1
         self.throughput.add(transfer.source, transfer.target, bytes_per_s, transfer.round)
-        if not transfer.up and (spread := self._spreads.get((transfer.chunk, transfer.round))):
-            spread.holders.append(transfer.source)
+        where = (transfer.chunk, transfer.round)
+        if not transfer.up and (spread := self._spreads.get(where)):
+            spread.begun.remove(transfer)
         if transfer.up:
-            weights = self._gathers[transfer.chunk, transfer.round].weights
-            weights[transfer.target] += weights.pop(transfer.source)
+            gather = self._gathers[where]
+            gather.weights[transfer.target] += gather.weights.pop(transfer.source)
+            if transfer.target == self._root:
+                gather.begun.remove(transfer)
 
     # ---- choices ------------------------------------------------------------------------------------------------
 
@@ -123,6 +127,9 @@ class TsEngine(ScheduledOverlay):
             while (pair := self._pair(where[1], gather)) is not None:
                 begun.append(self._begin(OverlayTransfer(True, *where, *pair)))
                 gather.queue = [node for node in gather.queue if node not in pair]
+                if pair[1] == self._root:
+                    gather.begun.append(begun[-1])
+                    gather.queue.append(self._root)
         return begun
 
     def _begin(self, transfer: OverlayTransfer) -> OverlayTransfer:
@@ -131,16 +138,13 @@ class TsEngine(ScheduledOverlay):
         return transfer
 
     def _grow(self, where: tuple[int, int], spread: _Spread) -> list[OverlayTransfer]:
-        begun, waiting = [], []
+        begun = []
         for holder in spread.holders:
-            free = [node for node in spread.unserved if self._taking[node] < self._options.ports]
-            if not free or self._sending[holder] >= self._options.ports:
-                waiting.append(holder)
-                continue
-            receiver = self._receiver(holder, free, where[1])
-            spread.unserved.remove(receiver)
-            begun.append(self._begin(OverlayTransfer(False, *where, holder, receiver)))
-        spread.holders = waiting
+            while free := [node for node in spread.unserved if self._can(holder, node, where[1], spread.begun)]:
+                receiver = self._receiver(holder, free, where[1])
+                spread.unserved.remove(receiver)
+                begun.append(self._begin(OverlayTransfer(False, *where, holder, receiver)))
+                spread.begun.append(begun[-1])
         return begun
 
     def _receiver(self, holder: str, unserved: list[str], round_: int) -> str:
@@ -154,9 +158,9 @@ class TsEngine(ScheduledOverlay):
     def _pair(self, round_: int, gather: _Gather) -> tuple[str, str] | None:
         """Return a sender and a receiver from the queue, or ``None``."""
         if self._options.pairing == "fastest":
-            return self._fastest(round_, gather.queue)
+            return self._fastest(round_, gather)
         pairs = (self._directed(pair, round_) for pair in combinations(gather.queue, 2))
-        return next((pair for pair in pairs if self._can(*pair)), None)
+        return next((pair for pair in pairs if self._can(*pair, round_, gather.begun)), None)
 
     def _directed(self, pair: tuple[str, str], round_: int) -> tuple[str, str]:
         """Return (source, target): towards the root, or along the faster direction; if unknown, later to earlier."""
@@ -166,9 +170,10 @@ class TsEngine(ScheduledOverlay):
         there, back = (self.throughput.get(*way, round_) or 0.0 for way in (pair, (second, first)))
         return pair if there > back else (second, first)
 
-    def _fastest(self, round_: int, queue: list[str]) -> tuple[str, str] | None:
+    def _fastest(self, round_: int, gather: _Gather) -> tuple[str, str] | None:
         """Return the pair with the highest throughput, or with probability 1 − max_greed one without a measurement."""
-        pairs = [(a, b) for a in queue for b in queue if a not in (b, self._root) and self._can(a, b)]
+        queue, begun = gather.queue, gather.begun
+        pairs = [(a, b) for a in queue for b in queue if a not in (b, self._root) and self._can(a, b, round_, begun)]
         if not pairs:
             return None
         rates = {pair: self.throughput.get(*pair, round_) for pair in pairs}
@@ -177,22 +182,44 @@ class TsEngine(ScheduledOverlay):
             return unknown[self._stream.below(len(unknown))]
         return max(pairs, key=lambda pair: rates[pair] or 0.0)
 
-    def _can(self, source: str, target: str) -> bool:
+    def _can(self, source: str, target: str, round_: int, begun: list[OverlayTransfer]) -> bool:
+        """Return whether both have a free port, and it need not wait for one of ``begun`` from or to one of them."""
         ports = self._options.ports
-        return self._sending[source] < ports and self._taking[target] < ports
+        if self._sending[source] >= ports or self._taking[target] >= ports:
+            return False
+        others = [each for each in begun if each.source == source or each.target == target]
+        if not others:
+            return True
+        path = self._path(source, target)
+        if not path or any(path & self._path(each.source, each.target) for each in others):
+            return False
+        return self._is_best(source, target, round_)
+
+    def _is_best(self, source: str, target: str, round_: int) -> bool:
+        """Return whether no other way between ``source`` or ``target`` and a member is known to be faster."""
+        rate = self.throughput.get(source, target, round_) or 0.0
+        ways = [
+            (source, n) if target == self._root else (n, target) for n in self._members if n not in (source, target)
+        ]
+        return all((self.throughput.get(*way, round_) or 0.0) <= rate for way in ways)
 
 
 @dataclass(slots=True)
 class _Gather:
-    """A chunk's round in the direction up: ready nodes in order, and the number of contributions that each holds."""
+    """A chunk's round in the direction up: ready nodes in order, and the number of contributions that each holds.
+
+    begun  transfers to the root that are under way
+    """
 
     queue: list[str]
     weights: dict[str, int]
+    begun: list[OverlayTransfer] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Spread:
-    """A chunk's round in the direction down: holders that are free, and nodes that have not been served."""
+    """A chunk's round in the direction down: holders, nodes that have not been served, and transfers under way."""
 
     holders: list[str]
     unserved: list[str]
+    begun: list[OverlayTransfer] = field(default_factory=list)

@@ -129,6 +129,16 @@ def test_tsengine_is_faster_than_a_balanced_tree_and_that_than_a_star(nine: dict
     assert times["star"] / times["netstorm"] > 3
 
 
+def test_it_uses_several_links_of_a_node_at_the_same_time(tmp_path: Path) -> None:
+    """Down, two members behind links of their own take one delay more than with a star, not the time of a transfer."""
+    setting = ("topology.data_centers[0].workers=0", "training.rounds=4")
+    times = {
+        kind: run(tmp_path / kind, f"overlay={{tier1: star, tier2: {kind}}}", *setting).round_s("east/worker0", skip=1)
+        for kind in ("star", "tsengine")
+    }
+    assert times["tsengine"] < 1.4 * times["star"], times
+
+
 def test_netstorm_plans_anew_and_uses_several_trees(nine: dict[str, Simulated]) -> None:
     def trees(round_: int) -> set[frozenset[tuple[str, str]]]:
         merges = transfers(nine["netstorm"], "merge", round_)

@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -101,6 +102,29 @@ def test_merges_happen_at_members_while_the_root_is_busy() -> None:
     """Row 54, GeoMX' trace of three workers: the first goes to the server, the second pair merges."""
     done = Drive(3, lambda source, target, _: 0.5 if source == "m0" else 1.0).round(0, up=True)
     assert [(each.source, each.target) for each in done] == [("m2", "m1"), ("m0", ROOT), ("m1", ROOT)]
+
+
+def own_link(source: str, target: str) -> frozenset[str]:
+    """Every member has a link of its own to the root; from member to member the path goes through the root."""
+    ends = {source, target} - {ROOT}
+    return frozenset(f"{end} {'up' if end == source else 'down'}" for end in ends)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_transfers_of_one_chunk_that_share_no_link_run_at_the_same_time(up: bool) -> None:
+    drive = Drive(6, lambda *_: 1.0)
+    drive.policy = TsEngine(replace(setting(drive.members), path=own_link), TsEngine.Options(ports=4))
+    first = drive.policy.ready(up, 0, 0, drive.members[0] if up else ROOT)
+    for member in drive.members[1:] if up else ():
+        first += drive.policy.ready(True, 0, 0, member)
+    ends = [(each.source, each.target)[not up] for each in first if ROOT in (each.source, each.target)]
+    assert len(ends) == len(set(ends)) == 4, "as many as the root has ports"
+
+
+def test_over_a_shared_link_one_follows_the_other() -> None:
+    drive = Drive(6, lambda *_: 1.0)
+    drive.policy = TsEngine(replace(setting(drive.members), path=lambda *_: frozenset({"access"})), TsEngine.Options())
+    assert len(drive.policy.ready(False, 0, 0, ROOT)) == 1
 
 
 def with_slow_link(source: str, target: str, round_: int) -> float:
