@@ -59,6 +59,7 @@ EXAMPLES = [
     ("faults=[{kind: nan, node: '*', round: 3}]", "training.compute=modelled", "run.on=simulate"),
     ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"),
     ("faults=[{kind: reorder, link: '*', at: 5 s, for: 1 s, share: 1 %}]", "run.on=simulate"),
+    ("device.pace=measured", "run.on=exact"),
     ("recovery={replicas: 1}",),
     ("faults=[{kind: join, node: west/worker0, at: 5 s}]",),
     (*SCRIPT, "paradigm=gossip"),
