@@ -1,0 +1,20 @@
+"""Exact runs: the kernel's identity, the guest's seed, the watchdog, and what a run leaves."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation, always, edit
+
+KERNEL, LAUNCHER = ("tests/emulation/exact/test_kernel.py",), ("tests/execution/test_exact.py",)
+MUTATIONS: dict[str, Mutation] = {
+    "a changed kernel is started": Mutation(
+        "emulation.exact.kernel:require", edit("_sha256(Path(kernel.path)) != kernel.binary_sha256", "False"), KERNEL
+    ),
+    "any source makes the kernel": Mutation("emulation.exact.kernel:_verify", always(None), KERNEL),
+    "all guests have one seed": Mutation(
+        "emulation.exact.command:Guest.arguments", edit("self.seed % 2**63 + 1", "1"), KERNEL
+    ),
+    "a guest that spins is left alone": Mutation("testbed.execution.exact:processor_s", always(0.0), LAUNCHER),
+    "half a line of progress counts": Mutation(
+        "testbed.execution.exact:lines", edit("(rest + file.read())", "file.read()"), LAUNCHER
+    ),
+}
