@@ -21,5 +21,8 @@ class NoneCodec(Codec):
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return part(parts, torch.float32, size)
 
+    def cost(self, operation: str, size: int) -> None:
+        return None
+
     def encoded_bytes(self, size: int) -> int:
         return 4 * size

@@ -16,7 +16,7 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import Future, Work, World
+from testbed.world import CODING, Future, Work, World
 
 T = TypeVar("T")
 
@@ -211,8 +211,14 @@ class RealWorld:
             return await self._step(work, function, start_s)
         if work.kind == "user_code":
             return (await self._processor.step(function))[0]
-        inline = work.size_bytes <= INLINE_BYTES
-        value, real_s = timed(function) if inline else await self._processor.run(function)
+        if work.kind in CODING:
+            assert work.cost is not None, "a codec's work has a cost"
+            value, real_s = await self._processor.code(work.cost.row, work.elements, function)
+        else:
+            inline = work.size_bytes <= INLINE_BYTES
+            value, real_s = timed(function) if inline else await self._processor.run(function)
+            if work.kind == "copy":
+                return value
         self._record_compute(work, start_s, 0.0, real_s, overrun=False)
         return value
 

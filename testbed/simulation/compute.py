@@ -12,7 +12,7 @@ from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.world import Work
+from testbed.world import CODING, Work
 
 T = TypeVar("T")
 
@@ -55,6 +55,8 @@ class SimulatedProcessor:
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function`` now and return its result after the modelled time of ``work``."""
         node, clock = self._node, self._clock
+        if work.kind == "copy" or work.kind in CODING:
+            return function()
         while self._busy_until_s > clock.now:
             await Sleep(clock, self._busy_until_s)
         start_s = clock.now
