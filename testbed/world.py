@@ -33,7 +33,7 @@ class Work(msgspec.Struct):
     size_bytes  bytes read, for kinds whose time grows with size; of codecs the payload's, which the function may set
     cost        which row of the table of measured costs it is: of codecs
     elements    of the tensor that a codec encodes or decodes
-    copies      how many times it is done (at a server, for the contributions of folded workers)
+    done_s      when it is done, where the world knows that already (for the contributions of folded workers)
     steps       the number of training steps; a fraction for a part of one
     began_s     when it began, if before it is handed over (a user's script has computed meanwhile)
     part        the part of a step that is cut at its layers, e.g. ``forward 2``; for the record
@@ -47,7 +47,7 @@ class Work(msgspec.Struct):
     part: str = ""
     cost: Cost | None = None
     elements: int = 0
-    copies: int = 1
+    done_s: float = 0.0
 
     def noted(self) -> dict[str, str]:
         """Return the fields that an event has for a part of a step; none for a whole one."""

@@ -65,6 +65,10 @@ class Codec(CodecDeclarations, ABC):
         """The value as this child will hold it, ``size`` elements."""
         return part(parts, torch.float32, size)
 
+    def shares_values(self, size: int) -> bool:
+        """Return whether the payload of a value follows from the value alone: then all children are sent one."""
+        return not self.has_memory
+
     @abstractmethod
     def encoded_bytes(self, size: int) -> int:
         """Bytes that ``encode`` yields for ``size`` elements (an upper bound where they depend on the numbers)."""

@@ -32,6 +32,7 @@ class DensePull:
     """float32 as it is."""
 
     cost_name = ""
+    has_memory = False
 
     def cost(self, operation: str) -> Cost | None:
         """Return what ``encode_value`` or ``decode_value`` costs; ``None`` if nothing."""
@@ -104,6 +105,7 @@ class DifferencePull(DensePull):
     """
 
     cost_name = "difference"
+    has_memory = True
 
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
         self._ratio, self._select, self._padded = ratio, select, padded

@@ -106,6 +106,9 @@ class LargeKeys(Codec):
             return self._pull.cost(operation)
         return super().cost(operation, size)
 
+    def shares_values(self, size: int) -> bool:
+        return not self._pull.has_memory
+
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._pull.begin(wire_key, value)
 
@@ -154,6 +157,9 @@ class BySize(Codec):
 
     def cost(self, operation: str, size: int) -> Cost | None:
         return self._for(size).cost(operation, size)
+
+    def shares_values(self, size: int) -> bool:
+        return self._for(size).shares_values(size)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._for(value.numel()).begin(wire_key, value)

@@ -32,10 +32,9 @@ async def encode_value(world: World, codec: Codec, key: int, value: Tensor, roun
 
 async def decode(world: World, codec: Codec, message: Message, size: int) -> Tensor:
     """Return the contribution of a message, ``size`` elements."""
-    work = codec_work(codec, DECODE, size, message.round, message.parts)
+    work = message.decoding or codec_work(codec, DECODE, size, message.round, message.parts)
     if work is None:
         return codec.decode(message.key, message.parts, size)
-    work.copies = message.copies
     return await world.compute(work, lambda: codec.decode(message.key, message.parts, size))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
-from testbed.costs import DECODE_VALUE
+from testbed.costs import DECODE, DECODE_VALUE
 from testbed.engine import coding, sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
@@ -143,6 +143,7 @@ class KVWorker:
             elements = _elements_of(tensor, piece)
             parts = await coding.encode(self._world, self._codec, piece.wire_key, elements, round_)
             message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
+            message.decoding = coding.codec_work(self._codec, DECODE, elements.numel(), round_, parts)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
             if self.retains_pushes:

@@ -245,6 +245,7 @@ class Server:
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
+        payloads: dict[str, coding.Parts] = {}  # by codec, where a payload serves all of its members
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             if member in self._membership.absent or round_ < self._membership.first_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
@@ -253,7 +254,14 @@ class Server:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
             self._upstream.on_value_sent(key, value.tensor, member)
-            parts = await coding.encode_value(self._world, self._codecs[member], key, value.tensor, round_)
+            codec = self._codecs[member]
+            parts = payloads.get(codec.cost_name)
+            if parts is None:
+                parts = await coding.encode_value(self._world, codec, key, value.tensor, round_)
+            if codec.shares_values(value.tensor.numel()):
+                payloads[codec.cost_name] = parts
+            if member in self._membership.absent or self._codecs[member] is not codec:
+                continue  # the same, meanwhile
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
             )
