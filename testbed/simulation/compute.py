@@ -92,7 +92,7 @@ class SimulatedProcessor:
         else:
             duration_s = self._model.duration_s(work, node.pacer, start_s)
             if node.group is not None:
-                duration_s = node.group.go_on(duration_s, start_s) - start_s
+                duration_s = node.group.work_after(duration_s, start_s) - start_s
         self._busy_until_s = start_s + duration_s
         result = function()
         if node.thread is not None and work.kind != _USER_CODE:

@@ -61,7 +61,7 @@ class WorkerGroup:
             ready[i] = begin_s + pacer.duration_s(steps, begin_s)
         return min(ready)
 
-    def go_on(self, duration_s: float, now_s: float) -> float:
+    def work_after(self, duration_s: float, now_s: float) -> float:
         """Let every worker do a piece of work after its last one. Return when the first worker finishes."""
         self._ready_s = [max(begin_s, now_s) + duration_s for begin_s in self._ready_s]
         return min(self._ready_s)
