@@ -20,6 +20,7 @@ from typing import NamedTuple
 from testbed.errors import ScenarioError
 
 ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
+CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 COLUMNS = "row,call_us,element_ns,payload_byte_ns"
 REFERENCE = Path(__file__).parent / "reference_costs.csv"
 

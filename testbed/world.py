@@ -19,8 +19,6 @@ from testbed.plan.pace import Pacer
 
 T = TypeVar("T")
 
-CODING = ("encode", "decode")  # kinds of work that codecs do
-
 
 class Work(msgspec.Struct):
     """Describes a piece of computation, so that the world knows how long it takes.

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from testbed.costs import CODING
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
@@ -16,7 +17,7 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import CODING, Future, Work, World
+from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 

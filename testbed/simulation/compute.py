@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from testbed.costs import Cost, Costs, Row, reference_costs
+from testbed.costs import CODING, Cost, Costs, Row, reference_costs
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.results.events import microseconds
@@ -14,7 +14,7 @@ from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.world import CODING, Work
+from testbed.world import Work
 
 T = TypeVar("T")
 
