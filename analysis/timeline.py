@@ -2,9 +2,9 @@
 
 A process is a data centre, a thread is a track of a node: its computations, its codecs, what it sends, what arrives at
 it, what it waits for. A node with several transfers under way has several tracks of that kind, because slices of one
-thread must nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s. Time is in
-microseconds; training starts at the same moment in every run that is given, so that an emulated and a simulated run of
-one scenario lie side by side.
+thread must nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s.
+Time is in microseconds; training starts at the same moment in every run that is given, so that an emulated and a
+simulated run of one scenario lie side by side.
 
 Format: "Trace Event Format", Google, 2016 (phases X, C, M, s, f).
 """

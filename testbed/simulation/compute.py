@@ -29,7 +29,8 @@ class ComputeModel:
     work_overhead_s      of each piece of work that is not a training step
     message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
                          verification. A receiver reads its messages one after another.
-    message_bytes_per_s  authentication of the stream (HMAC-SHA256), overlapped with the transfer: limits a node's port
+    message_bytes_per_s  reading and authentication of the stream (AES-GMAC), overlapped with the transfer: limits a
+                         node's port
     costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs cost nothing, and
                          optimizers what sums do
     """
@@ -37,7 +38,7 @@ class ComputeModel:
     memory_bytes_per_s: float = 4e9
     work_overhead_s: float = 5e-6
     message_cost_s: float = 60e-6
-    message_bytes_per_s: float = 1.8e9
+    message_bytes_per_s: float = 3.2e9
     costs: Costs | None = field(default_factory=reference_costs)
 
     def of_plan(self, plan: Plan) -> ComputeModel:
