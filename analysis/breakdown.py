@@ -1,9 +1,10 @@
-"""Where the time of a run went: compute, LAN, WAN and waiting, for every node.
+"""Where the time of a run went: compute, codecs, LAN, WAN and waiting, for every node.
 
 **A worker's round** is the span from the ``round`` event's ``t0`` to its ``t``. Every instant of it belongs to exactly
 one part, so the parts add up to the span:
 
 * ``compute``: the worker computes; or its data are at a server that is computing (sum, optimizer);
+* ``codec``: otherwise, the worker encodes or decodes, or its data are at a server that does;
 * ``lan``, ``wan``: otherwise, its data are on their way between two nodes, from ``send`` to arrival;
 * ``waiting``: the rest: its data lie at a server until the other workers' or the other data centres' are there.
 
@@ -17,8 +18,8 @@ between the same nodes:
 
 **Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``.
 
-**A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise has a *WAN* transfer to
-or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
+**A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
+(*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
 """
 
 from __future__ import annotations
@@ -30,26 +31,34 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis.peers import WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
+from testbed.costs import CODING
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PARTS = ("compute", "lan", "wan", "waiting")
+PARTS = ("compute", "codec", "lan", "wan", "waiting")
 
+_NEVER = union([])
 Frames = Mapping[str, "pd.DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step)."""
+    """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step).
+
+    ``coding``: when its codecs worked and it did not compute.
+    """
 
     pushes: dict[tuple[str, int, int], Hop]  # source, round, key
     values: dict[tuple[str, int], list[Hop]]  # target, round; in order of arrival
     computing: dict[str, Intervals]
     serving: dict[str, Intervals]
+    coding: dict[str, Intervals]
     peers: PeerIndex
 
 
@@ -113,9 +122,11 @@ def _value_before(index: _Index, node: str, round_: int, sent: Hop | None) -> Ho
     return candidates[-1] if candidates else None
 
 
-def _split(index: _Index, worker: str, round_: int, begin: float, end: float) -> tuple[float, float, float, float]:
+def _split(index: _Index, worker: str, round_: int, begin: float, end: float) -> tuple[float, ...]:
     own = _during(index.computing.get(worker), begin, end)
-    seconds = defaultdict(float, compute=sum(b - a for a, b in own))
+    coding = _during(index.coding.get(worker), begin, end)
+    seconds = defaultdict(float, compute=sum(b - a for a, b in own), codec=sum(b - a for a, b in coding))
+    own = sorted(own + coding)
     path = segments(index.peers, worker, round_, begin, end) if index.peers else None
     cursor = begin
     for part, at, a, b in path or _segments(*critical_path(index, worker, round_)):
@@ -123,11 +134,14 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
         if b <= a:
             continue
         cursor = b
-        pieces = _during(index.serving.get(at), a, b) if part == "waiting" else [(a, b)]
-        seconds["compute" if part == "waiting" else part] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
-    busy = seconds["compute"] + seconds["lan"] + seconds["wan"]
-    waiting = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
-    return seconds["compute"], seconds["lan"], seconds["wan"], waiting
+        done = {part: [(a, b)]}
+        if part == "waiting":
+            done = {"compute": _during(index.serving.get(at), a, b), "codec": _during(index.coding.get(at), a, b)}
+        for name, pieces in done.items():
+            seconds[name] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
+    busy = sum(seconds.values())
+    seconds["waiting"] = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
+    return tuple(seconds[part] for part in PARTS)
 
 
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[Segment]:
@@ -161,9 +175,17 @@ def _index(frames: Frames) -> _Index:
             pushes[hop.source, round_, hop.key] = hop
         else:
             values[hop.target, round_].append(hop)
+    computing, coding = _computing_and_coding(frames["computes"])
     computes = frames["computes"]
-    serving = _computing(computes[~computes["work"].isin(WORKERS_WORK)])
-    return _Index(pushes, dict(values), _computing(computes), serving, index_peers(transfers, computes))
+    serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
+    return _Index(pushes, dict(values), computing, serving, coding, index_peers(transfers, computes))
+
+
+def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:
+    """When each node computed, and when its codecs worked and it did not compute."""
+    by_codec = computes["work"].isin(CODING)
+    computing, coding = _computing(computes[~by_codec]), _computing(computes[by_codec])
+    return computing, {node: each.minus(computing.get(node, _NEVER)) for node, each in coding.items()}
 
 
 def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:
@@ -177,14 +199,16 @@ def _servers(frames: Frames) -> pd.DataFrame:
     rounds, nodes = frames["rounds"], frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
-    computing, moving = _computing(frames["computes"]), _moving(frames["transfers"])
+    (computing, coding), moving = _computing_and_coding(frames["computes"]), _moving(frames["transfers"])
     servers = nodes[nodes["role"].isin(("server", "global_server"))].drop_duplicates("node", keep="last")
-    rows, nothing = [], union([])
+    rows = []
     for server in servers["node"]:
-        compute = computing.get(server, nothing).intersection(training)
-        wan = moving.get((server, "wan"), nothing).intersection(training).minus(compute)
-        lan = moving.get((server, "lan"), nothing).intersection(training).minus(compute).minus(wan)
-        busy = [each.total() for each in (compute, lan, wan)]
+        compute = computing.get(server, _NEVER).intersection(training)
+        codec = coding.get(server, _NEVER).intersection(training)
+        local = union(np.concatenate((compute.edges, codec.edges)))
+        wan = moving.get((server, "wan"), _NEVER).intersection(training).minus(local)
+        lan = moving.get((server, "lan"), _NEVER).intersection(training).minus(local).minus(wan)
+        busy = [each.total() for each in (compute, codec, lan, wan)]
         rows.append([seconds / count for seconds in (*busy, training.total() - sum(busy))])
     found = pd.DataFrame(rows, index=servers["node"].tolist(), columns=[f"{part}_s" for part in PARTS], dtype=float)
     return found.assign(rounds=count, role=servers["role"].tolist())

@@ -19,8 +19,6 @@ their first steps workers load libraries, which takes seconds that no round wait
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import socket
 import time
@@ -33,6 +31,7 @@ import numpy as np
 
 from analysis.load import StoredRun
 from testbed.errors import ScenarioError
+from testbed.realtime.frame_codes import FrameCode, frame_code
 from testbed.results import atomic
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def calibrate(runs: Sequence[StoredRun], byte_s: float | None = None) -> Calibra
             "calibrate needs real runs (on: local or emulate) of at least three nodes, with training steps, that went "
             f"on for {SHORTEST_S:g} s after their second round"
         )
-    byte_s = stream_byte_s() if byte_s is None else byte_s
+    byte_s = stream_byte_s(str(runs[0].plan["transport"]["mac"])) if byte_s is None else byte_s
     (idle_share, message_s, step_s, segment_s), residual = _fit(nodes, byte_s)
     if message_s <= 0:
         raise ScenarioError("processor time does not grow with messages in these runs; calibrate with longer ones")
@@ -109,27 +108,33 @@ def write(run: Path, calibration: Calibration) -> Path:
     return path
 
 
-def stream_byte_s(repeats: int = 3) -> float:
-    """Seconds of a core for a byte at one end of an authenticated stream; the least of some repeats."""
-    return min(_stream_once() for _ in range(repeats))
+def stream_byte_s(code: str, repeats: int = 3) -> float:
+    """Seconds of a core for a byte at one end of a stream with this ``transport.mac``; the least of some repeats."""
+    return min(_stream_once(code) for _ in range(repeats))
 
 
-def _stream_once() -> float:
-    chunk, key = bytes(_CHUNK), b"k" * 32
+def _stream_once(kind: str) -> float:
+    chunk, code = bytes(_CHUNK), frame_code(kind, b"k" * 32)
     view = bytearray(_CHUNK)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _CHUNK)
         begin_s = time.process_time()
-        for _ in range(_CHUNKS):
-            hmac.new(key, chunk, hashlib.sha256).digest()
+        for number in range(_CHUNKS):
+            _digest(code, number, chunk)
             ours.sendall(chunk)
             got = 0
             while got < _CHUNK:
                 got += theirs.recv_into(memoryview(view)[got:])
-            hmac.new(key, view, hashlib.sha256).digest()
+            _digest(code, number, view)
         return (time.process_time() - begin_s) / (2 * _CHUNKS * _CHUNK)
+
+
+def _digest(code: FrameCode, number: int, data: bytes | bytearray) -> None:
+    mac = code.begin(number)
+    mac.update(data)
+    mac.digest()
 
 
 def _memory_s(runs: Sequence[StoredRun]) -> float:

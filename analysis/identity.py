@@ -71,6 +71,7 @@ BACK_ENDS: dict[str, Identity] = {
 
 PARTS: dict[str, Identity] = {
     "compute": Identity("compute", "#009E73"),
+    "codec": Identity("codec", "#CC79A7"),
     "lan": Identity("LAN", "#56B4E9"),
     "wan": Identity("WAN", "#D55E00"),
     "waiting": Identity("waiting", "#C9CDD2"),

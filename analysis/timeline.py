@@ -1,10 +1,10 @@
 """A run as a timeline in Chrome's trace-event format, which https://ui.perfetto.dev and chrome://tracing open.
 
-A process is a data centre, a thread is a track of a node: its computations, what it sends, what arrives at it, what it
-waits for. A node with several transfers under way has several tracks of that kind, because slices of one thread must
-nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s. Time is in
-microseconds; training starts at the same moment in every run that is given, so that an emulated and a simulated run of
-one scenario lie side by side.
+A process is a data centre, a thread is a track of a node: its computations, its codecs, what it sends, what arrives at
+it, what it waits for. A node with several transfers under way has several tracks of that kind, because slices of one
+thread must nest. An arrow leads from where a tensor was sent to where it arrived. WAN links are counters, in Mbit/s.
+Time is in microseconds; training starts at the same moment in every run that is given, so that an emulated and a
+simulated run of one scenario lie side by side.
 
 Format: "Trace Event Format", Google, 2016 (phases X, C, M, s, f).
 """
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.identity import BACK_ENDS
 from analysis.load import StoredRun
+from testbed.costs import CODING
 from testbed.ids import data_center_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Event = dict[str, Any]
-LANES = ("rounds", "compute", "send", "receive", "wait")
+LANES = ("rounds", "compute", "codec", "send", "receive", "wait")
 _SLICES = {"push": "push", "value": "pull"}  # a value that comes down is what a pull waited for
 _ABOUT_TRANSFER = ("round", "payload_bytes", "header_bytes", "tier")
 _SHORTEST_US = 1.0  # of a transfer that gets an arrow
@@ -82,10 +83,15 @@ def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -
     computed = computes.assign(
         **{f"{name}_ms": (computes[f"{name}_s"] * 1000).round(3) for name in ("modelled", "real")}
     )
+    lasting, by_codec = computes["duration_s"] > 0, computes["work"].isin(CODING)
+
+    def worked(row: Event) -> str:
+        return str(row["part"] or row["work"])
+
     slices = [
         *_track("rounds", run.tables["rounds"], threads, lambda row: f"round {row['round']}", ("loss", "samples")),
-        *_track("compute", computed[computes["duration_s"] > 0], threads,
-                lambda row: str(row["part"] or row["work"]), ("round", "modelled_ms", "real_ms")),
+        *_track("compute", computed[lasting & ~by_codec], threads, worked, ("round", "modelled_ms", "real_ms")),
+        *_track("codec", computed[lasting & by_codec], threads, worked, ("round", "modelled_ms", "real_ms")),
         *_track("send", moved.assign(node=moved["source"]), threads,
                 lambda row: f"{_carried(row)} to {row['target']}", _ABOUT_TRANSFER),
         *_track("receive", moved.assign(node=moved["target"]), threads,

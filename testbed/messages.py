@@ -129,6 +129,7 @@ class Message(msgspec.Struct):
     channel   0: reliable and in order; from 1 on: best effort, the lower one first (see ``World.send``)
     sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``, in seconds)
     copies    the number of senders whose messages this one stands for (folded workers of a simulation); not sent
+    decoding  the ``Work`` that decoding it is, for a world that knows its duration beforehand; not sent
     """
 
     kind: MessageKind
@@ -141,6 +142,7 @@ class Message(msgspec.Struct):
     sender: str = ""
     sent_at_s: float = 0.0
     copies: int = 1
+    decoding: Any = None
 
     @property
     def payload_bytes(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from testbed.costs import Cost
 from testbed.messages import Message
 from testbed.plan.pace import Pacer
 
@@ -22,11 +23,15 @@ T = TypeVar("T")
 class Work(msgspec.Struct):
     """Describes a piece of computation, so that the world knows how long it takes.
 
-    kind        ``step`` (a training step, paced by the node's device), ``sum`` or ``optimizer`` (at a server),
-                ``select`` (of the largest elements), ``load`` (from disk), ``user_code`` (a script until its next
-                call, which takes no modelled time of its own: the step that follows does)
+    kind        ``step`` (a training step, paced by the node's device), ``sum``, ``optimizer``, ``select`` (of the
+                largest elements), ``load`` (from disk), ``encode`` or ``decode`` (by a codec), ``copy`` (in memory:
+                never recorded, and without modelled time), ``user_code`` (a script until its next call, which takes no
+                modelled time of its own: the step that follows does)
     round       the training round that it belongs to, for the record
-    size_bytes  bytes read, for kinds whose time grows with size
+    size_bytes  bytes read, for kinds whose time grows with size; of codecs the payload's, which the function may set
+    cost        which row of the table of measured costs it is: of codecs
+    elements    of the tensor that a codec encodes or decodes
+    done_s      when it is done, where the world knows that already (for the contributions of folded workers)
     steps       the number of training steps; a fraction for a part of one
     began_s     when it began, if before it is handed over (a user's script has computed meanwhile)
     part        the part of a step that is cut at its layers, e.g. ``forward 2``; for the record
@@ -38,6 +43,9 @@ class Work(msgspec.Struct):
     steps: float = 1.0
     began_s: float | None = None
     part: str = ""
+    cost: Cost | None = None
+    elements: int = 0
+    done_s: float = 0.0
 
     def noted(self) -> dict[str, str]:
         """Return the fields that an event has for a part of a step; none for a whole one."""
@@ -97,7 +105,11 @@ class World(Protocol):
         """Await a future under a name and a deadline, as ``receive`` has them. Raise ``WaitTimeout``."""
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
-        """Run ``function``; return its result when the time that ``work`` takes on this node's device has passed."""
+        """Run ``function``; return its result when the time that ``work`` takes on this node has passed.
+
+        Codecs have a core of their own beside the device that trains, sums and optimizes. Each of the two does one
+        piece of work at a time, in the order of the calls. Messages keep moving meanwhile.
+        """
 
     def aside(self, function: Callable[[], T]) -> Future[T]:
         """Run ``function`` outside the timed path (evaluation): it costs no time of this world's clock."""

@@ -1,28 +1,53 @@
-"""Measure this machine by real runs on it, so that `simulate` can predict what an emulation here will show.
+"""Measure this machine, so that `simulate` can predict what an emulation here will show.
 
-Prints the value of `simulation.host`, and adds all constants to each run's manifest.
+With runs: prints the value of `simulation.host`, and adds all constants to each run's manifest. With `--costs`: writes
+what codecs and optimizers cost here, for `simulation.costs`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 from dataclasses import asdict
 from pathlib import Path
 
 from testbed.cli.options import Outcome
 from testbed.display import look
+from testbed.errors import ScenarioError
+from testbed.results import atomic
 
-HELP = "fit the simulator's constants of this machine to real runs"
+HELP = "measure the simulator's constants of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="finished runs on: local or emulate")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="finished runs on: local or emulate")
+    parser.add_argument("--costs", type=Path, metavar="FILE.csv", help="measure codecs and optimizers, in two minutes")
+
+
+def _measure_costs(path: Path) -> None:
+    import torch
+
+    from analysis.costs import measure, sum_byte_s
+    from testbed.costs import write_costs
+
+    torch.set_num_threads(1)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, PyTorch {torch.__version__}"
+    about = f"{machine}; sums {1e-9 / sum_byte_s():.1f} GB/s"
+    atomic.write_text(path, write_costs(measure(), about))
+    look.console().print(f"--set 'simulation.costs={{file: {path}}}'", markup=False, soft_wrap=True)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.calibrate import calibrate, write
     from analysis.load import load
 
+    if not arguments.runs and arguments.costs is None:
+        raise ScenarioError("calibrate: name finished runs, or a file to write with --costs FILE.csv")
+    if arguments.costs is not None:
+        _measure_costs(arguments.costs)
+    if not arguments.runs:
+        return {"kind": "costs", "file": str(arguments.costs)} if arguments.json else 0
     found = calibrate(load(arguments.runs))
     for run in arguments.runs:
         write(run, found)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from testbed.codec.context import CodecContext
 from testbed.codec.declarations import CodecDeclarations
+from testbed.costs import DECODE, ENCODE, Cost, cost_of
 
 
 def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
@@ -34,7 +35,13 @@ class Codec(CodecDeclarations, ABC):
 
     A codec from outside has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
     Tensors may be on the ``meta`` device (``compute: modelled``): return parts of the right sizes on it.
+
+    Worlds call the four methods in threads of their own, one at a time per codec and key.
+
+    cost_name  by which the table of measured costs knows it; set to its kind by what makes it, unless it has one
     """
+
+    cost_name: str = ""
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         """Note that both ends hold exactly ``value`` for this key from now on (its first value, or after a restart)."""
@@ -58,6 +65,10 @@ class Codec(CodecDeclarations, ABC):
         """The value as this child will hold it, ``size`` elements."""
         return part(parts, torch.float32, size)
 
+    def shares_values(self, size: int) -> bool:
+        """Return whether the payload of a value follows from the value alone: then all children are sent one."""
+        return not self.has_memory
+
     @abstractmethod
     def encoded_bytes(self, size: int) -> int:
         """Bytes that ``encode`` yields for ``size`` elements (an upper bound where they depend on the numbers)."""
@@ -65,6 +76,18 @@ class Codec(CodecDeclarations, ABC):
     def value_bytes(self, size: int) -> int:
         """Bytes that ``encode_value`` yields for ``size`` elements (an upper bound, likewise)."""
         return 4 * size
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        """Return what ``operation``, the name of a method, costs for ``size`` elements.
+
+        ``None``: nothing, as it returns the tensor that it was given. So it is for values that travel as they are.
+        """
+        if operation in (ENCODE, DECODE) or getattr(type(self), operation) is not getattr(Codec, operation):
+            encodes = operation.startswith(ENCODE)
+            return cost_of(
+                self.cost_name, operation, self.encode_s_per_element if encodes else self.decode_s_per_element
+            )
+        return None
 
     def state(self) -> dict[str, Any]:
         """Return what the next payload depends on, by name, for a checkpoint."""

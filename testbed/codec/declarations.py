@@ -13,6 +13,9 @@ class CodecDeclarations:
                 payloads of the sum
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
     size_only   the payload's size follows from the tensor's size alone
+    encode_s_per_element, decode_s_per_element
+                seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
+                measured costs does not have. The default is about a copy with some arithmetic
     geomx       what GeoMX's ``set_gradient_compression`` calls it, and the option that its ``threshold`` sets
     """
 
@@ -20,6 +23,8 @@ class CodecDeclarations:
     dense: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
+    encode_s_per_element: ClassVar[float] = 4e-9
+    decode_s_per_element: ClassVar[float] = 4e-9
     geomx: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod

@@ -18,6 +18,8 @@ ROUNDS_TO_INFINITY = 65_520.0  # the first magnitude that float16 rounds to infi
 class Fp16Codec(Codec):
     """Casts to the nearest float16 and back."""
 
+    cost_name = "fp16"
+
     def __init__(self, options: Fp16Options) -> None:
         pass
 

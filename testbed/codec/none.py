@@ -7,6 +7,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec, part
 from testbed.codec.options import NoneOptions
+from testbed.costs import Cost
 
 
 class NoneCodec(Codec):
@@ -20,6 +21,10 @@ class NoneCodec(Codec):
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return part(parts, torch.float32, size)
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        same = getattr(type(self), operation) is getattr(NoneCodec, operation)
+        return None if same else super().cost(operation, size)
 
     def encoded_bytes(self, size: int) -> int:
         return 4 * size

@@ -9,12 +9,14 @@ from torch import Tensor
 from testbed.codec import pairs
 from testbed.codec.base import part
 from testbed.codec.context import CodecContext
+from testbed.codec.declarations import CodecDeclarations
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import SparseOptions
 from testbed.codec.pairs import entries, words
 from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
+from testbed.costs import Cost, cost_of
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> DensePull:
@@ -28,6 +30,13 @@ def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) ->
 
 class DensePull:
     """float32 as it is."""
+
+    cost_name = ""
+    has_memory = False
+
+    def cost(self, operation: str) -> Cost | None:
+        """Return what ``encode_value`` or ``decode_value`` costs; ``None`` if nothing."""
+        return cost_of(self.cost_name, operation, CodecDeclarations.encode_s_per_element) if self.cost_name else None
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         """As in ``Codec``, like the other methods."""
@@ -47,6 +56,8 @@ class SparseSumPull(DensePull):
 
     A sum of P sparse contributions of k entries has at most P·k of them. GeoMX's reply has ⌊2ρnP⌋ words (``padded``).
     """
+
+    cost_name = "sparse-sum"
 
     def __init__(self, ratio: float, contributors: int | None, padded: bool = False) -> None:
         self._ratio, self._contributors, self._padded = ratio, contributors, padded
@@ -92,6 +103,9 @@ class DifferencePull(DensePull):
 
     The server's mirror of the child is the error feedback: what was not sent still differs, and is sent later.
     """
+
+    cost_name = "difference"
+    has_memory = True
 
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
         self._ratio, self._select, self._padded = ratio, select, padded

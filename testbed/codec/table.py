@@ -31,4 +31,6 @@ def make_codec(
     """A new codec with its own memory, for one connection of ``tier`` (see ``CodecContext`` for the rest)."""
     entry: Any = CODECS[kind]
     make: MakeCodec = _MAKERS.get(kind, entry)  # a codec from outside is its own declaration
-    return make(CODECS.options(kind, options), CodecContext(tier, contributors, seed))
+    codec = make(CODECS.options(kind, options), CodecContext(tier, contributors, seed))
+    codec.cost_name = codec.cost_name or kind
+    return codec

@@ -14,14 +14,15 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.table import make_codec
-from testbed.engine import sync_setup
+from testbed.costs import DECODE, DECODE_VALUE
+from testbed.engine import coding, sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.policy.shard.slices import Slice
-from testbed.world import Future, World
+from testbed.world import Future, Work, World
 
 CodecChoice = tuple[str, dict[str, Any]]  # the codec that a script has chosen, and its options
 CodecMaker = Callable[..., Codec]  # takes nothing, or a CodecChoice (``None``: the scenario's)
@@ -77,6 +78,7 @@ class KVWorker:
         self._sizes: dict[int, int] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._unanswered: dict[tuple[int, int], Message] = {}
+        self._decoding: set[tuple[int, int]] = set()  # values that have arrived
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
         self.membership_epoch = 0
         self.retains_pushes = False
@@ -138,8 +140,10 @@ class KVWorker:
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:
-            parts = self._codec.encode(piece.wire_key, _elements_of(tensor, piece))
+            elements = _elements_of(tensor, piece)
+            parts = await coding.encode(self._world, self._codec, piece.wire_key, elements, round_)
             message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
+            message.decoding = coding.codec_work(self._codec, DECODE, elements.numel(), round_, parts)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
             if self.retains_pushes:
@@ -153,7 +157,9 @@ class KVWorker:
 
     async def _joined(self, slices: Sequence[Slice], round_: int) -> Value:
         pieces = [await self._arrival(piece, round_) for piece in slices]
-        tensor = torch.cat([piece.tensor for piece in pieces])
+        tensors = [piece.tensor for piece in pieces]
+        size_bytes = sum(tensor.nbytes for tensor in tensors)
+        tensor = await self._world.compute(Work("copy", size_bytes=size_bytes), lambda: torch.cat(tensors))
         return Value(tensor, merge_controls([piece.control for piece in pieces]))
 
     def _expect(self, wire_key: int, round_: int) -> None:
@@ -176,15 +182,28 @@ class KVWorker:
     def _on_value(self, message: Message) -> None:
         key = message.key
         where = (key, message.round)
-        if self.retains_pushes and (where not in self._pending or self._pending[where].done()):
+        if self.retains_pushes and (
+            where not in self._pending or self._pending[where].done() or where in self._decoding
+        ):
             return  # both the lost server and its successor have answered: the bits are the same
         self._unanswered.pop(where, None)
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
-            tensor = message.parts[0]
-            self._codec.begin(key, tensor)
+            self._codec.begin(key, message.parts[0])
+            self._on_tensor(message, message.parts[0])
+        elif self._codec.cost(DECODE_VALUE, self._sizes[key]) is None:
+            self._on_tensor(message, self._codec.decode_value(key, message.parts, self._sizes[key]))
         else:
-            tensor = self._codec.decode_value(key, message.parts, self._sizes[key])
-        self._pending[where].set_result(Value(tensor, ReplyControl(**message.meta)))
+            self._decoding.add(where)
+            self._world.spawn(self._decode(message), f"decode key {key}")
+
+    async def _decode(self, message: Message) -> None:
+        key, round_ = message.key, message.round
+        tensor = await coding.decode_value(self._world, self._codec, message, self._sizes[key])
+        self._decoding.discard((key, round_))
+        self._on_tensor(message, tensor)
+
+    def _on_tensor(self, message: Message, tensor: Tensor) -> None:
+        self._pending[message.key, message.round].set_result(Value(tensor, ReplyControl(**message.meta)))
 
     async def leave(self) -> None:
         """Tell the servers that this child pushes no more, once every push is answered."""

@@ -8,12 +8,13 @@ worker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from testbed.costs import Cost
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.loading.trainer import loading_of
@@ -42,19 +43,23 @@ class LocalWork(ABC):
         self._learner, self._optimizer = learner, optimizer
         self.steps = 0
 
-    def begin(self, values: list[Tensor]) -> None:
+    async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
-        if self._optimizer is not None:
-            self._optimizer.load(values)
-        self._learner.load(values)
+
+        def load() -> None:
+            if self._optimizer is not None:
+                self._optimizer.load(values)
+            self._learner.load(values)
+
+        await world.compute(copying(values), load)
 
     @abstractmethod
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         """Do the local work of a round, ``steps`` steps."""
 
     @abstractmethod
-    def take(self, values: list[Tensor]) -> None:
-        """Take what the servers answered, by key."""
+    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
+        """Take what the servers answered in a round, by key."""
 
     def state(self) -> State:
         """Return all that the next round depends on but the learner's own state."""
@@ -76,8 +81,8 @@ class OneGradient(LocalWork):
         self.steps += 1
         return LocalResult(result.gradients, result.loss, result.samples, 1)
 
-    def take(self, values: list[Tensor]) -> None:
-        self._learner.load(values)
+    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
+        await world.compute(copying(values), lambda: self._learner.load(values))
 
 
 class LocalOptimizerWork(OneGradient):
@@ -89,9 +94,12 @@ class LocalOptimizerWork(OneGradient):
         super().__init__(learner, optimizer)
         self._workers = workers
 
-    def take(self, values: list[Tensor]) -> None:
-        self._optimizer.step([total / self._workers for total in values])
-        self._learner.load(self._optimizer.values())
+    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
+        def step() -> None:
+            self._optimizer.step([total / self._workers for total in values])
+            self._learner.load(self._optimizer.values())
+
+        await world.compute(optimizer_work(self._optimizer.keys, round_), step)
 
 
 class LocalSteps(LocalWork):
@@ -104,17 +112,22 @@ class LocalSteps(LocalWork):
         self._contribution, self._weight = contribution, weight
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
-        before = self._learner.values()
+        before = await world.compute(copying(self._optimizer.values()), self._learner.values)
         results = [await self._step(world, round_) for _ in range(steps)]
         samples = sum(result.samples for result in results)
         loss = sum(result.loss * result.samples for result in results) / samples
-        return LocalResult(self._contributions(before), loss, samples, steps)
+        contributions = await world.compute(copying(before), lambda: self._contributions(before))
+        return LocalResult(contributions, loss, samples, steps)
 
     async def _step(self, world: World, round_: int) -> StepResult:
         result = await one_step(self._learner, world, round_, self.steps)
         self.steps += 1
-        self._optimizer.step(result.gradients)
-        self._learner.load(self._optimizer.values())
+
+        def step() -> None:
+            self._optimizer.step(result.gradients)
+            self._learner.load(self._optimizer.values())
+
+        await world.compute(optimizer_work(self._optimizer.keys, round_), step)
         return result
 
     def _contributions(self, before: list[Tensor]) -> list[Tensor]:
@@ -123,8 +136,30 @@ class LocalSteps(LocalWork):
             return [value * self._weight for value in after]
         return [(old - new) * self._weight for old, new in zip(before, after, strict=True)]
 
-    def take(self, values: list[Tensor]) -> None:
-        self.begin(values)
+    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
+        await self.begin(world, values)
+
+
+def copying(tensors: Sequence[Tensor]) -> Work:
+    """Return the work of copying tensors in memory."""
+    return Work("copy", size_bytes=sum(tensor.nbytes for tensor in tensors))
+
+
+class Stepped(Protocol):
+    """One key's value and what makes its steps; ``cost``: ``None`` if nothing is computed."""
+
+    value: Tensor
+    cost: Cost | None
+
+
+def optimizer_work(keys: Sequence[Stepped], round_: int) -> Work:
+    """Return the work of one optimizer step of these keys, which have one kind of optimizer."""
+    cost = keys[0].cost if keys else None
+    elements = sum(key.value.numel() for key in keys)
+    if cost is None:
+        return Work("copy", round_, size_bytes=4 * elements)
+    # Adam, the largest, reads and writes gradient, value and two moments
+    return Work("optimizer", round_, size_bytes=4 * 4 * elements, cost=cost, elements=elements)
 
 
 async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from testbed.engine.local_work import copying
 from testbed.engine.reply import merge_controls
 from testbed.engine.worker import Worker, WorkerParts
 from testbed.plan.model import NodePlan, Plan
@@ -83,7 +84,8 @@ class PipelinedWorker(Worker):
         """Load a segment's values after ``before``; with those of the last segment that round is over."""
         values = [await self._store.value(key, before.round) for key in self._keys[segment]]
         if values:
-            self._learner.load_segment(segment, [value.tensor for value in values])
+            tensors = [value.tensor for value in values]
+            await self._world.compute(copying(tensors), partial(self._learner.load_segment, segment, tensors))
             control = merge_controls([value.control for value in values])
             before.waited_s = max(before.waited_s, control.waited_s)
             before.last = before.last or control.last

@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
@@ -139,7 +140,7 @@ class ReplicaMail:
         """Answer with the current value: a later update would need another push of this child."""
         await self._world.wait(self._updated[message.key], f"the update of key {message.key} in round {message.round}")
         value = await self._top.pull(message.key)
-        parts = self._codec().encode_value(message.key, value)
+        parts = await coding.encode_value(self._world, self._codec(), message.key, value, message.round)
         meta = ReplyControl(last=self._last).to_meta()
         await self._world.send(
             message.sender, Message(MessageKind.VALUE, message.key, message.round, meta, parts, message.priority)

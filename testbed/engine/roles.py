@@ -74,7 +74,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
         await session.finish(worker.leaves)
-        return session.record_final(learner.values(), rounds=rounds)
+        return await session.record_final(learner.values(), rounds=rounds)
 
     return run
 
@@ -90,7 +90,7 @@ def _script(plan: Plan, node: NodePlan, watch: ScriptWatch | None) -> Role:
         await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()
-        return session.record_final(worker.values, rounds=worker.rounds)
+        return await session.record_final(worker.values, rounds=worker.rounds)
 
     return run
 
@@ -123,7 +123,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         await session.ended()
         if blocks is not None:
             blocks.settle()
-        session.record_final(server.values())
+        await session.record_final(server.values())
 
     return run
 
@@ -142,7 +142,7 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
         await session.join()
         server.on_members_absent(session.membership.absent)
         await session.ended()
-        session.record_final(top.values())
+        await session.record_final(top.values())
 
     return run
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.costs import Cost
 from testbed.engine import sync_setup
 from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.local_work import optimizer_work
 from testbed.engine.reply import ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.plan.model import Plan
@@ -22,6 +24,8 @@ from testbed.world import Future, Work, World
 
 class OverwriteUpdate:
     """The aggregate is the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
+
+    cost: Cost | None = None  # nothing is computed
 
     def __init__(self, value: Tensor) -> None:
         self.value = value.clone()
@@ -73,31 +77,39 @@ class RootStore(Upstream):
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
-        if "optimizer" in notes:
+
+        def make() -> ParameterState:
+            if "optimizer" not in notes:
+                return self._make_state(tensor)
             kind, options = notes["optimizer"]
-            self._keys[key] = KeyOptimizer(kind, options, tensor)
-        else:
-            self._keys[key] = self._make_state(tensor)
+            return KeyOptimizer(kind, options, tensor)
+
+        self._keys[key] = await self._world.compute(Work("copy", size_bytes=tensor.nbytes), make)
         self._versions[key] = 0
         self._first_value(key).set_result(None)
 
     async def pull(self, key: int) -> Tensor:
         await self._world.wait(self._first_value(key), f"first value of key {key} from the master worker")
-        return self._keys[key].value.clone()
+        value = self._keys[key].value
+        return await self._world.compute(Work("copy", size_bytes=value.nbytes), value.clone)
 
     async def apply(self, total: AggregatedPush) -> Value:
         key, state = total.key, self._keys[total.key]
         member = total.members[0] if len(total.members) == 1 else None
-        # Adam, the largest, reads and writes gradient, value and two moments
-        work = Work("optimizer", total.round, size_bytes=4 * total.tensor.nbytes)
-        await self._world.compute(work, lambda: state.step(total.tensor, member))
+        work = optimizer_work([state], total.round)
+
+        def step() -> Tensor:
+            state.step(total.tensor, member)
+            return state.value.clone()
+
+        value = await self._world.compute(work, step)
         staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in total.members)
         self._versions[key] += 1
         self._world.record(
             "update", key=key, round=total.round, version=self._versions[key],
             contributors=list(total.members), staleness=staleness,
         )  # fmt: skip
-        return Value(state.value.clone(), ReplyControl(last=bool(total.notes.get("last"))))
+        return Value(value, ReplyControl(last=bool(total.notes.get("last"))))
 
     def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
         self._sent_versions[key, member] = self._versions[key]

@@ -22,6 +22,8 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.costs import DECODE
+from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import CodecMaker, Send
@@ -165,11 +167,26 @@ class Server:
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
-        key, member, now_s = message.key, message.sender, self._world.now()
+        key, member = message.key, message.sender
         if member in self._membership.absent:
             return  # the member was lost while this push was in flight
-        # a push without parts: an overlay has added it to the push of another member
-        tensor = self._codecs[member].decode(key, message.parts, self._sizes[key]) if message.parts else None
+        codec, size = self._codecs[member], self._sizes[key]
+        if not message.parts:  # an overlay has added it to the push of another member
+            self._on_contribution(message, None)
+        elif codec.cost(DECODE, size) is None:
+            self._on_contribution(message, codec.decode(key, message.parts, size))
+        else:
+            self._world.spawn(self._decode(message, codec), f"decode key {key} of {member}")
+
+    async def _decode(self, message: Message, codec: Codec) -> None:
+        key, member = message.key, message.sender
+        tensor = await coding.decode(self._world, codec, message, self._sizes[key])
+        # else the member was lost meanwhile, and perhaps another process of its name has declared its keys
+        if member not in self._membership.absent and self._codecs[member] is codec:
+            self._on_contribution(message, tensor)
+
+    def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
+        key, member, now_s = message.key, message.sender, self._world.now()
         self._priorities[key] = message.priority
         self._contributions.add(member, key, message.round, PendingPush(tensor, message.meta, now_s, message.copies))
         reports = {worker: WorkerReport(*report) for worker, report in message.meta.get("reports", {}).items()}
@@ -200,11 +217,11 @@ class Server:
         size_bytes = sum(each.tensor.nbytes * each.copies for each in taken if each.tensor is not None)
         work = Work("sum", effect.round, size_bytes=size_bytes)
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
-        tensor = self._rescaled(tensor, effect)
+        tensor = await self._rescaled(tensor, effect)
         notes = merge_notes([each.notes for each in taken])
         return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, self._priorities[effect.key])
 
-    def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
+    async def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
         """Scale a sum that lacks lost members, so that the others stand for them too."""
         factor = self._membership.rescaling(effect.members)
         if factor == 1.0:
@@ -212,7 +229,7 @@ class Server:
         if effect.key == self._first_key:
             missing = sorted(self._membership.weights.keys() - set(effect.members))
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
-        return tensor * factor
+        return await self._world.compute(Work("copy", size_bytes=tensor.nbytes), lambda: tensor * factor)
 
     def _on_new_value(self, effect: Aggregate, value: Value) -> list[str]:
         """Store the new value. Return the members that have joined and are to be sent it."""
@@ -228,6 +245,7 @@ class Server:
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
+        payloads: dict[str, coding.Parts] = {}  # by codec, where a payload serves all of its members
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             if member in self._membership.absent or round_ < self._membership.first_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
@@ -235,8 +253,15 @@ class Server:
             if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
-            parts = self._codecs[member].encode_value(key, value.tensor)
             self._upstream.on_value_sent(key, value.tensor, member)
+            codec = self._codecs[member]
+            parts = payloads.get(codec.cost_name)
+            if parts is None:
+                parts = await coding.encode_value(self._world, codec, key, value.tensor, round_)
+            if codec.shares_values(value.tensor.numel()):
+                payloads[codec.cost_name] = parts
+            if member in self._membership.absent or self._codecs[member] is not codec:
+                continue  # the same, meanwhile
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
             )

@@ -7,7 +7,7 @@ A role registers its handlers first, then joins, does its part, and ends:
     await session.join()
     rounds = await train()
     await session.finish()
-    return session.record_final(values, rounds=rounds)
+    return await session.record_final(values, rounds=rounds)
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Session:
         await self.membership.ended()
         await self._reading
 
-    def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
+    async def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
         """Record the hash of the values that this node ends with, and return them."""
-        self._world.record("final", role=self._role, **fields, parameters_sha256=values_sha256(values))
+        sha256 = await self._world.aside(lambda: values_sha256(values))
+        self._world.record("final", role=self._role, **fields, parameters_sha256=sha256)
         return values

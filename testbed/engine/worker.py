@@ -111,7 +111,8 @@ class Worker:
         if self._is_master and not joining:
             for key, value in enumerate(self._learner.values()):
                 await self._store.init(key, value)
-        self._work.begin(await self._store.pull(range(len(self._learner.sizes))))
+        values = await self._store.pull(range(len(self._learner.sizes)))
+        await self._work.begin(self._world, values)
 
     async def _resume(self) -> None:
         """Continue where the checkpoint was made."""
@@ -178,7 +179,7 @@ class Worker:
         for key, tensor in enumerate(result.contributions):
             await self._store.push(key, round_, tensor, self._notes if key == 0 else None)
         values = [await self._store.value(key, round_) for key in range(len(result.contributions))]
-        self._work.take([value.tensor for value in values])
+        await self._work.take(self._world, round_, [value.tensor for value in values])
         return values
 
     def _report(self, result: LocalResult, work_s: float, transfer_s: float) -> None:

@@ -51,6 +51,7 @@ class DevicePlan:
     step_time_s  mean; the scenario's ``speed`` is already divided in
     variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
     slowdown     how many times slower the device is, by seconds since this worker's first step
+    codec_speed  how many times faster codecs are here than the table of costs says; in virtual time
     """
 
     pace: str = "paced"
@@ -58,6 +59,7 @@ class DevicePlan:
     kind: str = "cpu"
     variation: float = 0.0
     slowdown: Series | None = None
+    codec_speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,12 +368,15 @@ class SimulationPlan:
             runs of very many nodes
     network  ``tcp``; ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
     host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
+    costs   rows of a table of costs that take the place of the reference machine's: seconds of a call, and for each
+            element and each byte of payload
     """
 
     fold: bool = True
     events: str = "auto"
     network: str = "tcp"
     host: HostPlan | None = None
+    costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,15 @@ _NORMAL = NormalDist()
 
 
 class Pacer:
-    """The steps of one node, in order. ``duration_s`` must be asked once for every piece of a step."""
+    """The steps of one node, in order. ``duration_s`` must be asked once for every piece of a step.
+
+    codec_speed  how many times faster the node encodes and decodes than the table of costs says
+    """
 
     def __init__(self, device: DevicePlan, seed: int, node: str, since_s: float | None = None) -> None:
         """``since_s``: when training began, if that was in a life of the node before this one."""
         self._device = device
+        self.codec_speed = device.codec_speed
         self._draws = f"{seed}/step/{node}/"
         self._sigma = math.sqrt(math.log1p(device.variation**2))
         self._steps_done = 0.0

@@ -78,7 +78,7 @@ def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodeP
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
     default, times = _device_plan(device, site.device), device.step_times or {}
-    plain = DevicePlan(kind=default.kind)
+    plain = DevicePlan(kind=default.kind, codec_speed=default.codec_speed)
     parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
@@ -114,7 +114,7 @@ def _device_plan(device: Device, *changes: Section | None) -> DevicePlan:
             device = device.model_copy(update={key: value for key, value in change if value is not None})
     return DevicePlan(
         pace=device.pace, step_time_s=device.step_time / device.speed, kind=device.kind, variation=device.variation,
-        slowdown=_slowdown(device.slowdown),
+        slowdown=_slowdown(device.slowdown), codec_speed=device.codec_speed,
     )  # fmt: skip
 
 

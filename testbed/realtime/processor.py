@@ -23,6 +23,9 @@ import torch
 T = TypeVar("T")
 
 _LOWEST_PRIORITY = 19
+INLINE_S = 50e-6  # handing work to a thread, and its result back, costs about as much
+_ASSUMED_ELEMENT_S = 10e-9  # of a codec that has not been measured yet
+_NEWEST = 0.3  # weight of the newest measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,16 @@ class Tokens:
 
 
 class Processor:
-    """Two threads: one for the timed path, one of the lowest priority for evaluations and checkpoints."""
+    """Three threads: for training, sums and optimizers; for codecs; of the lowest priority, for evaluations and
+    checkpoints.
+    """
 
     def __init__(self, tokens: Tokens, deadline_s: float) -> None:
         self._tokens, self._deadline_s = tokens, deadline_s
         self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
+        self._codecs = ThreadPoolExecutor(1, "codecs", lambda: torch.set_num_threads(1))
+        self._coding = 0  # pieces of work that the thread of codecs has yet to do
+        self._element_s: dict[str, float] = {}  # of codecs, by the row of their cost: as measured here
         self._background = ThreadPoolExecutor(1, "background", _lower_priority)
 
     async def step(self, function: Callable[[], T]) -> tuple[T, float]:
@@ -94,13 +102,32 @@ class Processor:
         """Run in the thread of the timed path without a token; returns the value and the seconds that it took."""
         return await asyncio.get_running_loop().run_in_executor(self._timed_path, timed, function)
 
+    async def code(self, row: str, elements: int, function: Callable[[], T]) -> tuple[T, float]:
+        """Run a codec in the thread of codecs, or here if that is idle and it takes less than handing it over would.
+
+        ``row``: what it is, for the measured duration of an element.
+        """
+        if not self._coding and self._element_s.get(row, _ASSUMED_ELEMENT_S) * elements < INLINE_S:
+            value, real_s = timed(function)
+        else:
+            self._coding += 1
+            try:
+                value, real_s = await asyncio.get_running_loop().run_in_executor(self._codecs, timed, function)
+            finally:
+                self._coding -= 1
+        if elements:
+            known_s = self._element_s.get(row, _ASSUMED_ELEMENT_S)
+            self._element_s[row] = known_s + (real_s / elements - known_s) * _NEWEST
+        return value, real_s
+
     def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run in the background thread."""
         return asyncio.get_running_loop().run_in_executor(self._background, function)
 
     def close(self) -> None:
-        """End both threads when their current work is done; drop what is queued."""
+        """End the threads when their current work is done; drop what is queued."""
         self._timed_path.shutdown(wait=False, cancel_futures=True)
+        self._codecs.shutdown(wait=False, cancel_futures=True)
         self._background.shutdown(wait=False, cancel_futures=True)
 
     def _with_token(self, function: Callable[[], T]) -> tuple[T, float]:

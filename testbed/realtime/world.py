@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from testbed.costs import CODING
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
@@ -211,8 +212,14 @@ class RealWorld:
             return await self._step(work, function, start_s)
         if work.kind == "user_code":
             return (await self._processor.step(function))[0]
-        inline = work.size_bytes <= INLINE_BYTES
-        value, real_s = timed(function) if inline else await self._processor.run(function)
+        if work.kind in CODING:
+            assert work.cost is not None, "a codec's work has a cost"
+            value, real_s = await self._processor.code(work.cost.row, work.elements, function)
+        else:
+            inline = work.size_bytes <= INLINE_BYTES
+            value, real_s = timed(function) if inline else await self._processor.run(function)
+            if work.kind == "copy":
+                return value
         self._record_compute(work, start_s, 0.0, real_s, overrun=False)
         return value
 

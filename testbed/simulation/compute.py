@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from testbed.costs import CODING, Cost, Costs, Row, reference_costs
+from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
@@ -23,17 +25,28 @@ _USER_CODE = "user_code"  # ``Work.kind`` of a script: the step that it ends in 
 class ComputeModel:
     """Rates and fixed costs of a node's processor. Defaults are calibrated against real runs of this project.
 
-    memory_bytes_per_s   sums and optimizer steps are bound by memory bandwidth: ``Work.size_bytes`` divided by this
+    memory_bytes_per_s   sums are bound by memory bandwidth: ``Work.size_bytes`` divided by this
     work_overhead_s      of each piece of work that is not a training step
     message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
                          verification. A receiver reads its messages one after another.
-    message_bytes_per_s  authentication of the stream (HMAC-SHA256), overlapped with the transfer: limits a node's port
+    message_bytes_per_s  reading and authentication of the stream (AES-GMAC), overlapped with the transfer: limits a
+                         node's port
+    costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs cost nothing, and
+                         optimizers what sums do
     """
 
     memory_bytes_per_s: float = 4e9
     work_overhead_s: float = 5e-6
     message_cost_s: float = 60e-6
-    message_bytes_per_s: float = 1.8e9
+    message_bytes_per_s: float = 3.2e9
+    costs: Costs | None = field(default_factory=reference_costs)
+
+    def of_plan(self, plan: Plan) -> ComputeModel:
+        """Return the model with the costs that the Plan has instead of the reference machine's."""
+        if not plan.simulation.costs or self.costs is None:
+            return self
+        rows = {name: Row(*seconds) for name, seconds in plan.simulation.costs.items()}
+        return replace(self, costs=self.costs | rows)
 
     def duration_s(self, work: Work, pacer: Pacer, now_s: float) -> float:
         """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""
@@ -41,7 +54,18 @@ class ComputeModel:
             return pacer.duration_s(work.steps, now_s)
         if work.kind == _USER_CODE:
             return 0.0
+        if work.cost is not None and (self.costs is not None or work.kind in CODING):
+            return self._cost_s(work, work.cost, pacer)
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
+
+    def _cost_s(self, work: Work, cost: Cost, pacer: Pacer) -> float:
+        if self.costs is None:
+            return 0.0
+        row = self.costs.get(cost.row)
+        if row is None:
+            row = Row(self.work_overhead_s, cost.element_s)
+        duration_s = row.seconds(work.elements, work.size_bytes)
+        return duration_s / pacer.codec_speed if work.kind in CODING else duration_s
 
 
 class SimulatedProcessor:
@@ -51,9 +75,15 @@ class SimulatedProcessor:
         self._node, self._clock, self._model, self._recorder = node, clock, model, recorder
         self._records = recorder.keeps("compute")
         self._busy_until_s = 0.0
+        self._coding_thread: Thread | None = None  # of a node on a shared host
+        node.coding.duration_s = lambda work: model.duration_s(work, node.pacer, clock.now)
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function`` now and return its result after the modelled time of ``work``."""
+        if work.kind == "copy":
+            return function()
+        if work.kind in CODING:
+            return await self._code(work, function)
         node, clock = self._node, self._clock
         while self._busy_until_s > clock.now:
             await Sleep(clock, self._busy_until_s)
@@ -62,6 +92,8 @@ class SimulatedProcessor:
             duration_s = max(0.0, node.group.work(work.steps, start_s) - start_s)
         else:
             duration_s = self._model.duration_s(work, node.pacer, start_s)
+            if node.group is not None:
+                duration_s = node.group.work_after(duration_s, start_s) - start_s
         self._busy_until_s = start_s + duration_s
         result = function()
         if node.thread is not None and work.kind != _USER_CODE:
@@ -69,14 +101,43 @@ class SimulatedProcessor:
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._busy_until_s = start_s + duration_s
         await Sleep(clock, self._busy_until_s)
-        if node.paused_until_s > clock.now:
-            await node.resumed(clock)
+        await self._end(work, start_s, duration_s)
+        return result
+
+    async def _end(self, work: Work, start_s: float, duration_s: float) -> None:
+        """Record work whose time has passed."""
+        if self._node.paused_until_s > self._clock.now:
+            await self._node.resumed(self._clock)
         if self._records:
             fields: dict[str, Any] = {
                 "t0": microseconds(start_s), "work": work.kind, "round": work.round,
                 "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
             }  # fmt: skip
-            self._recorder.write("compute", clock.now, fields)
+            self._recorder.write("compute", self._clock.now, fields)
+
+    async def _code(self, work: Work, function: Callable[[], T]) -> T:
+        """Run a codec now and return its result when the core of codecs has done it, and what it had to do before."""
+        node, clock = self._node, self._clock
+        result = function()
+        duration_s = self._model.duration_s(work, node.pacer, clock.now)
+        if duration_s <= 0:
+            return result
+        if node.thread is not None:
+            start_s = clock.now
+            self._coding_thread = self._coding_thread or Thread(node.thread.host)
+            done: VirtualFuture[None] = VirtualFuture(clock)
+            self._coding_thread.do(duration_s, lambda: done.set_result(None))
+            await done
+        else:
+            if work.done_s:  # for each contribution of folded workers as it came
+                end_s = max(clock.now, work.done_s)
+            elif node.group is not None:
+                end_s = node.group.code(duration_s, clock.now)
+            else:
+                end_s = node.coding.take(clock.now, duration_s)
+            start_s = max(clock.now, end_s - duration_s)
+            await Sleep(clock, end_s)
+        await self._end(work, start_s, clock.now - start_s)
         return result
 
     async def _on_a_core(self, thread: Thread, work: Work) -> None:
@@ -88,5 +149,7 @@ class SimulatedProcessor:
             Thread(thread.host).do(costs.step_s * work.steps, lambda: done.set_result(None))
         else:
             work_s = self._model.work_overhead_s + work.size_bytes * costs.memory_s
+            if work.cost is not None:
+                work_s = self._model.duration_s(work, self._node.pacer, self._clock.now)
             thread.do(work_s, lambda: done.set_result(None))
         await done

@@ -18,6 +18,7 @@ class Receiver(Protocol):
 class Envelope(msgspec.Struct, eq=False):
     """A message with its sizes on the wire. Sizes count the messages of all nodes that sender and target represent.
 
+    folded     its sender is a folded node, whose workers' parts arrive one by one
     parts      flow groups of a folded sender whose part has yet to arrive
     forwarded  the cores of a shared host have forwarded its packets
     arrived    its last byte has arrived
@@ -28,6 +29,7 @@ class Envelope(msgspec.Struct, eq=False):
     header_bytes: int
     target: Receiver
     tier: str
+    folded: bool = False
     parts: int = 1
     forwarded: bool = True
     arrived: bool = False

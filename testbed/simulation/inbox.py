@@ -55,17 +55,27 @@ class SimulatedInbox:
             return
         cost_s = self._message_cost_s * copies
         if cost_s <= 0:
+            self._decode_part(envelope, copies, self._clock.now)
             if not envelope.parts:
                 self._hand_over(envelope)
             return
         ready_s = self._read(self._clock.now, cost_s)
+        self._decode_part(envelope, copies, ready_s - cost_s)
         if not envelope.parts:
             self._clock.at(ready_s, self._hand_over, envelope)
 
     def part_arrived(self, envelope: Envelope, copies: int, at_s: float) -> None:
         """As ``deliver``, at a past time, for a part that is not the last one."""
         envelope.parts -= 1
-        self._read(at_s, self._message_cost_s * copies)
+        cost_s = self._message_cost_s * copies
+        self._decode_part(envelope, copies, self._read(at_s, cost_s) - cost_s)
+
+    def _decode_part(self, envelope: Envelope, copies: int, begin_s: float) -> None:
+        """Let the core of codecs decode the contributions of folded workers, which are read one by one."""
+        work = envelope.message.decoding
+        if work is not None and envelope.folded:
+            core = self.node.coding
+            work.done_s = core.take_copies(begin_s, self._message_cost_s, copies, core.duration_s(work))
 
     def _read(self, at_s: float, cost_s: float) -> float:
         """Read what arrived at ``at_s`` after all that arrived before. Return when that is done."""

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock, Sleep
 from testbed.simulation.host import Thread
 from testbed.simulation.worker_group import WorkerGroup
+from testbed.world import Work
+
+
+@dataclass(slots=True, eq=False)
+class CodingCore:
+    """One core, which does the work of a node's codecs piece by piece, in the order of the calls.
+
+    duration_s  of a piece of work
+    """
+
+    duration_s: Callable[[Work], float] = lambda work: 0.0
+    busy_until_s: float = 0.0
+
+    def take(self, now_s: float, work_s: float) -> float:
+        """Take a piece of work. Return when it is done."""
+        self.busy_until_s = max(now_s, self.busy_until_s) + work_s
+        return self.busy_until_s
+
+    def take_copies(self, begin_s: float, interval_s: float, copies: int, work_s: float) -> float:
+        """Take equal pieces, which come every ``interval_s`` after ``begin_s``. Return when all are done."""
+        first_s = begin_s + interval_s + copies * work_s
+        last_s = begin_s + copies * interval_s + work_s
+        self.busy_until_s = max(self.busy_until_s + copies * work_s, first_s, last_s)
+        return self.busy_until_s
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +42,7 @@ class SimulatedNode:
     pacer           durations of its training steps
     group           the workers that it represents, if it is a folded node (``testbed.simulation.fold``)
     thread          its process on the shared host, if the Plan has one; else it has a processor of its own
+    coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     """
 
@@ -26,6 +52,7 @@ class SimulatedNode:
     thread: Thread | None = None
     paused_until_s: float = 0.0
     ended: bool = False
+    coding: CodingCore = field(default_factory=CodingCore)
     copies: int = field(init=False)  # how many nodes it represents
 
     def __post_init__(self) -> None:

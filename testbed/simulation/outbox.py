@@ -70,7 +70,7 @@ class SimulatedOutbox:
         self._recorder.sent(peer.tier, payload_bytes * copies)
         envelope = Envelope(message, payload_bytes * copies, header_bytes * copies, peer.inbox, peer.tier)
         if peer.groups is not None:
-            envelope.parts = peer.groups.count
+            envelope.parts, envelope.folded = peer.groups.count, True
             envelope.header_bytes += peer.groups.extra_bytes
             return peer.groups.send(size_bytes, message.priority, envelope)
         if node.thread is not None:

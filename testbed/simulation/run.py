@@ -106,7 +106,7 @@ class Simulation:
         self._folded_nodes = len(plan.nodes) - len(folded.plan.nodes)
         self._members = folded.members
         plan = self._plan = folded.plan
-        self._progress, self._compute = on_progress, options.compute
+        self._progress, self._compute = on_progress, options.compute.of_plan(plan)
         self._tcp = options.tcp or TcpModel.of_plan(plan)
         self.clock = Clock(options.begin_s)
         self._due = options.due or FaultClock(plan)

@@ -35,6 +35,7 @@ class WorkerGroup:
         paced = workers[:1] if self.in_step else workers
         self._pacers = [Pacer(worker.device, seed, worker.name) for worker in paced]
         self._ready_s = [0.0] * len(paced)
+        self._coded_s = [0.0] * len(paced)  # when the core of codecs has done what it has been given
         counts: dict[int, int] = {}
         for worker in workers:
             extra_bytes = len(worker.name) - len(first.name)
@@ -60,6 +61,24 @@ class WorkerGroup:
             ready[i] = begin_s + pacer.duration_s(steps, begin_s)
         return min(ready)
 
+    def work_after(self, duration_s: float, now_s: float) -> float:
+        """Let every worker do a piece of work after its last one. Return when the first worker finishes."""
+        self._ready_s = [max(begin_s, now_s) + duration_s for begin_s in self._ready_s]
+        return min(self._ready_s)
+
+    def code(self, duration_s: float, now_s: float) -> float:
+        """Let the codec of every worker work after the worker's steps. Return when the first one finishes.
+
+        Workers in step go on meanwhile with their next steps, if layers are sent while others are computed.
+        """
+        ready = [now_s] if self.in_step else self._ready_s
+        self._coded_s = [
+            max(before_s, begin_s, now_s) + duration_s for before_s, begin_s in zip(self._coded_s, ready, strict=True)
+        ]
+        return min(self._coded_s)
+
     def ready_s(self, flow_group: FlowGroup) -> float:
-        """When the workers of a flow group finish their steps."""
-        return self._ready_s[0] if self.in_step else self._ready_s[flow_group.index]
+        """When the workers of a flow group have what they send: at once, if they are in step."""
+        if self.in_step:
+            return 0.0
+        return max(self._ready_s[flow_group.index], self._coded_s[flow_group.index])

@@ -53,7 +53,7 @@ def test_one_round_by_hand(tmp_path: Path) -> None:
     )
     row = breakdown.per_round(tables.read(tmp_path)).iloc[0]
     # compute 10 + sum 1 + update 2; LAN 1 + 1; WAN 20 + 10; waiting 3 + 10, and 2 after the last value
-    assert row[COLUMNS].tolist() == pytest.approx([13, 2, 30, 15])
+    assert row[COLUMNS].tolist() == pytest.approx([13, 0, 2, 30, 15])
     assert row["data_center"] == "a"
 
 
@@ -61,11 +61,11 @@ def test_the_fake_run_has_its_known_split(tmp_path: Path) -> None:
     write_events(make_plan(), tmp_path / "events")
     split = breakdown.per_node(tables.read(tmp_path)).set_index("node")
     # seconds per round, as the fake run was made
-    assert split.loc["tokyo/worker0", COLUMNS].tolist() == pytest.approx([0.080 + 0.006, 0.004, 0.200, 0.0], abs=2e-6)
-    assert split.loc["frankfurt/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0.004, 0.200, 0.030], abs=2e-6)
-    assert split.loc["virginia/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0.008, 0.0, 0.128], abs=2e-6)
+    assert split.loc["tokyo/worker0", COLUMNS].tolist() == pytest.approx([0.086, 0, 0.004, 0.200, 0.0], abs=2e-6)
+    assert split.loc["frankfurt/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0, 0.004, 0.200, 0.030], abs=2e-6)
+    assert split.loc["virginia/worker0", COLUMNS].tolist() == pytest.approx([0.056, 0, 0.008, 0.0, 0.128], abs=2e-6)
     server = split.loc["frankfurt/server0", COLUMNS].tolist()
-    assert server == pytest.approx([0.001, 0.004, 0.200, 0.085], abs=2e-6)
+    assert server == pytest.approx([0.001, 0, 0.004, 0.200, 0.085], abs=2e-6)
 
 
 def test_parts_add_up_to_every_round(tmp_path: Path) -> None:
@@ -81,7 +81,28 @@ def test_without_transfers_everything_but_compute_is_waiting(tmp_path: Path) -> 
         ("a/worker0", "compute", 1, 3, {"work": "step"}),
         ("a/worker0", "round", 0, 4, {"loss": 1.0, "samples": 32}),
     )
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 0, 2]
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 0, 0, 2]
+
+
+def test_codecs_are_a_part_of_their_own_at_workers_and_servers(tmp_path: Path) -> None:
+    """0-2 compute, 2-3 encodes, 3-5 LAN, 5-6 decodes, 6-8 sum (while another is decoded), 8-9 LAN, 9-10 decodes."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 2, {"work": "step"}),
+        ("a/worker0", "compute", 2, 3, {"work": "encode"}),
+        hop("a/worker0", "a/server0", "push", 3, 5),
+        ("a/server0", "compute", 5, 7, {"work": "decode"}),
+        ("a/server0", "compute", 6, 8, {"work": "sum"}),
+        hop("a/server0", "a/worker0", "value", 8, 9),
+        ("a/worker0", "compute", 9, 10, {"work": "decode"}),
+        ("a/worker0", "round", 0, 10, {"loss": 1.0, "samples": 32}),
+        ("a/worker0", "start", 0, 0, {"role": "worker", "data_center": "a"}),
+        ("a/server0", "start", 0, 0, {"role": "server", "data_center": "a"}),
+    )
+    found = tables.read(tmp_path)
+    assert breakdown.per_round(found)[COLUMNS].iloc[0].tolist() == [4, 3, 3, 0, 0]
+    split = breakdown.per_node(found).set_index("node")
+    assert split.loc["a/server0", COLUMNS].tolist() == [2, 1, 3, 0, 4]
 
 
 def test_one_tier_needs_no_local_server(tmp_path: Path) -> None:
@@ -92,7 +113,7 @@ def test_one_tier_needs_no_local_server(tmp_path: Path) -> None:
         hop("b/global0", "a/worker0", "value", 5, 7),
         ("a/worker0", "round", 0, 7, {"loss": 1.0, "samples": 32}),
     )
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [1, 0, 5, 1]
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [1, 0, 0, 5, 1]
 
 
 def test_nodes_come_in_the_order_of_the_plan() -> None:

@@ -8,7 +8,20 @@ TCP, HOST = ("tests/simulation/test_tcp.py",), ("tests/simulation/test_host.py",
 FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_effort.py",)
 EMULATED = ("tests/simulation/test_emulated_link.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
+COSTS = ("tests/simulation/test_costs.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "codecs cost nothing": Mutation("testbed.simulation.compute:ComputeModel._cost_s", always(0.0), COSTS),
+    "payloads cost nothing": Mutation(
+        "testbed.costs:Row.seconds", edit(" + payload_bytes * self.payload_byte_s", ""), COSTS
+    ),
+    "codecs work on as many cores as they like": Mutation(
+        "testbed.simulation.node:CodingCore.take",
+        edit("max(now_s, self.busy_until_s) + work_s", "now_s + work_s"),
+        COSTS,
+    ),
+    "contributions of folded workers are decoded once": Mutation(
+        "testbed.simulation.node:CodingCore.take_copies", edit("copies * work_s", "work_s"), FOLD
+    ),
     "flows have no caps": Mutation("testbed.simulation.flows:FlowNetwork.set_cap", always(None), FLOWS),
     "links keep their first capacity": Mutation(
         "testbed.simulation.flows:FlowNetwork.set_capacity", always(None), FLOWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from testbed.realtime.processor import Tokens
+from testbed.realtime.processor import Processor, Tokens
 
 
 class TestTokens:
@@ -55,3 +56,38 @@ class TestTokens:
         with pytest.raises(TimeoutError, match="no core"):
             tokens.acquire(0.02)
         tokens.close()
+
+
+class TestCodecs:
+    """Small work is done at once, large work in a thread; each in the order of the calls."""
+
+    def play(self, *work: tuple[int, float]) -> list[tuple[int, bool, int]]:
+        """Do pieces of (elements, seconds). Return elements, whether off the event loop, and the place in the order."""
+        done: list[tuple[int, bool, int]] = []
+
+        async def run() -> None:
+            processor, loop_thread = Processor(Tokens.make(1), 10.0), threading.get_ident()
+
+            def piece(elements: int, work_s: float) -> None:
+                time.sleep(work_s)
+                done.append((elements, threading.get_ident() != loop_thread, len(done)))
+
+            async with asyncio.TaskGroup() as group:
+                for elements, work_s in work:
+                    group.create_task(processor.code("a codec", elements, lambda e=elements, s=work_s: piece(e, s)))
+            processor.close()
+
+        asyncio.run(run())
+        return done
+
+    def test_small_work_stays_in_the_event_loop(self) -> None:
+        assert self.play((100, 0.0)) == [(100, False, 0)]
+
+    def test_large_work_leaves_it(self) -> None:
+        assert self.play((1_000_000, 0.0)) == [(1_000_000, True, 0)]
+
+    def test_small_work_does_not_overtake_large_work_before_it(self) -> None:
+        assert self.play((1_000_000, 0.05), (100, 0.0)) == [(1_000_000, True, 0), (100, True, 1)]
+
+    def test_work_that_was_slow_leaves_it_the_next_time(self) -> None:
+        assert self.play((100, 0.01), (100, 0.0)) == [(100, False, 0), (100, True, 1)]

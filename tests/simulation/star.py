@@ -23,7 +23,11 @@ HUB = "hub/global0"
 FLUID = SimulationOptions(
     tcp=TcpModel(goodput=1.0, slow_start=False, setup_round_trips=0, sharing_exponent=0),
     compute=ComputeModel(
-        memory_bytes_per_s=float("inf"), work_overhead_s=0, message_cost_s=0, message_bytes_per_s=float("inf")
+        memory_bytes_per_s=float("inf"),
+        work_overhead_s=0,
+        message_cost_s=0,
+        message_bytes_per_s=float("inf"),
+        costs=None,
     ),
 )
 

@@ -69,7 +69,7 @@ class Members(WorkerGroup):
 
     def __init__(self, ready_s: tuple[float, ...]) -> None:
         self._late_s, self.in_step = ready_s, False
-        self._ready_s = [0.0] * len(ready_s)
+        self._ready_s = self._coded_s = [0.0] * len(ready_s)
 
     def begin(self) -> None:
         self._ready_s = [BEGIN_S + late_s for late_s in self._late_s]

@@ -50,7 +50,9 @@ def test_astra_sim_golden_values(ranks: int, astra_s: float) -> None:
 @pytest.mark.parametrize("ranks", [3, 8])
 def test_as_the_roles_take(ranks: int, tmp_path: Path) -> None:
     size = 8_000_000 - 8_000_000 % (4 * ranks)
-    exact = replace(OPTIONS, compute=ComputeModel(work_overhead_s=0.0, message_cost_s=0.0, message_bytes_per_s=1e15))
+    exact = replace(
+        OPTIONS, compute=ComputeModel(work_overhead_s=0.0, message_cost_s=0.0, message_bytes_per_s=1e15, costs=None)
+    )
     assert exact.compute.memory_bytes_per_s == pytest.approx(2 / GAMMA)
     links = RingLinks(np.full(ranks, WAN.alpha_s), np.full(ranks, WAN.beta_s), GAMMA)
     by_roles = simulated_s([1] * ranks, "ring", size, tmp_path)

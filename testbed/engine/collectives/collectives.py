@@ -22,7 +22,7 @@ from testbed.policy.collective import Algorithm
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import broadcast
-from testbed.world import World
+from testbed.world import Work, World
 
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
@@ -75,7 +75,8 @@ class Collectives:
         """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
         schedule = broadcast(self.rank, self.size, root, self.shape.segments)
         value = tensor.clone()
-        return _after(self._next().run(schedule, Flat(value, schedule.bounds(value.numel()), None)), value)
+        buffer = Flat(self._world, value, schedule.bounds(value.numel()), None, self.round)
+        return _after(self._next().run(schedule, buffer), value)
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor, by rank; they may differ in size and type."""
@@ -107,10 +108,10 @@ class Collectives:
         return Operation(self._world, self._mail, self.ranks, label, flag)
 
     async def _summed(self, operation: Operation, tensor: Tensor, schedule: Schedule) -> tuple[Tensor, bool]:
-        total = tensor.clone()
-        buffer = Flat(total, schedule.bounds(total.numel()), self._codec)
+        total = await self._world.compute(Work("copy", size_bytes=tensor.nbytes), tensor.clone)
+        buffer = Flat(self._world, total, schedule.bounds(total.numel()), self._codec, operation.round)
         await operation.run(schedule, buffer)
-        buffer.settle()
+        await buffer.settle()
         return total, operation.flag
 
 

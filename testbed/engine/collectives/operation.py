@@ -14,7 +14,7 @@ from testbed.engine.collectives.buffers import Buffer, Parts
 from testbed.engine.inbox import Inbox
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective.schedule import RankTransfer, Schedule, Steps
-from testbed.world import Future, Work, World
+from testbed.world import Future, World
 
 _Place = tuple[str, int, int, str]  # group, operation, pipe, sender
 
@@ -90,6 +90,11 @@ class Operation:
         self._world, self._mail, self._ranks, self._label = world, mail, ranks, label
         self.flag = flag
 
+    @property
+    def round(self) -> int:
+        """The training round that the operation belongs to."""
+        return self._label.round
+
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
         """Return when this rank has done its part; ``buffer`` is final then."""
         pipes = [self._pipe(number, steps, buffer) for number, steps in enumerate(schedule.pipes) if steps]
@@ -106,7 +111,7 @@ class Operation:
             # read all before anything is received, which changes the buffer; a full queue must not delay other peers
             sending = []
             for send in step.sends:
-                parts = buffer.read(send)
+                parts = await buffer.read(send)
                 if parts is not None:
                     sending.append(self._send(tag, self._ranks[send.peer], parts))
             tasks = [self._world.spawn(one, "a send") for one in sending[1:]] if len(sending) > 1 else ()
@@ -128,9 +133,4 @@ class Operation:
         message = self._mail.take(source, tag) or await self._mail.receive(source, tag)
         if "flag" in message.meta:
             self.flag = True
-        size_bytes = buffer.work_bytes(receive)
-        if size_bytes:
-            work = Work("sum", self._label.round, size_bytes=size_bytes)
-            await self._world.compute(work, lambda: buffer.write(receive, message.parts))
-        else:
-            buffer.write(receive, message.parts)
+        await buffer.write(receive, message.parts)

@@ -65,16 +65,22 @@ class CoordinatedChoice:
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         """Return what reaches the threshold: ascending indices, and their values."""
+        work = Work("select", round_, size_bytes=3 * tensor.nbytes)
+        magnitudes = await self._world.compute(work, lambda: self._gathered(tensor).abs().view(torch.int32))
+        sizes = await self._inside.all_reduce(torch.tensor([tensor.numel()]), recursive_doubling)
+        threshold, wanted = await self._threshold(magnitudes, top_count(int(sizes), self._density), round_)
+        chosen = await self._take(magnitudes, threshold, wanted, round_)
+        residual = self._residual
+        assert residual is not None
+        values = residual[chosen]
+        residual[chosen] = 0
+        return chosen, values
+
+    def _gathered(self, tensor: Tensor) -> Tensor:
         if self._residual is None:
             self._residual = torch.zeros_like(tensor)
         self._residual += tensor
-        magnitudes = self._residual.abs().view(torch.int32)
-        sizes = await self._inside.all_reduce(torch.tensor([tensor.numel()]), recursive_doubling)
-        threshold, wanted = await self._threshold(magnitudes, top_count(int(sizes), self._density), round_)
-        chosen = await self._take(magnitudes, threshold, wanted)
-        values = self._residual[chosen]
-        self._residual[chosen] = 0
-        return chosen, values
+        return self._residual
 
     async def _threshold(self, magnitudes: Tensor, count: int, round_: int) -> tuple[int, int]:
         """Return the bits of the ``count``-th largest magnitude, and how many of those equal to it are still wanted.
@@ -90,11 +96,13 @@ class CoordinatedChoice:
             prefix, wanted = prefix << turn.bits | number, wanted - above
         return prefix, wanted
 
-    async def _take(self, magnitudes: Tensor, threshold: int, wanted: int) -> Tensor:
-        ties = torch.nonzero(magnitudes == threshold).flatten()
+    async def _take(self, magnitudes: Tensor, threshold: int, wanted: int, round_: int) -> Tensor:
+        work = Work("select", round_, size_bytes=magnitudes.nbytes)
+        ties = await self._world.compute(work, lambda: torch.nonzero(magnitudes == threshold).flatten())
         all_ties = await self._inside.all_gather(torch.tensor([ties.numel()]))
         mine = share_of_ties([int(count) for count in all_ties], wanted, self._inside.rank)
-        larger = torch.nonzero(magnitudes > threshold).flatten()
+        work = Work("select", round_, size_bytes=magnitudes.nbytes)
+        larger = await self._world.compute(work, lambda: torch.nonzero(magnitudes > threshold).flatten())
         return torch.cat([larger, ties[:mine]]).sort().values
 
 

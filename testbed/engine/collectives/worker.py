@@ -13,7 +13,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.local_work import one_step
+from testbed.engine.local_work import copying, one_step
 from testbed.engine.membership import Membership
 from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
@@ -40,7 +40,7 @@ def serverless_worker(
         values = await first_values(world, mail, plan, learner, buckets)
         rounds = await train(world, mail, session, values) if node.trains else 0
         await session.finish()
-        return session.record_final(learner.values(), rounds=rounds)
+        return await session.record_final(learner.values(), rounds=rounds)
 
     return run
 
@@ -96,7 +96,7 @@ class AllReduceWorker:
         """
         gradients = result.gradients
         tasks = [
-            self._world.spawn(one(torch.cat([gradients[key] for key in bucket]), round_, reached), "a bucket")
+            self._world.spawn(one(await self._flat(gradients, bucket), round_, reached), "a bucket")
             for bucket, one in zip(self._buckets, self._sums, strict=True)
         ]
         for number, task in enumerate(tasks):
@@ -105,8 +105,13 @@ class AllReduceWorker:
             bucket = self._buckets[number]
             for key, total in zip(bucket, split(flat, bucket, self._learner.sizes), strict=True):
                 gradients[key] = total
-        self._learner.load(await self._step(self._world, round_, gradients))
+        values = await self._step(self._world, round_, gradients)
+        await self._world.compute(copying(values), lambda: self._learner.load(values))
         return reached
+
+    async def _flat(self, gradients: Sequence[Tensor], bucket: Sequence[int]) -> Tensor:
+        mine = [gradients[key] for key in bucket]
+        return await self._world.compute(copying(mine), lambda: torch.cat(mine))
 
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket

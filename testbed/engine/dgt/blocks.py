@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from testbed.codec import fourbit
+from testbed.codec.declarations import CodecDeclarations
+from testbed.costs import DECODE, ENCODE, cost_of
 from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import FOUR_BITS, RELIABLE, Dgt, block_count
 
+BLOCKS_ENCODED = cost_of("blocks", ENCODE, CodecDeclarations.encode_s_per_element)
+BLOCKS_DECODED = cost_of("blocks", DECODE, CodecDeclarations.decode_s_per_element)
 DTYPES = (torch.float32, torch.float16)
 
 

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.codec.base import Codec
-from testbed.engine.dgt.blocks import block_values, elements_of
+from testbed.costs import DECODE, Cost
+from testbed.engine.dgt.blocks import BLOCKS_DECODED, block_values, elements_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.engine.kvworker import CodecMaker
 from testbed.engine.slicing import dgt_options
@@ -161,11 +162,16 @@ class BlockReceiver:
 
     @staticmethod
     def codecs(make_codec: CodecMaker) -> CodecMaker:
-        """Return a maker of codecs for the server: pushes that come from here are decoded already."""
+        """Return a maker of codecs for the server: pushes that come from here are decoded, and only that is paid."""
 
         def make(*choice: Any) -> Codec:
             codec = make_codec(*choice)
-            codec.decode = _decoded  # type: ignore[method-assign]
+            codec.decode, price = _decoded, codec.cost  # type: ignore[method-assign]
+
+            def cost(operation: str, size: int) -> Cost | None:
+                return BLOCKS_DECODED if operation == DECODE else price(operation, size)
+
+            codec.cost = cost  # type: ignore[method-assign]
             return codec
 
         return make

@@ -19,7 +19,15 @@ import torch
 from torch import Tensor
 
 from testbed.codec.errors import check_finite
-from testbed.engine.dgt.blocks import block_message, block_parts, block_values, elements_of, important_part, rows
+from testbed.engine.dgt.blocks import (
+    BLOCKS_ENCODED,
+    block_message,
+    block_parts,
+    block_values,
+    elements_of,
+    important_part,
+    rows,
+)
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import Send
 from testbed.engine.slicing import dgt_options
@@ -30,7 +38,7 @@ from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.policy.sync import SYNC
 from testbed.training.seeds import torch_stream
-from testbed.world import Future, World
+from testbed.world import Future, Work, World
 
 Blocks = dict[int, tuple[Tensor, ...]]
 
@@ -86,7 +94,10 @@ class BlockSender:
         if "loss" in message.meta:
             k = self._threshold.update(message.meta["loss"])
             self._world.record("threshold", round=message.round, k=k, loss=message.meta["loss"])
-        first, *blocks = self._cut(to, message)
+        k = self._threshold.k if data_center_of(to) != data_center_of(self._world.node) else 1.0
+        (payload,) = message.parts
+        work = Work("encode", message.round, payload.nbytes, cost=BLOCKS_ENCODED, elements=payload.numel())
+        first, *blocks = await self._world.compute(work, lambda: self._cut(message, k))
         await self._world.send(to, first)
         for block in blocks:
             await self._world.send(to, block)
@@ -95,13 +106,12 @@ class BlockSender:
             sent = Message(MessageKind.BLOCKS_SENT, message.key, message.round, priority=message.priority)
             await self._world.send(to, sent)
 
-    def _cut(self, to: str, push: Message) -> list[Message]:
-        """Return the reliable part, then the best-effort blocks, most important first. In a LAN all are reliable."""
+    def _cut(self, push: Message, k: float) -> list[Message]:
+        """Return the reliable part, a share ``k`` of the blocks, then the others, most important first."""
         (payload,) = push.parts
         payload = payload.reshape(-1)
         elements, state = self._update_contributions(push.key, payload)
         scores = self._scores(state)
-        k = self._threshold.k if data_center_of(to) != data_center_of(self._world.node) else 1.0
         channels = dgt.channels_of(scores, k, self._options.channels)
         if self._options.late == dgt.SENDER_DROP:
             channels = [RELIABLE if channel == RELIABLE else SKIPPED for channel in channels]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.engine import coding
 from testbed.engine.aggregation import merge_notes, sum_in_order
+from testbed.messages import Message, MessageKind
+from testbed.world import Work, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,36 @@ def unpack(meta: Sequence[Any], flats: Sequence[Tensor]) -> list[Entry]:
     return entries
 
 
-def summed(entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int]) -> list[Entry]:
+async def packed(world: World, entries: Sequence[Entry]) -> tuple[list[Any], tuple[Tensor, ...]]:
+    """Return what ``pack`` does, as work of a node."""
+    copied_bytes = sum(coding.payload_bytes(entry.parts) for entry in entries) if len(entries) > 1 else 0
+    return await world.compute(Work("copy", size_bytes=copied_bytes), lambda: pack(entries))
+
+
+async def summed(
+    world: World, entries: Sequence[Entry], codec: Codec, sizes: Mapping[int, int], round_: int
+) -> list[Entry]:
     """Return one entry per key: the sum in the order of each entry's first member, by a codec without memory."""
+    by_key: dict[int, list[Entry]] = {key: [] for key in sizes}
+    for entry in sorted(entries, key=lambda entry: entry.members[0]):
+        by_key[entry.key].append(entry)
+    contributions: dict[int, list[Tensor]] = {}
+    for key, mine in by_key.items():
+        if len(mine) > 1:
+            contributions[key] = [await _decoded(world, codec, entry, sizes[key], round_) for entry in mine]
+    work = Work("sum", round_, size_bytes=sum(coding.payload_bytes(entry.parts) for entry in entries))
+    totals = await world.compute(work, lambda: {key: sum_in_order(each) for key, each in contributions.items()})
     sums = []
-    for key, size in sizes.items():
-        mine = sorted((entry for entry in entries if entry.key == key), key=lambda entry: entry.members[0])
+    for key, mine in by_key.items():
         if len(mine) == 1:
             sums += mine
             continue
-        total = sum_in_order([codec.decode(key, entry.parts, size) for entry in mine])
         members = tuple(sorted(member for entry in mine for member in entry.members))
-        sums.append(Entry(members, key, codec.encode(key, total), merge_notes([entry.notes for entry in mine])))
+        parts = await coding.encode(world, codec, key, totals[key], round_)
+        sums.append(Entry(members, key, parts, merge_notes([entry.notes for entry in mine])))
     return sums
+
+
+def _decoded(world: World, codec: Codec, entry: Entry, size: int, round_: int) -> Coroutine[Any, Any, Tensor]:
+    push = Message(MessageKind.PUSH, entry.key, round_, parts=entry.parts)
+    return coding.decode(world, codec, push, size)

@@ -7,7 +7,7 @@ as if the server had sent them.
 from __future__ import annotations
 
 from testbed.codec.base import Codec
-from testbed.engine.overlay.entries import Entry, pack, summed, unpack
+from testbed.engine.overlay.entries import Entry, packed, summed, unpack
 from testbed.engine.overlay.group import (
     CONTROL_PRIORITY,
     InterceptedMail,
@@ -20,7 +20,7 @@ from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.parents import Parents
-from testbed.world import Work, World
+from testbed.world import World
 
 
 class OverlayMember(OverlayNode):
@@ -86,10 +86,8 @@ class OverlayMember(OverlayNode):
     async def _send_up(self, chunk: Chunk, round_: int, to: str) -> None:
         entries = self._kept.pop((chunk.name, round_))
         if self._group.sums and len(entries) > len(chunk.sizes):
-            size_bytes = sum(part.nbytes for entry in entries for part in entry.parts)
-            work = Work("sum", round_, size_bytes=size_bytes)
-            entries = await self._world.compute(work, lambda: summed(entries, self._codec, chunk.sizes))
-        meta, parts = pack(entries)
+            entries = await summed(self._world, entries, self._codec, chunk.sizes, round_)
+        meta, parts = await packed(self._world, entries)
         about = {"root": self._group.root, "entries": meta}
         if self._group.policy.adapts:
             about["speeds"] = self._measured.pop(chunk.name, [])

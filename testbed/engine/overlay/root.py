@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from testbed.engine.overlay.entries import Entry, pack, unpack
+from testbed.engine.overlay.entries import Entry, packed, unpack
 from testbed.engine.overlay.group import CONTROL_PRIORITY, InterceptedMail, OverlayGroup, OverlayMail, OverlayNode
 from testbed.engine.reply import PULL_ROUND
 from testbed.messages import Message, MessageKind
@@ -92,11 +92,11 @@ class Root(OverlayNode):
         replies.values.setdefault(message.key, message)
         replies.count += 1
         if replies.count == len(chunk.sizes) * len(self._group.members):
-            self._spread(*where, self._replies.pop(where))
+            await self._spread(*where, self._replies.pop(where))
 
-    def _spread(self, chunk: int, round_: int, replies: _Replies) -> None:
+    async def _spread(self, chunk: int, round_: int, replies: _Replies) -> None:
         values = [replies.values[key] for key in sorted(replies.values)]
-        meta, parts = pack([Entry((), value.key, value.parts, value.meta) for value in values])
+        meta, parts = await packed(self._world, [Entry((), value.key, value.parts, value.meta) for value in values])
         about = {"root": self._group.root, "entries": meta} | (
             {"waits": replies.waits_s} if any(replies.waits_s) else {}
         )

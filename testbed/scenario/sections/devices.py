@@ -60,6 +60,8 @@ class Device(Section):
     """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
     slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
+    codec_speed: Annotated[float, number(0, 1000, above=True)] = 1.0
+    """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
     step_times: STEP_TIMES = None
     """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
     worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, DURATION, INSTANT, RATE, SIZE, integer, one_of
 from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.sections.costs import COSTS
 
 BACK_ENDS = ("emulate", "simulate", "local", "exact")
 
@@ -90,6 +91,9 @@ class SimulationSection(Section):
     equally, and connections have no start-up: for closed forms and bounds."""
     host: Annotated[HostSection | None, NULLABLE] = None
     """The machine whose emulation is to be predicted. By default every node has a processor of its own."""
+    costs: COSTS = {}
+    """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.
+    Rows that it lacks are those of the reference machine."""
 
 
 class ExactSection(Section):

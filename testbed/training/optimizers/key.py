@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from testbed.costs import Cost, cost_of
 from testbed.errors import ScenarioError
 from testbed.training.learner import State, below, under
 from testbed.training.optimizers.compensation import Compensation
 from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of
 from testbed.training.options.optimizers import OptimizerOptions
+
+_UNKNOWN_ELEMENT_S = 4e-9  # of an optimizer that the table of costs does not have: four reads and writes
 
 
 class Norms(NamedTuple):
@@ -135,12 +138,17 @@ _MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
 
 
 class KeyOptimizer:
-    """The value of one key (flat float32) and the optimizer state that goes with it. ``value`` is changed in place."""
+    """The value of one key (flat float32) and the optimizer state that goes with it. ``value`` is changed in place.
+
+    cost  its row in the table of measured costs: of one step
+    """
 
     def __init__(self, kind: str, options: dict[str, Any], value: Tensor) -> None:
         self.value = value.detach().clone()
         self.updates = 0
         self._options = OPTIMIZERS.options(kind, options)
+        momentum = " with momentum" if getattr(self._options, "momentum", 0.0) else ""
+        self.cost: Cost | None = cost_of(kind + momentum, "step", _UNKNOWN_ELEMENT_S)
         make = _MAKERS.get(kind) or OPTIMIZERS[kind].make  # an optimizer from outside
         self._optimizer: torch.optim.Optimizer = make(self._options, self.value)
         self._compensation: Compensation | None = None

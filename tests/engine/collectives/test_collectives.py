@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.codec.base import Codec
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
 from testbed.training.seeds import seed_for, torch_stream
@@ -140,7 +141,7 @@ def test_a_flag_raised_anywhere_is_known_everywhere(name: str, size: int, tmp_pa
         assert flags == [who is not None] * 6
 
 
-class Half:
+class Half(Codec):
     """float16 on the wire: no memory, and nothing changes the second time."""
 
     def begin(self, wire_key: int, value: Tensor) -> None:

@@ -31,7 +31,7 @@ from tests.policy.collective.cost import (
 GAMMA = 2 / 4e9  # the compute model reads both operands
 OPTIONS = SimulationOptions(
     tcp=TcpModel(slow_start=False, setup_round_trips=0.0, goodput=1.0),
-    compute=ComputeModel(work_overhead_s=0.0, message_cost_s=0.0, message_bytes_per_s=math.inf),
+    compute=ComputeModel(work_overhead_s=0.0, message_cost_s=0.0, message_bytes_per_s=math.inf, costs=None),
 )
 WAN = LinkCost(WAN_DELAY_S + 2e-4, 8 / WAN_RATE_BPS, GAMMA)
 

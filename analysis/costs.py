@@ -1,0 +1,162 @@
+"""What codecs and optimizers cost on this machine: the rows of a table of costs (``testbed.costs``).
+
+Every row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two ratios of codecs
+that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the least of some
+repeats, as others' work on the machine only adds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.codec import fourbit
+from testbed.codec.base import Codec
+from testbed.codec.options import CODECS
+from testbed.codec.table import make_codec
+from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, Row
+from testbed.training.optimizers import KeyOptimizer
+from testbed.training.options import OPTIMIZERS
+
+SMALL, LARGE = 2_000, 1 << 24
+_RATIOS = (0.01, 0.1)
+_KEY = 0
+Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
+
+
+def measure(large: int = LARGE, repeats: int = 3) -> dict[str, Row]:
+    """Return the rows of everything that the testbed ships."""
+    rows: dict[str, Row] = {}
+    for kind, variant in _variants():
+        small = _codec(kind, variant, SMALL, repeats * 10)
+        big = _codec(kind, variant, large, repeats)
+        more: Seconds = {}
+        if "ratio" in _option_names(kind):
+            more = _codec(kind, {**variant, "ratio": _RATIOS[1], "pull_ratio": _RATIOS[1]}, large, repeats)
+        for row in big:
+            rows.setdefault(row, _row(small[row], big[row], more.get(row), large))
+    for row, (small_s, large_s) in _optimizers(large, repeats).items():
+        rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
+    rows |= _blocks(large, repeats)
+    return rows
+
+
+def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield kinds of codecs with options, so that every row of costs is measured."""
+    for kind in CODECS:
+        names = _option_names(kind)
+        if "pull" not in names:
+            yield kind, {}
+            continue
+        for pull in ("dense", "difference", "sparse-sum"):
+            yield kind, {"pull": pull, "ratio": _RATIOS[0], "pull_ratio": _RATIOS[0]}
+        if "selector" in names:
+            yield kind, {"pull": "dense", "ratio": _RATIOS[0], "selector": "published"}
+
+
+def _option_names(kind: str) -> set[str]:
+    return {field.name for field in fields(CODECS[kind])}  # type: ignore[arg-type]
+
+
+def _codec(kind: str, options: Mapping[str, Any], size: int, repeats: int) -> Seconds:
+    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round."""
+    child, server = (make_codec(kind, dict(options), 2, 2) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(size, generator=generator) * 1e-2 for _ in range(2)]
+    value = torch.randn(size, generator=generator)
+    for end in (child, server):
+        end.begin(_KEY, value)
+    found: Seconds = {}
+    for number in range(repeats + 1):
+        gradient = gradients[number % 2]
+        parts = _timed(found, child, ENCODE, size, gradient)
+        contribution = _timed(found, server, DECODE, size, parts)
+        # a value is a dense model, or the sum of sparse contributions
+        new = contribution if options.get("pull") == "sparse-sum" else value + gradient
+        parts = _timed(found, server, ENCODE_VALUE, size, new)
+        _timed(found, child, DECODE_VALUE, size, parts)
+    return found
+
+
+def _timed(found: Seconds, codec: Codec, operation: str, size: int, content: Any) -> Any:
+    """Return what ``operation`` makes of a tensor, or of a payload."""
+    decodes = operation in (DECODE, DECODE_VALUE)
+    method = getattr(codec, operation)
+    begin_s = time.thread_time()
+    result = method(_KEY, content, size) if decodes else method(_KEY, content)
+    spent_s = time.thread_time() - begin_s
+    cost = codec.cost(operation, size)
+    if cost is not None:
+        payload = sum(part.nbytes for part in (content if decodes else result))
+        found[cost.row] = min(found.get(cost.row, (spent_s, payload)), (spent_s, payload))
+    return result
+
+
+def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, int] | None, size: int) -> Row:
+    byte_s = 0.0
+    if more is not None and more[1] > 2 * large[1]:
+        byte_s = max(0.0, (more[0] - large[0]) / (more[1] - large[1]))
+    call_s = max(0.0, small[0] - small[1] * byte_s)
+    return Row(call_s, max(0.0, large[0] - call_s - large[1] * byte_s) / size, byte_s)
+
+
+def _optimizers(large: int, repeats: int) -> dict[str, tuple[float, float]]:
+    """Return what a step of each optimizer takes on a small and on a large key, by row."""
+    found: dict[str, tuple[float, float]] = {}
+    for kind in OPTIMIZERS:
+        momenta: list[dict[str, Any]] = [{}]
+        if "momentum" in {field.name for field in fields(OPTIMIZERS[kind])}:
+            momenta = [{"momentum": 0.0}, {"momentum": 0.9}]
+        for options in momenta:
+            row, small_s = _step(kind, options, SMALL, repeats * 10)
+            found[row] = small_s, _step(kind, options, large, repeats)[1]
+    return found
+
+
+def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[str, float]:
+    optimizer, gradient = KeyOptimizer(kind, options, torch.randn(size)), torch.randn(size) * 1e-3
+    least_s = float("inf")
+    for _ in range(repeats + 1):
+        begin_s = time.thread_time()
+        optimizer.step(gradient)
+        optimizer.value.clone()  # as a server does, which sends it
+        least_s = min(least_s, time.thread_time() - begin_s)
+    assert optimizer.cost is not None
+    return optimizer.cost.row, least_s
+
+
+def _blocks(large: int, repeats: int) -> dict[str, Row]:
+    """Return what an order that sends blocks in four bits does with them."""
+
+    def seconds(size: int, times: int) -> tuple[float, float]:
+        tensor = torch.randn(size)
+        encoded = fourbit.encode(tensor)
+        return _least(times, lambda: fourbit.encode(tensor)), _least(times, lambda: fourbit.decode(*encoded, size))
+
+    small, big = seconds(SMALL, repeats * 10), seconds(large, repeats)
+    return {
+        f"blocks {operation}": Row(call_s, max(0.0, large_s - call_s) / large, 0.0)
+        for operation, call_s, large_s in zip((ENCODE, DECODE), small, big, strict=True)
+    }
+
+
+def _least(repeats: int, function: Callable[[], object]) -> float:
+    least_s = float("inf")
+    for _ in range(repeats):
+        begin_s = time.thread_time()
+        function()
+        least_s = min(least_s, time.thread_time() - begin_s)
+    return least_s
+
+
+def sum_byte_s(large: int = LARGE, repeats: int = 3) -> float:
+    """Return seconds per byte of contributions that are added up."""
+    from testbed.engine.aggregation import sum_in_order
+
+    tensors: list[Tensor] = [torch.randn(large) for _ in range(3)]
+    return _least(repeats, lambda: sum_in_order(tensors)) / (3 * tensors[0].nbytes)

@@ -1,0 +1,99 @@
+"""What work on tensors is, and how long it takes: codecs' and optimizers'. Free of torch.
+
+A table of costs is a CSV file with the columns ``row,call_us,element_ns,payload_byte_ns``: seconds of one core, by the
+name of the work. A piece of work takes
+
+    call + elements · element + payload bytes · payload_byte
+
+``reference_costs.csv`` was measured on the machine of ``docs/measurements/costs.md``; ``testbed calibrate --costs``
+writes a table of the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from testbed.errors import ScenarioError
+
+ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
+CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
+COLUMNS = "row,call_us,element_ns,payload_byte_ns"
+REFERENCE = Path(__file__).parent / "reference_costs.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One kind of work on tensors.
+
+    row        its row in a table of costs, such as ``fp16 encode``
+    element_s  seconds per element, where the table has no such row
+    """
+
+    row: str
+    element_s: float
+
+
+@functools.cache
+def cost_of(name: str, operation: str, element_s: float) -> Cost:
+    """Return the cost of ``operation`` of what the table knows as ``name``."""
+    return Cost(f"{name} {operation}", element_s)
+
+
+class Row(NamedTuple):
+    """Seconds of one call, and besides for each element of the tensor and each byte of the payload."""
+
+    call_s: float
+    element_s: float
+    payload_byte_s: float = 0.0
+
+    def seconds(self, elements: int, payload_bytes: int) -> float:
+        """Return the duration of one piece of work."""
+        return self.call_s + elements * self.element_s + payload_bytes * self.payload_byte_s
+
+
+Costs = dict[str, Row]
+
+
+def read_costs(lines: Iterable[tuple[int, str]], name: str) -> Costs:
+    """Return the rows of a table from its numbered lines. Raise ``ScenarioError`` that names the line in ``name``."""
+    rows: Costs = {}
+    header = ""
+    for number, line in lines:
+        if not header:
+            header = line
+            continue
+        row, *cells = [cell.strip() for cell in line.split(",")]
+        try:
+            call_us, element_ns, byte_ns = (float(cell) for cell in cells)
+        except ValueError:
+            raise ScenarioError(f"{name}:{number}: expected a row's name and three numbers") from None
+        if not all(0 <= cell < 1e9 for cell in (call_us, element_ns, byte_ns)):
+            raise ScenarioError(f"{name}:{number}: times must be at least 0 and less than 1e9")
+        if row in rows:
+            raise ScenarioError(f"{name}:{number}: '{row}' stands twice (keep one of them)")
+        rows[row] = Row(call_us * 1e-6, element_ns * 1e-9, byte_ns * 1e-9)
+    if header != COLUMNS:
+        raise ScenarioError(
+            f"{name}: expected the header '{COLUMNS}' ('testbed calibrate --costs' writes such a table)"
+        )
+    return rows
+
+
+def write_costs(rows: Costs, about: str) -> str:
+    """Return the text of a table, with a comment ``about`` it."""
+    lines = [
+        f"{name},{row.call_s * 1e6:.3g},{row.element_s * 1e9:.4g},{row.payload_byte_s * 1e9:.4g}"
+        for name, row in sorted(rows.items())
+    ]
+    return "\n".join([f"# {about}", COLUMNS, *lines]) + "\n"
+
+
+@functools.cache
+def reference_costs() -> Costs:
+    """Return the table of the reference machine."""
+    lines = REFERENCE.read_text(encoding="utf-8").splitlines()
+    return read_costs([(i, line) for i, line in enumerate(lines, 1) if line and line[0] != "#"], REFERENCE.name)

@@ -1,0 +1,71 @@
+"""Codecs as work of a node: what encodes or decodes goes through ``World.compute``, unless it costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE
+from testbed.messages import Message
+from testbed.world import Work, World
+
+Parts = tuple[Tensor, ...]
+
+
+async def encode(world: World, codec: Codec, key: int, tensor: Tensor, round_: int) -> Parts:
+    """Return the payload of a contribution."""
+    work = codec_work(codec, ENCODE, tensor.numel(), round_)
+    if work is None:
+        return codec.encode(key, tensor)
+    return await world.compute(work, _noting_size(work, lambda: codec.encode(key, tensor)))
+
+
+async def encode_value(world: World, codec: Codec, key: int, value: Tensor, round_: int) -> Parts:
+    """Return the payload of a value."""
+    work = codec_work(codec, ENCODE_VALUE, value.numel(), round_)
+    if work is None:
+        return codec.encode_value(key, value)
+    return await world.compute(work, _noting_size(work, lambda: codec.encode_value(key, value)))
+
+
+async def decode(world: World, codec: Codec, message: Message, size: int) -> Tensor:
+    """Return the contribution of a message, ``size`` elements."""
+    work = message.decoding or codec_work(codec, DECODE, size, message.round, message.parts)
+    if work is None:
+        return codec.decode(message.key, message.parts, size)
+    return await world.compute(work, lambda: codec.decode(message.key, message.parts, size))
+
+
+async def decode_value(world: World, codec: Codec, message: Message, size: int) -> Tensor:
+    """Return the value of a message, ``size`` elements."""
+    work = codec_work(codec, DECODE_VALUE, size, message.round, message.parts)
+    if work is None:
+        return codec.decode_value(message.key, message.parts, size)
+    return await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
+
+
+def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Parts = ()) -> Work | None:
+    """Return the work that ``operation`` is for ``size`` elements; ``None`` if it costs nothing."""
+    cost = codec.cost(operation, size)
+    if cost is None:
+        return None
+    kind = "encode" if operation.startswith(ENCODE) else "decode"
+    return Work(kind, round_, payload_bytes(parts), cost=cost, elements=size)
+
+
+def payload_bytes(parts: Parts) -> int:
+    """Return the bytes of a payload."""
+    return sum(part.nbytes for part in parts)
+
+
+def _noting_size(work: Work, encode: Callable[[], Parts]) -> Callable[[], Parts]:
+    """Return ``encode``, which then tells ``work`` how large the payload has become."""
+
+    def run() -> Parts:
+        parts = encode()
+        work.size_bytes = payload_bytes(parts)
+        return parts
+
+    return run

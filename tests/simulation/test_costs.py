@@ -1,0 +1,175 @@
+"""What codecs and optimizers cost in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from testbed.codec.table import make_codec
+from testbed.costs import COLUMNS, Cost, Row, read_costs, reference_costs, write_costs
+from testbed.engine import coding
+from testbed.engine.local_work import optimizer_work
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
+from testbed.simulation.compute import ComputeModel
+from testbed.simulation.run import SimulationOptions, simulate
+from testbed.training.optimizers import KeyOptimizer
+from testbed.world import Role, Work, World
+from tests.contract.tiny import STEP_TIME_S, WORKER, tiny_plan
+from tests.engine.runs import MODELLED, THREE_SITES, run
+from tests.simulation.star import read_events
+
+SIZE = 1_000_000
+MODEL = ComputeModel(
+    costs={"fp16 encode": Row(0.001, 2e-8, 1e-9), "fp16 decode": Row(0.0, 1e-8), "sgd step": Row(0.5, 0.0)}
+)
+
+
+def play(directory: Path, role: Role, codec_speed: float = 1.0) -> Any:
+    plan = tiny_plan([WORKER])
+    node = replace(plan.nodes[0], device=replace(plan.nodes[0].device, codec_speed=codec_speed))
+    options = SimulationOptions(compute=MODEL)
+    (end,) = simulate(
+        replace(plan, nodes=(node,)), lambda plan, node: role, directory, lambda e: None, options
+    ).values()
+    assert end.error is None, end.error
+    return end.result
+
+
+@pytest.mark.parametrize("speed", [1.0, 4.0])
+def test_an_encoding_takes_what_its_row_says_of_call_elements_and_payload(tmp_path: Path, speed: float) -> None:
+    async def role(world: World) -> float:
+        begin_s = world.now()
+        parts = await coding.encode(world, make_codec("fp16", {}), 0, torch.ones(SIZE), 3)
+        assert parts[0].nbytes == 2 * SIZE
+        return world.now() - begin_s
+
+    assert play(tmp_path, role, speed) == pytest.approx((0.001 + 2e-8 * SIZE + 1e-9 * 2 * SIZE) / speed)
+    (event,) = [event for event in read_events(tmp_path, WORKER) if event["kind"] == "compute"]
+    assert (event["work"], event["round"]) == ("encode", 3)
+
+
+def test_codecs_work_one_after_another_and_beside_the_device(tmp_path: Path) -> None:
+    async def role(world: World) -> list[float]:
+        async def encode(key: int) -> float:
+            await coding.encode(world, codec, key, torch.ones(SIZE), 0)
+            return world.now()
+
+        async def step() -> float:
+            await world.compute(Work("step"), lambda: None)
+            return world.now()
+
+        codec = make_codec("fp16", {})
+        tasks = [world.spawn(one, "work") for one in (encode(0), encode(1), step())]
+        return [await world.wait(task, "work") for task in tasks]
+
+    assert play(tmp_path, role) == pytest.approx([0.023, 0.046, STEP_TIME_S])
+
+
+def test_a_row_that_the_table_lacks_takes_what_the_codec_declares(tmp_path: Path) -> None:
+    async def role(world: World) -> float:
+        codec = make_codec("fp16", {})
+        codec.cost_name, codec.encode_s_per_element = "mine", 7e-8  # type: ignore[misc]
+        begin_s = world.now()
+        await coding.encode(world, codec, 0, torch.ones(SIZE), 0)
+        return world.now() - begin_s
+
+    assert play(tmp_path, role) == pytest.approx(7e-8 * SIZE + MODEL.work_overhead_s)
+
+
+def test_an_optimizer_step_takes_its_row_at_a_worker_as_at_a_server(tmp_path: Path) -> None:
+    async def role(world: World) -> float:
+        keys = [KeyOptimizer("sgd", {}, torch.ones(8)) for _ in range(3)]
+        begin_s = world.now()
+        await world.compute(optimizer_work(keys, 0), lambda: None)
+        return world.now() - begin_s
+
+    assert play(tmp_path, role) == pytest.approx(0.5)
+
+
+def test_what_sends_a_tensor_as_it_is_costs_nothing() -> None:
+    for operation in ("encode", "decode", "encode_value", "decode_value"):
+        assert make_codec("none", {}).cost(operation, SIZE) is None
+    assert make_codec("twobit", {}).cost("encode_value", SIZE) is None
+    assert make_codec("topk", {"pull": "dense"}).cost("decode_value", SIZE) is None
+    small = make_codec("topk", {"bound": 100}).cost("encode", 99)
+    assert small is None
+    assert make_codec("topk", {"bound": 100}).cost("encode", 100) == Cost("topk encode", 4e-9)
+
+
+def test_the_reference_table_knows_everything_that_is_shipped() -> None:
+    from testbed.codec.options import CODECS
+    from testbed.training.options import OPTIMIZERS
+
+    known = reference_costs()
+    for kind in CODECS:
+        for pull in ("dense", "difference", "sparse-sum"):
+            codec = make_codec(kind, {"pull": pull} if hasattr(CODECS[kind], "pull") else {})
+            for operation in ("encode", "decode", "encode_value", "decode_value"):
+                cost = codec.cost(operation, SIZE)
+                assert cost is None or cost.row in known, cost
+    for kind in OPTIMIZERS:
+        cost = KeyOptimizer(kind, {}, torch.ones(8)).cost
+        assert cost is not None and cost.row in known
+
+
+def test_two_codecs_of_equal_payload_are_not_predicted_equal(tmp_path: Path) -> None:
+    """Bi-Sparse and a search by counting send the same bytes; encoding takes them different times."""
+    ends = {}
+    for kind in ("bisparse", "mstopk"):
+        codec = f"codec={{tier1: none, tier2: {{kind: {kind}, ratio: 0.01}}}}"
+        found = run(tmp_path / kind, *MODELLED, codec, "training.rounds=4", "topology.links[*].rate=10 Gbit/s")
+        ends[kind] = max(event["t"] for event in found.of_kind("round"))
+    assert ends["mstopk"] > ends["bisparse"] + 0.04
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def lines(*rows: str) -> list[tuple[int, str]]:
+    return list(enumerate([COLUMNS, *rows], start=1))
+
+
+def test_a_table_is_read_as_it_was_written() -> None:
+    table = {"a encode": Row(1e-5, 2e-9, 3e-10), "b step": Row(0.0, 1e-9)}
+    written = write_costs(table, "about it").splitlines()
+    assert written[0] == "# about it"
+    read = read_costs(list(enumerate(written[1:], start=2)), "x.csv")
+    assert {name: pytest.approx(row) for name, row in table.items()} == read
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (("a encode,1,2",), "x.csv:2: expected a row's name and three numbers"),
+        (("a encode,1,2,three",), "x.csv:2: expected a row's name and three numbers"),
+        (("a encode,1,2,-3",), "x.csv:2: times must be at least 0"),
+        (("a encode,nan,2,3",), "x.csv:2: times must be at least 0"),
+        (("a encode,1,2,3", "a encode,1,2,3"), "x.csv:3: 'a encode' stands twice"),
+    ],
+)
+def test_errors_of_a_table_name_the_line(rows: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ScenarioError, match=problem):
+        read_costs(lines(*rows), "x.csv")
+
+
+def test_a_table_without_its_header_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"x\.csv: expected the header"):
+        read_costs([(1, "a,b")], "x.csv")
+
+
+def test_a_scenario_may_bring_its_own_table(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(f"# mine\n{COLUMNS}\nfp16 encode,5,6,0\n", encoding="utf-8")
+    text = THREE_SITES.read_text(encoding="utf-8")
+    (tmp_path / "scenario.yaml").write_text(f"{text}\nsimulation: {{costs: {{file: mine.csv}}}}\n", encoding="utf-8")
+    plan = build_plan(load(tmp_path / "scenario.yaml", ["device.codec_speed=2"]), "simulate")
+    assert plan.simulation.costs == {"fp16 encode": pytest.approx(Row(5e-6, 6e-9))}
+    assert {node.device.codec_speed for node in plan.nodes if node.role != "scheduler"} == {2.0}
+    model = ComputeModel().of_plan(plan)
+    assert model.costs is not None and model.costs["fp16 encode"] == pytest.approx(Row(5e-6, 6e-9))
+    assert model.costs["adam step"] == reference_costs()["adam step"]
