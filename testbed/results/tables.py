@@ -1,13 +1,15 @@
 """Convert events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
 
-A million events take about two seconds: Arrow reads the JSON lines in one pass per file. A file that Arrow refuses
+A million events take about two seconds: Arrow reads the JSON lines in one pass per part. A part that Arrow refuses
 (a damaged line, a field of another type) is read line by line, and lost lines are counted in ``warnings``.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 
 from testbed.results import atomic
 from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column, Table, event_fields
+from testbed.results.events import PartReader, parts, writer_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,27 +30,60 @@ if TYPE_CHECKING:
 _READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
-_SCHEMA = pa.schema([(name, _READ_AS[kind]) for name, kind in event_fields().items()])
+_SCHEMA = pa.schema([("node", pa.string()), *((name, _READ_AS[kind]) for name, kind in event_fields().items())])
+_TABLES_OF: dict[str, list[str]] = defaultdict(list)  # by kind of event
+for _name, _table in TABLES.items():
+    for _kind in _table.kinds:
+        _TABLES_OF[_kind].append(_name)
+
+
+class Builder:
+    """Builds the tables of a run from its files of events, part by part: whole ones while it runs, the rest at last."""
+
+    def __init__(self, events: Path) -> None:
+        self._events = events
+        self._taken: set[Path] = set()
+        self._rows: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+
+    def take_whole_parts(self) -> None:
+        """Take the parts that nothing is written to any more: those that another one of the same writer follows."""
+        found = parts(self._events)
+        self._take(part for part, following in pairwise(found) if writer_of(part) == writer_of(following))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return every table of ``testbed.results.columns``, ordered by time, when the run has ended."""
+        self._take(parts(self._events))
+        return {name: _finished(pa.concat_tables(self._rows[name]), table) if self._rows[name] else _empty(table)
+                for name, table in TABLES.items()}  # fmt: skip
+
+    def _take(self, found: Iterable[Path]) -> None:
+        for path in found:
+            if path not in self._taken:
+                self._taken.add(path)
+                events = read_events(path)
+                kinds = events["kind"].combine_chunks()
+                for name in {table for kind in kinds.unique().to_pylist() for table in _TABLES_OF.get(kind, ())}:
+                    self._rows[name].append(_select(events, TABLES[name]))
 
 
 def build(events: Path) -> dict[str, pa.Table]:
-    """Return every table of ``testbed.results.columns`` from the ``*.jsonl`` files of a directory, ordered by time."""
-    logs = [_with_node(read_events(path), path) for path in sorted(events.glob("*.jsonl"))]
-    everything = pa.concat_tables(logs) if logs else _with_node(_SCHEMA.empty_table(), Path("none.jsonl"))
-    return {name: _select(everything, table) for name, table in TABLES.items()}
+    """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
+    return Builder(events).tables()
 
 
 def read_events(path: Path) -> pa.Table:
-    """Return the events of one log, with all known fields as columns. Ignore a last line without a newline."""
-    data = path.read_bytes()
-    data = data[: data.rfind(b"\n") + 1]
-    if not data.strip():
-        return _SCHEMA.empty_table()
+    """Return the events of one part, with all known fields as columns. Ignore a last line without a newline."""
+    part = PartReader(path)
+    data = part.lines()
     options = pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
     try:
+        if part.damaged:
+            raise pa.ArrowInvalid(path)
+        if not data:
+            return _SCHEMA.empty_table()
         table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
     except pa.ArrowInvalid:
-        return _read_by_line(data, path)
+        return _read_by_line(data, path, part.damaged)
     return table.select(_SCHEMA.names)
 
 
@@ -91,13 +127,16 @@ def frame(table: pa.Table) -> pd.DataFrame:
     return result
 
 
-def _with_node(table: pa.Table, path: Path) -> pa.Table:
-    return table.append_column("node", pa.repeat(path.stem.replace(".", "/"), len(table)))
-
-
 def _select(events: pa.Table, table: Table) -> pa.Table:
     needed = {"node", "t", "t0", *(column.field for column in table.columns if column.field)}
-    rows = events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
+    return events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
+
+
+def _empty(table: Table) -> pa.Table:
+    return _finished(_select(_SCHEMA.empty_table(), table), table)
+
+
+def _finished(rows: pa.Table, table: Table) -> pa.Table:
     rows = rows.take(np.argsort(rows["t"].to_numpy(), kind="stable"))  # stable: one writer's events keep their order
     arrays = {column.name: _column(rows, column) for column in table.columns}
     if "achieved_bps" in arrays:
@@ -130,8 +169,8 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
             "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
 
 
-def _read_by_line(data: bytes, path: Path) -> pa.Table:
-    """Read line by line; skip and count lines and fields that are invalid."""
+def _read_by_line(data: bytes, path: Path, damaged: bool) -> pa.Table:
+    """Read line by line; skip and count lines and fields that are invalid. ``damaged``: the file's end is not there."""
     events, lost = [], 0
     for line in data.split(b"\n"):
         try:
@@ -140,10 +179,12 @@ def _read_by_line(data: bytes, path: Path) -> pa.Table:
             event, lost = None, lost + 1
         if isinstance(event, dict):
             events.append({field.name: _fitting(event.get(field.name), field.type) for field in _SCHEMA})
-    if lost:
-        what = f"{path.name}: {lost} damaged line(s) were left out of the tables"
+    if lost or damaged:
+        lines = "lines after a damaged place" if damaged else f"{lost} damaged line(s)"
         last = max((event["t"] for event in events if event["t"] is not None), default=0.0)
-        events.append({**dict.fromkeys(_SCHEMA.names), "t": last, "kind": "warning", "message": what})
+        message = f"{path.name}: {lines} were left out of the tables"
+        warning = {"t": last, "kind": "warning", "node": writer_of(path), "message": message}
+        events.append({**dict.fromkeys(_SCHEMA.names), **warning})
     return pa.Table.from_pylist(events, schema=_SCHEMA)
 
 

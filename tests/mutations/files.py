@@ -33,7 +33,7 @@ MUTATIONS: dict[str, Mutation] = {
     "late traces are faithful": Mutation("testbed.results.fidelity:_replay_reasons", always([]), SUMMARY),
     "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
     "a damaged line ends the reading of a log": Mutation(
-        "testbed.results.tables:read_events", edit("return _read_by_line(data, path)", "raise"), TABLES
+        "testbed.results.tables:read_events", edit("return _read_by_line(data, path, part.damaged)", "raise"), TABLES
     ),
     "all points of a sweep have one seed": Mutation(
         "testbed.scenario.sweep:SweepSettings.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
