@@ -118,8 +118,8 @@ class Scalars:
 class EventTail:
     """Reads the event logs of a run directory while they grow.
 
-    ``lag_s``: events are given this much later than the newest one, so that the logs of all processes have been
-    written and events come in the order of their times.
+    ``kinds``: of the events; all if it is empty. ``lag_s``: events are given this much later than the newest one, so
+    that the logs of all processes have been written and events come in the order of their times.
     """
 
     events: Path
@@ -146,7 +146,7 @@ class EventTail:
         wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
         for path in parts(self.events):
             for line in self._files.setdefault(path, PartReader(path)).lines().splitlines():
-                if any(kind in line for kind in wanted):
+                if not wanted or any(kind in line for kind in wanted):
                     self._hold(line)
         self._held.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
 
@@ -155,7 +155,7 @@ class EventTail:
             event = msgspec.json.decode(line)
         except msgspec.DecodeError:
             return  # a damaged line; the tables report it
-        if event["kind"] in self.kinds:
+        if not self.kinds or event["kind"] in self.kinds:
             self._held.append(event)
 
 

@@ -1,15 +1,15 @@
 """Convert events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
 
-A million events take about two seconds: Arrow reads the JSON lines in one pass per part. A part that Arrow refuses
-(a damaged line, a field of another type) is read line by line, and lost lines are counted in ``warnings``.
+A million events take about two seconds: Arrow reads the JSON lines of a kind in one pass. Lines that Arrow refuses
+(a damaged one, a field of another type) are read line by line, and lost lines are counted in ``warnings``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from testbed.results import atomic
-from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column, Table, event_fields
+from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column
 from testbed.results.events import PartReader, parts, writer_of
 
 if TYPE_CHECKING:
@@ -30,61 +30,62 @@ if TYPE_CHECKING:
 _READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
-_SCHEMA = pa.schema([("node", pa.string()), *((name, _READ_AS[kind]) for name, kind in event_fields().items())])
-_TABLES_OF: dict[str, list[str]] = defaultdict(list)  # by kind of event
+_KIND = re.compile(rb'"kind": ?"(\w+)"')
+_TABLES_OF: dict[bytes, list[str]] = defaultdict(list)  # by kind of event
+_SCHEMAS: dict[str, pa.Schema] = {}  # of the events of a table
 for _name, _table in TABLES.items():
     for _kind in _table.kinds:
-        _TABLES_OF[_kind].append(_name)
-
-
-class Builder:
-    """Builds the tables of a run from its files of events, part by part: whole ones while it runs, the rest at last."""
-
-    def __init__(self, events: Path) -> None:
-        self._events = events
-        self._taken: set[Path] = set()
-        self._rows: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-
-    def take_whole_parts(self) -> None:
-        """Take the parts that nothing is written to any more: those that another one of the same writer follows."""
-        found = parts(self._events)
-        self._take(part for part, following in pairwise(found) if writer_of(part) == writer_of(following))
-
-    def tables(self) -> dict[str, pa.Table]:
-        """Return every table of ``testbed.results.columns``, ordered by time, when the run has ended."""
-        self._take(parts(self._events))
-        return {name: _finished(pa.concat_tables(self._rows[name]), table) if self._rows[name] else _empty(table)
-                for name, table in TABLES.items()}  # fmt: skip
-
-    def _take(self, found: Iterable[Path]) -> None:
-        for path in found:
-            if path not in self._taken:
-                self._taken.add(path)
-                events = read_events(path)
-                kinds = events["kind"].combine_chunks()
-                for name in {table for kind in kinds.unique().to_pylist() for table in _TABLES_OF.get(kind, ())}:
-                    self._rows[name].append(_select(events, TABLES[name]))
+        _TABLES_OF[_kind.encode()].append(_name)
+    _types = {"node": TEXT, "t": FLOAT, "t0": FLOAT} | {each.field: each.type for each in _table.columns if each.field}
+    _SCHEMAS[_name] = pa.schema([(_field, _READ_AS[_type]) for _field, _type in _types.items()])
 
 
 def build(events: Path) -> dict[str, pa.Table]:
     """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
-    return Builder(events).tables()
+    read = [read_part(path) for path in parts(events)]
+    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
 
-def read_events(path: Path) -> pa.Table:
-    """Return the events of one part, with all known fields as columns. Ignore a last line without a newline."""
+def read_part(path: Path) -> dict[str, pa.Table]:
+    """Return the events of one file by table, in their order. Ignore a last line without a newline.
+
+    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
+    """
     part = PartReader(path)
-    data = part.lines()
-    options = pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
+    lines: dict[str, list[bytes]] = defaultdict(list)
+    lost = 0
+    for line in part.lines().splitlines():
+        if (kind := _KIND.search(line)) is None:
+            lost += bool(line.strip())
+        else:
+            for name in _TABLES_OF.get(kind[1], ()):
+                lines[name].append(line)
+    found = {}
+    for name, own in lines.items():
+        found[name], damaged = _read(own, _SCHEMAS[name])
+        lost += damaged
+    if lost or part.damaged:
+        what = "lines after a damaged place" if part.damaged else f"{lost} damaged line(s)"
+        warning = _warning(path, found, f"{path.name}: {what} were left out of the tables")
+        found["warnings"] = pa.concat_tables([found.get("warnings", warning[:0]), warning])
+    return found
+
+
+def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
+    """Return the events of these lines, and the number of those that cannot be read."""
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        if part.damaged:
-            raise pa.ArrowInvalid(path)
-        if not data:
-            return _SCHEMA.empty_table()
-        table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+        data = pa.BufferReader(b"\n".join(lines))
+        return pj.read_json(data, pj.ReadOptions(block_size=_BLOCK_BYTES), options).select(schema.names), 0
     except pa.ArrowInvalid:
-        return _read_by_line(data, path, part.damaged)
-    return table.select(_SCHEMA.names)
+        return _read_by_line(lines, schema)
+
+
+def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Table:
+    schema = _SCHEMAS["warnings"]
+    last = max((pc.max(rows["t"]).as_py() or 0.0 for rows in found.values()), default=0.0)
+    fields = {"t": last, "kind": "warning", "node": writer_of(path), "message": message}
+    return pa.Table.from_pylist([dict.fromkeys(schema.names) | fields], schema=schema)
 
 
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
@@ -127,16 +128,9 @@ def frame(table: pa.Table) -> pd.DataFrame:
     return result
 
 
-def _select(events: pa.Table, table: Table) -> pa.Table:
-    needed = {"node", "t", "t0", *(column.field for column in table.columns if column.field)}
-    return events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
-
-
-def _empty(table: Table) -> pa.Table:
-    return _finished(_select(_SCHEMA.empty_table(), table), table)
-
-
-def _finished(rows: pa.Table, table: Table) -> pa.Table:
+def _finished(found: list[pa.Table], name: str) -> pa.Table:
+    table = TABLES[name]
+    rows = pa.concat_tables(found) if found else _SCHEMAS[name].empty_table()
     rows = rows.take(np.argsort(rows["t"].to_numpy(), kind="stable"))  # stable: one writer's events keep their order
     arrays = {column.name: _column(rows, column) for column in table.columns}
     if "achieved_bps" in arrays:
@@ -169,23 +163,17 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
             "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
 
 
-def _read_by_line(data: bytes, path: Path, damaged: bool) -> pa.Table:
-    """Read line by line; skip and count lines and fields that are invalid. ``damaged``: the file's end is not there."""
+def _read_by_line(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
+    """Read line by line; skip and count lines that are invalid, and leave out fields that are."""
     events, lost = [], 0
-    for line in data.split(b"\n"):
+    for line in lines:
         try:
-            event = json.loads(line) if line.strip() else None
+            event = json.loads(line)
         except ValueError:
             event, lost = None, lost + 1
         if isinstance(event, dict):
-            events.append({field.name: _fitting(event.get(field.name), field.type) for field in _SCHEMA})
-    if lost or damaged:
-        lines = "lines after a damaged place" if damaged else f"{lost} damaged line(s)"
-        last = max((event["t"] for event in events if event["t"] is not None), default=0.0)
-        message = f"{path.name}: {lines} were left out of the tables"
-        warning = {"t": last, "kind": "warning", "node": writer_of(path), "message": message}
-        events.append({**dict.fromkeys(_SCHEMA.names), **warning})
-    return pa.Table.from_pylist(events, schema=_SCHEMA)
+            events.append({field.name: _fitting(event.get(field.name), field.type) for field in schema})
+    return pa.Table.from_pylist(events, schema=schema), lost
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
