@@ -17,13 +17,13 @@ from tests.engine.runs import run as simulate
 
 
 def write_and_be_killed(directory: Path, seconds: float) -> float:
-    """In a process of its own: an event every millisecond, and then a long wait. Return when the kill came."""
+    """In a process of its own: an event every five milliseconds, and then a long wait. Return when the kill came."""
     pid = os.fork()
     if pid == 0:
         log, begin_s = EventLog(directory, "a/worker0"), time.monotonic()
         while time.monotonic() - begin_s < seconds:
             log.write("round", time.monotonic(), round=0)
-            time.sleep(0.001)
+            time.sleep(0.005)
         signal.pause()
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
@@ -34,7 +34,7 @@ def write_and_be_killed(directory: Path, seconds: float) -> float:
 def test_what_is_half_a_second_old_survives_a_kill(tmp_path: Path) -> None:
     killed_s = write_and_be_killed(tmp_path, 1.5)
     times = [event["t"] for event in read(tmp_path)]
-    assert len(times) > 300 and times == sorted(times)
+    assert len(times) > 100 and times == sorted(times)
     assert max(times) > killed_s - 0.5 - 0.1
 
 
