@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 HELP = "print the events of a run, finished or in progress"
 _POLL_EVERY_S = 0.5
 
@@ -40,6 +38,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> None:
+    import msgspec
+
     for event in events:
         if not nodes or event["node"] in nodes:
             sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
