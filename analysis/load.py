@@ -25,8 +25,8 @@ MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "ca
 class Tables(dict[str, "pd.DataFrame"]):
     """The tables of one run, each read when it is first asked for."""
 
-    def __init__(self, run: Path) -> None:
-        super().__init__()
+    def __init__(self, run: Path, known: Mapping[str, pd.DataFrame]) -> None:
+        super().__init__(known)
         self._run = run
 
     def __missing__(self, name: str) -> pd.DataFrame:
@@ -90,8 +90,17 @@ def load_run(path: Path) -> StoredRun:
         result=summary.read_result(result) if result.is_file() else None,
         fidelity=_optional(directory.file("fidelity.json"), "status"),
         status=directory.status(),
-        tables=Tables(path),
+        tables=Tables(path, {}),
     )
+
+
+def stored_run(
+    path: Path, plan: dict[str, Any], result: dict[str, Any], frames: Mapping[str, pd.DataFrame]
+) -> StoredRun:
+    """Return a run that has just ended, of whose files the large ones need not be read again."""
+    directory = rundir.open_run(path)
+    manifest, fidelity = (rundir.read_json(directory.file(f"{name}.json")) for name in ("manifest", "fidelity"))
+    return StoredRun(path, plan, manifest, result, fidelity, directory.status(), Tables(path, frames))
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:

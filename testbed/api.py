@@ -170,7 +170,7 @@ def run(
     here = plan.back_end == "simulate" and not is_scripted(plan)
     execute = launch.in_this_process if here else launch.in_processes
     outcome = launch.train(plan, directory, display, execute, followers)
-    outcome = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
+    outcome, _ = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
     _raise_if_failed(outcome, directory.path, called.error)
     return open_run(directory.path)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from analysis.load import StoredRun
     from testbed.scenario import Scenario
 
+_OF_FINISHING = ("testbed.results.tables", "pandas", "analysis.figures.run", "matplotlib.backends.backend_agg",
+                 "testbed.display.summary", "rich.table")  # modules that take a second to import  # fmt: skip
 Execute = Callable[[Plan, Path, Progress], SessionResult]
 
 
@@ -64,7 +68,14 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
 
 def in_processes(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     """Execute the Plan in a host process, which may start others."""
+    if plan.back_end == "simulate":  # which needs one core: nothing is delayed if another one is used meanwhile
+        threading.Thread(target=_import, args=(_OF_FINISHING,), daemon=True).start()
     return session.run(plan, directory, on_progress)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
 
 
 def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
@@ -115,24 +126,25 @@ def train(
 def finish(
     run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
     hurry: Callable[[], bool] = lambda: False, followers: Sequence[Follower] = (),
-) -> SessionResult:  # fmt: skip
+) -> tuple[SessionResult, StoredRun]:  # fmt: skip
     """Write everything that follows from the events, each file whole, and the final status last.
 
     ``started``: UTC in ISO 8601. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
-    the outcome, which is ``diverged`` if the training has.
+    the outcome, which is ``diverged`` if the training has, and the run, whose status is still that of one in progress.
     """
-    outcome, result = record.conclude(run, plan, outcome, started, duration_s)
-    from analysis.load import load_run
+    concluded = record.conclude(run, plan, outcome, started, duration_s)
+    outcome, result = concluded.outcome, concluded.result
+    from analysis.load import stored_run
     from testbed.display.summary import as_text, summary_of
 
-    stored = load_run(run.path)
+    stored = stored_run(run.path, concluded.plan, result, concluded.tables)
     atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
     if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
         draw(run, stored)
     run.set_status(outcome.status, result["plan_sha256"], outcome.message)
     for follower in followers:
         follower.end(run.path)
-    return outcome
+    return outcome, stored
 
 
 def since(begin_s: float) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from testbed.errors import ScenarioError
 from testbed.execution import host, record
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.results import COMPLETED, tables
+from testbed.results import COMPLETED
 from testbed.scenario.load import load
 from testbed.scenario.shipped import names
 
@@ -77,8 +77,9 @@ def classify(case: TrainingCase, rounds: int) -> Row | None:
     with tempfile.TemporaryDirectory() as folder:
         run = record.prepare(Path(folder) / "run", plan, scenario=b"", resolved="", capabilities={})
         outcome = host.attempt(plan, run.path, lambda event: None)
-        outcome, result = record.conclude(run, plan, outcome, "", 0.0)
-        losses = tables.read(run.path, ("rounds",))["rounds"].groupby("round")["loss"].median()
+        ended = record.conclude(run, plan, outcome, "", 0.0)
+        outcome, result = ended.outcome, ended.result
+        losses = ended.tables["rounds"].groupby("round")["loss"].median()
     if not losses.notna().any():
         return None  # a script's
     return {

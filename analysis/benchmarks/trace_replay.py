@@ -9,7 +9,6 @@ the changes' lateness at most 20 ms.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import socket
@@ -30,6 +29,7 @@ from emulation.network import Emulation, no_record
 from emulation.probe import probe
 from testbed.plan.model import Plan, Series
 from testbed.plan.shaping import FRAME_BYTES
+from testbed.results.events import read
 from topologies.traces import read_trace
 from topologies.traces.change import resampled, scaled
 
@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         with network.measuring():
             links = flood_traced_links(network, options.seconds)
         network.helpers.finish()
-        late_s = _lateness_s(network.events / "network-replay.jsonl")
+        late_s = _lateness_s(network.events)
     if options.windows:
         columns = ["link", "second", "planned_bits", "delivered_bits"]
         rows = [(link.name, second, *window) for link in links for second, window in enumerate(link.windows(), 1)]
@@ -91,9 +91,8 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
     }  # fmt: skip
 
 
-def _lateness_s(log: Path) -> list[float]:
-    events = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
-    return [event["late_s"] for event in events if event["kind"] == "replay"]
+def _lateness_s(events: Path) -> list[float]:
+    return [event["late_s"] for event in read(events) if event["kind"] == "replay"]
 
 
 class Integral:

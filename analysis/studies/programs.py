@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.fleet import Fleet, Launch
+from testbed.results.events import read
 from testbed.scenario.load import loads
 from testbed.simulation.run import SimulationOptions, simulate
 
@@ -59,8 +61,10 @@ def run(plan: Plan, program: Program, options: SimulationOptions | None = None) 
                 enter = lambda node: network.enter(node.name)  # noqa: E731
             launch = Launch(make_role=role_of, event_directory=events, enter=enter, epoch_ns=time.monotonic_ns())
             Fleet(plan, launch).run()
-        return {path.stem.replace(".", "/"): [json.loads(line) for line in path.read_text().splitlines()]
-                for path in sorted(events.glob("*.jsonl"))}  # fmt: skip
+        found: Events = defaultdict(list)
+        for event in read(events):
+            found[event["node"]].append(event)
+        return found
 
 
 def _member(plan: Plan, node: NodePlan, program: Program) -> Any:

@@ -23,6 +23,7 @@ from testbed.plan.model import Plan, to_json
 from testbed.policy.events import Contribution
 from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.sync.base import SyncPolicy
+from testbed.results import events
 from testbed.scenario.load import loads
 from testbed.training.options.declarations import TEXT
 
@@ -132,13 +133,11 @@ def _run(plan: Plan, run: Path) -> session.SessionResult:
 def _read(run: Path) -> Trained:
     parameters: dict[str, str] = {}
     steps: dict[str, list[tuple[int, int]]] = {}
-    for path in sorted((run / "events").glob("*.jsonl")):
-        node = path.stem.replace(".", "/")
-        for event in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            if event["kind"] == "final" and "parameters_sha256" in event:
-                parameters[node] = event["parameters_sha256"]
-            elif event["kind"] == "round":
-                steps.setdefault(node, []).append((event["round"], event["steps"]))
+    for event in events.read(run / "events"):
+        if event["kind"] == "final" and "parameters_sha256" in event:
+            parameters[event["node"]] = event["parameters_sha256"]
+        elif event["kind"] == "round":
+            steps.setdefault(event["node"], []).append((event["round"], event["steps"]))
     return Trained(parameters, steps)
 
 

@@ -17,6 +17,7 @@ from testbed.cli import (
     clean,
     compare,
     doctor,
+    events,
     exact,
     export,
     figure,
@@ -39,8 +40,8 @@ from testbed.errors import TestbedError
 from testbed.version import VERSION
 
 VERBS = (
-    run, sweep, shell, validate, check, plan, show, compare, report, figure, export, calibrate, validate_sim, bench,
-    doctor,
+    run, sweep, shell, validate, check, plan, show, events, compare, report, figure, export, calibrate, validate_sim,
+    bench, doctor,
     clean, exact,
     topology, trace, schema, matrix, new, scenarios,
 )  # fmt: skip

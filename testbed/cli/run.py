@@ -22,7 +22,7 @@ from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
 if TYPE_CHECKING:
-    pass
+    from analysis.load import StoredRun
 
 HELP = "run a scenario, and write a run directory"
 
@@ -70,7 +70,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
     outcome = launch.train(plan, run, display, followers=followers)
     interrupts.deferred = True
-    outcome = launch.finish(
+    outcome, stored = launch.finish(
         run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
     )
     if outcome.status not in ("done", "degraded"):
@@ -78,7 +78,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if arguments.json:
         return code, _result(run.path, outcome.exit_code)
-    _print_summary(run.path)
+    _print_summary(stored)
     return code
 
 
@@ -93,13 +93,12 @@ def _check_resume(arguments: argparse.Namespace) -> None:
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 
 
-def _print_summary(path: Path) -> None:
-    from analysis.load import load_run
+def _print_summary(run: StoredRun) -> None:
     from testbed.display.summary import summary_of
 
-    look.console().print(*summary_of(load_run(path)), sep="\n")
-    made = [name for name in ("figure.png", "result.json", "fidelity.json") if (path / name).is_file()]
-    print(f"run directory: {path} ({', '.join(made)})")
+    look.console().print(*summary_of(run), sep="\n")
+    made = [name for name in ("figure.png", "result.json", "fidelity.json") if (run.path / name).is_file()]
+    print(f"run directory: {run.path} ({', '.join(made)})")
 
 
 def _result(path: Path, exit_code: int, **more: Any) -> dict[str, Any]:
@@ -108,13 +107,14 @@ def _result(path: Path, exit_code: int, **more: Any) -> dict[str, Any]:
 
 
 def _already_done(path: Path, as_json: bool) -> Outcome:
+    from analysis.load import load_run
     from testbed.results.rundir import open_run
 
     code = Diverged.exit_code if open_run(path).status().state == "diverged" else 0
     if as_json:
         return code, _result(path, code, already_done=True)
     print(f"{path}: has been run already with the same plan; nothing to do (--again repeats it)")
-    _print_summary(path)
+    _print_summary(load_run(path))
     return code
 
 

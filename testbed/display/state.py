@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -62,11 +62,12 @@ class RunState:
     t: float = 0.0
     train_t: float = 0.0  # when training began
     simulated_rate: float | None = None  # virtual seconds per second
+    _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
 
     @property
     def completed(self) -> int:
-        """Rounds that all workers have completed."""
-        return min((row.completed for row in self.rows.values() if row.completed), default=0)
+        """Rounds that all workers have completed; data centres that have completed none do not count."""
+        return min((rounds for rounds in self._reached if rounds), default=0)
 
     @property
     def loss(self) -> float | None:
@@ -100,11 +101,21 @@ class RunState:
                 if event["kind"] == "status" and not event.get("round"):
                     known.pop("round", None)  # a status has round 0 before the first round, too
                 if row is not None:
+                    before = row.completed
                     row.nodes[node].update(known)
+                    self._move(before, row.completed)
                     if event["kind"] == "round":
                         work = row.work[node]
                         work[0] += int(known.get("steps", 1))
                         work[1] += int(known.get("samples", 0))
+
+    def _move(self, before: int, after: int) -> None:
+        """One data centre has completed other rounds than before. To count all anew costs more than the run."""
+        if before != after:
+            self._reached[after] += 1
+            self._reached[before] -= 1
+            if self._reached[before] <= 0:
+                del self._reached[before]
 
 
 def _ends(work: Iterable[list[int]]) -> Ends:

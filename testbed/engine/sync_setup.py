@@ -59,23 +59,32 @@ def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
 
 def tier_of(plan: Plan, node: NodePlan) -> Tier:
     """Return what the policy of ``node`` knows of its place: its members, with the training workers below each."""
-    devices: dict[str, list[WorkerDevice]] = defaultdict(list)
-    for worker in plan.training_workers:
-        device = WorkerDevice(worker.name, worker.device.step_time_s)
-        for name in (worker.name, *worker.parents):
-            devices[name].append(device)
+    devices = _devices(plan)
     two_tiers, technique = bool(plan.with_role("server")), plan.technique
     # where workers do not wait for each other, each of their pushes goes up by itself
     one_by_one = node.role == "global_server" and two_tiers and not SYNC[technique.sync_tier1.kind].waits
     return Tier(
         tuple(
-            Member(name, tuple(devices[name]), max(1, len(devices[name])) if one_by_one else 1)
+            Member(name, tuple(devices.get(name, ())), max(1, len(devices.get(name, ()))) if one_by_one else 1)
             for name in contributors(plan, node)
         ),
         number=1 if node.role == "server" else 2,
         top=node.role == "global_server",
         steps_assigned_above=node.role == "server" and SYNC[technique.sync_tier2.kind].assigns_steps,
     )
+
+
+def _devices(plan: Plan) -> dict[str, list[WorkerDevice]]:
+    """Return the devices of the training workers, by worker and by the nodes that they push to."""
+    if _devices not in plan.memory:
+        devices: dict[str, list[WorkerDevice]] = defaultdict(list)
+        for worker in plan.training_workers:
+            device = WorkerDevice(worker.name, worker.device.step_time_s)
+            for name in (worker.name, *worker.parents):
+                devices[name].append(device)
+        plan.memory[_devices] = devices
+    found: dict[str, list[WorkerDevice]] = plan.memory[_devices]
+    return found
 
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:

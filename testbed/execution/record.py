@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from emulation.exact.command import GUEST_START
 from testbed.errors import Diverged
@@ -16,6 +19,9 @@ from testbed.plan.model import Plan, to_json
 from testbed.results import atomic, manifest, rundir, summary
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import Ending
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def prepare(
@@ -27,7 +33,7 @@ def prepare(
     capabilities        what the probe found and the back end chose
     """
     text = to_json(plan)
-    sha256 = summary.sha256_of(json.loads(text))
+    sha256 = summary.sha256_of(msgspec.json.decode(text))
     run = rundir.claim(path, sha256, again)
     atomic.write_bytes(run.file("scenario.yaml"), scenario)
     atomic.write_text(run.file("resolved.yaml"), resolved)
@@ -47,21 +53,28 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
         atomic.write_json(run.file("manifest.json"), about)
 
 
-def conclude(
-    run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float
-) -> tuple[SessionResult, dict[str, Any]]:
-    """Write tables, fidelity report and result, each atomically, in the order of dependence.
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What follows from a run's events. ``outcome`` is ``diverged`` if the training has; ``plan`` is as in its file."""
 
-    Return the outcome, which is ``diverged`` if the training has, and the content of ``result.json``.
+    outcome: SessionResult
+    plan: dict[str, Any]
+    result: dict[str, Any]
+    tables: dict[str, pd.DataFrame]
+
+
+def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float) -> Concluded:
+    """Write tables, fidelity report and result, each atomically, in the order of dependence.
 
     The caller sets the final status when it has written what it adds.
     """
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence
 
-    tables.write(run.tables, tables.build(run.events))
-    frames = tables.read(run.path)
-    content = json.loads(to_json(plan))
+    built = tables.build(run.events)
+    tables.write(run.tables, built)
+    frames = {name: tables.frame(table) for name, table in built.items()}
+    content = msgspec.json.decode(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities, outcome.status)
     ended_well = outcome.status in ("done", "degraded")
@@ -75,4 +88,4 @@ def conclude(
     result = summary.summarise(frames, content, report, ending)
     atomic.write_json(run.file("fidelity.json"), report)
     atomic.write_json(run.file("result.json"), result)
-    return outcome, result
+    return Concluded(outcome, content, result, frames)

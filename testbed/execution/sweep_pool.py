@@ -135,8 +135,8 @@ class Pool:
         os.dup2(log, 1)
         os.dup2(log, 2)
         outcome = _attempt(point, run)
-        outcome, result = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
-        run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+        ended = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
+        run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
         return 0
 
 

@@ -177,13 +177,3 @@ TABLES: dict[str, Table] = {
         Column("cause", "cause", TEXT, "", "of an error"),
     )),
 }  # fmt: skip
-
-
-def event_fields() -> dict[str, str]:
-    """Return the type of every event field that is part of a table. A field has one type in all kinds."""
-    fields = {"kind": TEXT}
-    for table in TABLES.values():
-        for column in table.columns:
-            if column.field:
-                assert fields.setdefault(column.field, column.type) == column.type, column
-    return fields

@@ -1,8 +1,12 @@
-"""The event log of a run: one JSON object per line, a file per node, safe against crashes.
+"""The event log of a run: one JSON object per line, compressed by gzip, safe against crashes.
 
-Every line has ``t`` (seconds since the run's start, on the run's clock) and ``kind``. Lines are never rewritten, and a
-reader ignores a last line without a newline. ``testbed.results.columns`` states the fields of a kind that has a table;
-those of the others are in parentheses.
+A process writes ``events/<writer>.<part>.jsonl.gz``. Every line has ``t`` (seconds since the run's start, on the run's
+clock), ``kind`` and ``node``, its writer. Nothing is rewritten: after ``PART_BYTES`` of lines, and in a new process of
+a node, a new part begins. Lines that are more than ``FLUSH_INTERVAL_S`` old survive the end of their process, by
+whatever signal; a reader takes a file whose end is missing, and ignores a last line without a newline.
+``testbed events RUN`` prints the events of a run, and ``zcat`` and ``zgrep`` read the files.
+
+``testbed.results.columns`` states the fields of a kind that has a table; those of the others are in parentheses.
 
 kind        written by
 ----------  --------------------------------------------------------------------------------------------------------
@@ -41,10 +45,23 @@ error       any node
 
 from __future__ import annotations
 
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+PART_BYTES = 4 << 20  # of lines, before compression
+FLUSH_INTERVAL_S = 0.4
+_BUFFER_BYTES = 1 << 16
+_LEVEL = 3  # 300 MB of lines in a second
+_GZIP = zlib.MAX_WBITS | 16
+_PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
 
@@ -60,36 +77,176 @@ def microseconds(t: float) -> float:
 
 
 class EventLog:
-    """Appends events of one writer to ``<directory>/<name>.jsonl``. One per process; not thread-safe.
+    """Appends the events of one writer to a file of events; threads may share it.
 
-    The file is open only during a write, so that a simulation may have more logs than file descriptors.
+    ``beside``: another log of this process, into whose file the events go. Events are in the file when they are
+    ``FLUSH_INTERVAL_S`` old and another one comes, at ``flush``, and at ``close``.
     """
 
-    def __init__(self, directory: Path, name: str, buffer_bytes: int = 1 << 16) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._path, self._limit_bytes = log_path(directory, name), buffer_bytes
-        self._path.touch()
-        self._lines = bytearray()
+    def __init__(self, directory: Path, name: str, beside: EventLog | None = None) -> None:
+        self.node = name
+        self._file: _EventFile = _EventFile(directory, name) if beside is None else beside._file
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
-        """Append one event. The line is written at ``flush`` or when the buffer is full. NaN becomes ``null``."""
-        self.append({"t": round(t, 6), "kind": kind, **fields})
+        """Append one event. NaN becomes ``null``."""
+        self._file.append({"t": round(t, 6), "kind": kind, "node": self.node, **fields})
 
     def append(self, event: dict[str, Any]) -> None:
-        """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, and its fields."""
-        _encoder.encode_into(event, self._lines, -1)
-        self._lines += b"\n"
-        if len(self._lines) >= self._limit_bytes:
-            self.flush()
+        """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, ``node``, and its fields."""
+        self._file.append(event)
 
     def flush(self) -> None:
-        if self._lines:
-            with open(self._path, "ab", buffering=0) as file:
-                file.write(self._lines)
-            self._lines.clear()
+        self._file.flush()
 
     def close(self) -> None:
-        self.flush()
+        """Write what is left and end the file; the next event begins another part."""
+        self._file.close()
+
+
+@contextmanager
+def flushed(log: EventLog) -> Iterator[None]:
+    """Flush the log every ``FLUSH_INTERVAL_S`` while the block runs, however long its computations are."""
+    ended = threading.Event()
+
+    def flush() -> None:
+        while not ended.wait(FLUSH_INTERVAL_S):
+            with suppress(OSError):  # the next flush of the block raises it
+                log.flush()
+
+    thread = threading.Thread(target=flush, name="events", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class _EventFile:
+    """The parts of one file of events. A part is open only during a write, so that forks inherit no descriptor."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory, self._name = directory, name.replace("/", ".")
+        self._lock = threading.Lock()
+        self._lines = bytearray()
+        self._part = 0  # the next number
+        self._path: Path | None = None  # of the part that is being written: it is made with its first lines
+        self._bytes = 0  # of its lines
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        self._flushed_s = time.monotonic()
+
+    def append(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            _encoder.encode_into(event, self._lines, -1)
+            self._lines += b"\n"
+            if len(self._lines) >= _BUFFER_BYTES or time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S:
+                self._flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            self._flush()
+
+    def close(self) -> None:
+        with self._lock:
+            self._flush()
+            self._end_part()
+
+    def _flush(self) -> None:
+        self._flushed_s = time.monotonic()
+        if not self._lines:
+            return
+        if self._path is None:
+            self._path = self._new_part()
+        try:
+            self._write(self._deflate.compress(self._lines) + self._deflate.flush(zlib.Z_SYNC_FLUSH))
+        except OSError:  # what follows goes to a part that is whole
+            self._begin_part()
+            raise
+        self._bytes += len(self._lines)
+        self._lines.clear()
+        if self._bytes >= PART_BYTES:
+            self._end_part()
+
+    def _end_part(self) -> None:
+        if self._path is not None:
+            self._write(self._deflate.flush())
+            self._begin_part()
+
+    def _begin_part(self) -> None:
+        self._path, self._bytes = None, 0
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+
+    def _write(self, data: bytes) -> None:
+        assert self._path is not None
+        with open(self._path, "ab", buffering=0) as file:
+            file.write(data)
+
+    def _new_part(self) -> Path:
+        """Make the first part that is not there yet: an earlier process of this node may have written some."""
+        while True:
+            path = self._directory / f"{self._name}.{self._part:04}.jsonl.gz"
+            self._part += 1
+            try:
+                path.touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return path
+
+
+class PartReader:
+    """Reads one part of a file of events, again and again while it grows. ``damaged``: its end could not be read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._place = path, 0
+        self._inflate = zlib.decompressobj(_GZIP)
+        self._rest = b""
+        self.damaged = False
+
+    def lines(self) -> bytes:
+        """Return the whole lines that have been written since the last call."""
+        with open(self._path, "rb") as file:
+            file.seek(self._place)
+            data = file.read()
+        self._place += len(data)
+        read = [self._rest]
+        for at in range(0, len(data), _BUFFER_BYTES):  # so that what precedes damage is kept
+            if self.damaged:
+                break
+            try:
+                read.append(self._inflate.decompress(data[at : at + _BUFFER_BYTES]))
+            except zlib.error:
+                self.damaged = True
+        text = b"".join(read)
+        end = text.rfind(b"\n") + 1
+        self._rest = text[end:]
+        return text[:end]
+
+
+def parts(directory: Path) -> list[Path]:
+    """Return the files of events in a directory, by writer, and those of a writer in their order."""
+    found = [(match["writer"], int(match["part"]), path) for path in directory.glob("*.jsonl.gz")
+             if (match := _PART.fullmatch(path.name))]  # fmt: skip
+    return [path for _, _, path in sorted(found)]
+
+
+def writer_of(part: Path) -> str:
+    """Return the name of the log that a file of events belongs to."""
+    match = _PART.fullmatch(part.name)
+    assert match is not None, part
+    return match["writer"].replace(".", "/")
+
+
+def read(directory: Path, node: str = "") -> Iterator[dict[str, Any]]:
+    """Yield all events of a directory, or those of one node, file by file. Leave out lines that are damaged."""
+    for path in parts(directory):
+        for line in PartReader(path).lines().splitlines():
+            try:
+                event = msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                continue
+            if not node or event["node"] == node:
+                yield event
 
 
 def _plain(value: Any) -> Any:
@@ -100,8 +257,3 @@ def _plain(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def log_path(directory: Path, name: str) -> Path:
-    """Return the file of one writer's events; the '/' of node names becomes '.'."""
-    return directory / (name.replace("/", ".") + ".jsonl")

@@ -1,6 +1,6 @@
 """Name, open and claim run directories.
 
-    scenario.yaml    as written                      events/<node>.jsonl  one JSON object a line, crash-safe
+    scenario.yaml    as written                      events/  one JSON object a line; see testbed.results.events
     resolved.yaml    with every default filled in    tables/<name>.parquet  the events as tidy tables (a cache)
     plan.json        what the back end executes      result.json          the results; see testbed.results.summary
     manifest.json    versions, machine, seeds        fidelity.json        the fidelity report

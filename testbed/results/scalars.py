@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from testbed.ids import data_center_of
+from testbed.results.events import PartReader, parts
 from testbed.results.rounds import RoundCounter
 
 LINKS_FOLLOWED = 100
@@ -117,14 +118,14 @@ class Scalars:
 class EventTail:
     """Reads the event logs of a run directory while they grow.
 
-    ``lag_s``: events are given this much later than the newest one, so that the logs of all processes have been
-    written and events come in the order of their times.
+    ``kinds``: of the events; all if it is empty. ``lag_s``: events are given this much later than the newest one, so
+    that the logs of all processes have been written and events come in the order of their times.
     """
 
     events: Path
     kinds: tuple[str, ...]
     lag_s: float
-    _read: dict[Path, int] = field(default_factory=dict)  # bytes by file
+    _files: dict[Path, PartReader] = field(default_factory=dict)
     _held: list[dict[str, Any]] = field(default_factory=list)
 
     def poll(self) -> list[dict[str, Any]]:
@@ -143,25 +144,19 @@ class EventTail:
 
     def _take(self) -> None:
         wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
-        for path in sorted(self.events.glob("*.jsonl")):
-            with open(path, "rb") as file:
-                file.seek(self._read.get(path, 0))
-                data = file.read()
-            data = data[: data.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(data)
-            node = path.stem.replace(".", "/")
-            for line in data.splitlines():
-                if any(kind in line for kind in wanted):
-                    self._hold(line, node)
+        for path in parts(self.events):
+            for line in self._files.setdefault(path, PartReader(path)).lines().splitlines():
+                if not wanted or any(kind in line for kind in wanted):
+                    self._hold(line)
         self._held.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
 
-    def _hold(self, line: bytes, node: str) -> None:
+    def _hold(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line)
         except msgspec.DecodeError:
             return  # a damaged line; the tables report it
-        if event["kind"] in self.kinds:
-            self._held.append({**event, "node": node})
+        if not self.kinds or event["kind"] in self.kinds:
+            self._held.append(event)
 
 
 def tail_of(run: Path, plan: Mapping[str, Any]) -> EventTail:

@@ -113,7 +113,8 @@ def covered_round_time_s(rounds: pd.DataFrame) -> float | None:
 
     For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
     """
-    means = [union(group[["t0_s", "t_s"]].to_numpy()).total() / len(group) for _, group in rounds.groupby("node")]
+    edges = rounds[["t0_s", "t_s"]].to_numpy()
+    means = [union(edges[rows]).total() / len(rows) for rows in rounds.groupby("node").indices.values()]
     return sum(means) / len(means) if means else None
 
 

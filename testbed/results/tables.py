@@ -1,13 +1,15 @@
 """Convert events to tidy tables, and tables to Parquet and back. The tables are a cache of the events.
 
-A million events take about two seconds: Arrow reads the JSON lines in one pass per file. A file that Arrow refuses
-(a damaged line, a field of another type) is read line by line, and lost lines are counted in ``warnings``.
+A million events take about two seconds: Arrow reads the JSON lines of a kind in one pass. Lines that Arrow refuses
+(a damaged one, a field of another type) are read line by line, and lost lines are counted in ``warnings``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,8 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from testbed.results import atomic
-from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column, Table, event_fields
+from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column
+from testbed.results.events import PartReader, parts, writer_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,28 +30,62 @@ if TYPE_CHECKING:
 _READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
-_SCHEMA = pa.schema([(name, _READ_AS[kind]) for name, kind in event_fields().items()])
+_KIND = re.compile(rb'"kind": ?"(\w+)"')
+_TABLES_OF: dict[bytes, list[str]] = defaultdict(list)  # by kind of event
+_SCHEMAS: dict[str, pa.Schema] = {}  # of the events of a table
+for _name, _table in TABLES.items():
+    for _kind in _table.kinds:
+        _TABLES_OF[_kind.encode()].append(_name)
+    _types = {"node": TEXT, "t": FLOAT, "t0": FLOAT} | {each.field: each.type for each in _table.columns if each.field}
+    _SCHEMAS[_name] = pa.schema([(_field, _READ_AS[_type]) for _field, _type in _types.items()])
 
 
 def build(events: Path) -> dict[str, pa.Table]:
-    """Return every table of ``testbed.results.columns`` from the ``*.jsonl`` files of a directory, ordered by time."""
-    logs = [_with_node(read_events(path), path) for path in sorted(events.glob("*.jsonl"))]
-    everything = pa.concat_tables(logs) if logs else _with_node(_SCHEMA.empty_table(), Path("none.jsonl"))
-    return {name: _select(everything, table) for name, table in TABLES.items()}
+    """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
+    read = [read_part(path) for path in parts(events)]
+    return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
 
-def read_events(path: Path) -> pa.Table:
-    """Return the events of one log, with all known fields as columns. Ignore a last line without a newline."""
-    data = path.read_bytes()
-    data = data[: data.rfind(b"\n") + 1]
-    if not data.strip():
-        return _SCHEMA.empty_table()
-    options = pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
+def read_part(path: Path) -> dict[str, pa.Table]:
+    """Return the events of one file by table, in their order. Ignore a last line without a newline.
+
+    Lines are sorted by kind first: Arrow takes most of its time for columns that a kind of event does not have.
+    """
+    part = PartReader(path)
+    lines: dict[str, list[bytes]] = defaultdict(list)
+    lost = 0
+    for line in part.lines().splitlines():
+        if (kind := _KIND.search(line)) is None:
+            lost += bool(line.strip())
+        else:
+            for name in _TABLES_OF.get(kind[1], ()):
+                lines[name].append(line)
+    found = {}
+    for name, own in lines.items():
+        found[name], damaged = _read(own, _SCHEMAS[name])
+        lost += damaged
+    if lost or part.damaged:
+        what = "lines after a damaged place" if part.damaged else f"{lost} damaged line(s)"
+        warning = _warning(path, found, f"{path.name}: {what} were left out of the tables")
+        found["warnings"] = pa.concat_tables([found.get("warnings", warning[:0]), warning])
+    return found
+
+
+def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
+    """Return the events of these lines, and the number of those that cannot be read."""
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+        data = pa.BufferReader(b"\n".join(lines))
+        return pj.read_json(data, pj.ReadOptions(block_size=_BLOCK_BYTES), options).select(schema.names), 0
     except pa.ArrowInvalid:
-        return _read_by_line(data, path)
-    return table.select(_SCHEMA.names)
+        return _read_by_line(lines, schema)
+
+
+def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Table:
+    schema = _SCHEMAS["warnings"]
+    last = max((pc.max(rows["t"]).as_py() or 0.0 for rows in found.values()), default=0.0)
+    fields = {"t": last, "kind": "warning", "node": writer_of(path), "message": message}
+    return pa.Table.from_pylist([dict.fromkeys(schema.names) | fields], schema=schema)
 
 
 def write(directory: Path, tables: dict[str, pa.Table]) -> None:
@@ -91,13 +128,9 @@ def frame(table: pa.Table) -> pd.DataFrame:
     return result
 
 
-def _with_node(table: pa.Table, path: Path) -> pa.Table:
-    return table.append_column("node", pa.repeat(path.stem.replace(".", "/"), len(table)))
-
-
-def _select(events: pa.Table, table: Table) -> pa.Table:
-    needed = {"node", "t", "t0", *(column.field for column in table.columns if column.field)}
-    rows = events.select(sorted(needed)).filter(pc.is_in(events["kind"], pa.array(table.kinds)))
+def _finished(found: list[pa.Table], name: str) -> pa.Table:
+    table = TABLES[name]
+    rows = pa.concat_tables(found) if found else _SCHEMAS[name].empty_table()
     rows = rows.take(np.argsort(rows["t"].to_numpy(), kind="stable"))  # stable: one writer's events keep their order
     arrays = {column.name: _column(rows, column) for column in table.columns}
     if "achieved_bps" in arrays:
@@ -130,21 +163,17 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
             "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
 
 
-def _read_by_line(data: bytes, path: Path) -> pa.Table:
-    """Read line by line; skip and count lines and fields that are invalid."""
+def _read_by_line(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
+    """Read line by line; skip and count lines that are invalid, and leave out fields that are."""
     events, lost = [], 0
-    for line in data.split(b"\n"):
+    for line in lines:
         try:
-            event = json.loads(line) if line.strip() else None
+            event = json.loads(line)
         except ValueError:
             event, lost = None, lost + 1
         if isinstance(event, dict):
-            events.append({field.name: _fitting(event.get(field.name), field.type) for field in _SCHEMA})
-    if lost:
-        what = f"{path.name}: {lost} damaged line(s) were left out of the tables"
-        last = max((event["t"] for event in events if event["t"] is not None), default=0.0)
-        events.append({**dict.fromkeys(_SCHEMA.names), "t": last, "kind": "warning", "message": what})
-    return pa.Table.from_pylist(events, schema=_SCHEMA)
+            events.append({field.name: _fitting(event.get(field.name), field.type) for field in schema})
+    return pa.Table.from_pylist(events, schema=schema), lost
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:

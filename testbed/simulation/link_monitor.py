@@ -81,9 +81,9 @@ class LinkMonitor:
     def _write(self, link: WanLink) -> None:
         self._log.append(
             {
-                "t": round(self._clock.now, 6), "kind": "link", "link": link.plan.name, "configured_bps": link.rate_bps,
-                "bytes": round(self._carried[link.number] / self._paths.goodput), "dropped_packets": 0,
-                "backlog_bytes": 0,
+                "t": round(self._clock.now, 6), "kind": "link", "node": self._log.node, "link": link.plan.name,
+                "configured_bps": link.rate_bps, "bytes": round(self._carried[link.number] / self._paths.goodput),
+                "dropped_packets": 0, "backlog_bytes": 0,
             }
         )  # fmt: skip
 

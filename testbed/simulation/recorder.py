@@ -50,7 +50,7 @@ class VirtualRecorder(NodeProgress):
         self.activity += 1
         if kind in self._left_out:
             return
-        self._log.append({"t": microseconds(t), "kind": kind, **fields})
+        self._log.append({"t": microseconds(t), "kind": kind, "node": self.node, **fields})
         if kind in PASSED_ON:
             if kind in ("train", "round"):
                 self._on_milestone(kind, fields)
@@ -71,7 +71,7 @@ class VirtualRecorder(NodeProgress):
             return
         self._log.append(
             {
-                "t": microseconds(t), "kind": "transfer", "t0": microseconds(message.sent_at_s),
+                "t": microseconds(t), "kind": "transfer", "node": self.node, "t0": microseconds(message.sent_at_s),
                 "source": message.sender, "target": self.node, "message": message.kind._value_, "key": message.key,
                 "round": message.round, "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
             }

@@ -18,7 +18,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
-from testbed.results.events import EventLog
+from testbed.results.events import EventLog, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
 from testbed.simulation.compute import ComputeModel
@@ -36,11 +36,9 @@ from testbed.simulation.worker_group import WorkerGroup
 from testbed.simulation.world import SimulatedWorld
 from testbed.world import Role
 
-_LOG_MEMORY_BYTES = 64 << 20  # of the buffers of all event logs together
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
 _BATCH_EVENTS = 64  # between looks at the wall clock
 _REPORT_INTERVAL_S = 0.2  # wall time
-_FLUSH_INTERVAL_S = 1.0  # wall time between two writes of all event logs: trackers follow them
 
 RoleMaker = Callable[[Plan, NodePlan], Role]
 
@@ -88,9 +86,10 @@ def simulate(
     """
     simulation = Simulation(plan, run_directory, on_progress, options or SimulationOptions())
     try:
-        simulation.start(make_role)
-        with relaxed_garbage_collection():
-            simulation.run()
+        with flushed(simulation.events):
+            simulation.start(make_role)
+            with relaxed_garbage_collection():
+                simulation.run()
     except KeyboardInterrupt:
         simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
     finally:
@@ -99,7 +98,7 @@ def simulate(
 
 
 class Simulation:
-    """One run. ``exits`` grows as nodes end."""
+    """One run. ``exits`` grows as nodes end; ``events`` is the log of all of them."""
 
     def __init__(self, plan: Plan, run_directory: Path, on_progress: Progress, options: SimulationOptions) -> None:
         folded = fold(plan)
@@ -116,14 +115,14 @@ class Simulation:
         )
         self._waits = Waits(self.clock)
         self._directory = run_directory / "events"
-        self._log = EventLog(self._directory, "links")
+        self.events = EventLog(self._directory, "simulation")  # of all nodes
+        self._log = EventLog(self._directory, "links", beside=self.events)
         self._links = self._network.monitor(self._log)
         self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
-        self._logs: dict[str, EventLog] = {}
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
         self._recorders: dict[str, VirtualRecorder] = {}  # of nodes that report their status
-        self._start_s = self._reported_s = self._flushed_s = time.perf_counter()
+        self._start_s = self._reported_s = time.perf_counter()
         self._reported_now = 0.0
         self._cause: BaseException | None = None  # why the run is stopped
         self._faults = SimulatedFaults(plan, self.clock, self._due, self, options.on_fault)
@@ -178,8 +177,7 @@ class Simulation:
         for warning in self._links.validity_warnings(self._tcp):
             self._warning(warning)
         self._links.sample()
-        for log in (self._log, *self._logs.values()):
-            log.close()
+        self.events.close()
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
@@ -191,10 +189,7 @@ class Simulation:
     def _make_world(self, plan: NodePlan) -> SimulatedWorld:
         """Return a world for a new process of a node."""
         name, seed = plan.name, self._plan.seed
-        if name not in self._logs:
-            buffer_bytes = max(4096, min(1 << 16, _LOG_MEMORY_BYTES // len(self._plan.nodes)))
-            self._logs[name] = EventLog(self._directory, name, buffer_bytes)
-        recorder = VirtualRecorder(name, self._logs[name], self._progress, self._on_milestone, self._left_out)
+        recorder = VirtualRecorder(name, self.events, self._progress, self._on_milestone, self._left_out)
         if len(self._plan.nodes) <= _STATUS_NODES:
             self._recorders[name] = recorder
         node = SimulatedNode(
@@ -248,10 +243,6 @@ class Simulation:
         wall_s, now = time.perf_counter(), self.clock.now
         if wall_s - self._reported_s < _REPORT_INTERVAL_S:
             return
-        if wall_s - self._flushed_s >= _FLUSH_INTERVAL_S:
-            self._flushed_s = wall_s
-            for log in (self._log, *self._logs.values()):
-                log.flush()
         self._progress(
             {
                 "kind": "status", "t": now, "node": "simulation", "simulated_s": now, "wall_s": wall_s - self._start_s,

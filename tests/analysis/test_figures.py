@@ -97,7 +97,7 @@ def test_no_text_leaves_the_picture_or_covers_another(figure: Figure) -> None:
 
 def test_a_run_without_links_says_so(tmp_path: Path) -> None:
     path = make_run(tmp_path / "run", back_end="local")
-    log = path / "events" / "monitor.jsonl"
+    log = path / "events" / "monitor.0000.jsonl.gz"
     log.unlink()
     for table in (path / "tables").iterdir():
         table.unlink()

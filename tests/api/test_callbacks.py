@@ -112,7 +112,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Memory]]:
 def test_a_live_log_writes_during_the_run_what_an_export_writes_after_it(
     on: str, memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.simulation.run._FLUSH_INTERVAL_S", 0.0)
+    monkeypatch.setattr("testbed.results.events.FLUSH_INTERVAL_S", 0.01)
     monkeypatch.setattr("testbed.simulation.run._REPORT_INTERVAL_S", 0.0)
     monkeypatch.setattr("testbed.results.scalars._LAG_S", 1.0)
     seen: list[int] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import main
+from testbed.results.events import read
 
 SCENARIO = Path(__file__).parent / "all_worlds.yaml"
 OTHERS = {
@@ -29,11 +30,11 @@ def end_of(settings: tuple[str, ...], on: str, out: Path) -> tuple[str, set[tupl
     if (code := main(command)) == 3:
         pytest.skip("this machine cannot emulate")
     assert code == 0
-    steps = set()
-    for path in (out / "events").glob("*.worker*.jsonl"):
-        events = map(json.loads, path.read_text().splitlines())
-        steps.add(tuple(event["steps"] for event in events if event["kind"] == "round"))
-    return json.loads((out / "result.json").read_text())["parameters_sha256"], steps
+    steps: dict[str, list[int]] = {}
+    for event in read(out / "events"):
+        if event["kind"] == "round":
+            steps.setdefault(event["node"], []).append(event["steps"])
+    return json.loads((out / "result.json").read_text())["parameters_sha256"], set(map(tuple, steps.values()))
 
 
 @pytest.mark.slow  # 40 s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import probe
 from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
+from testbed.results.events import read
 
 EVENTS = Path("/run/testbed/events")
 
@@ -39,7 +39,7 @@ def emulation(settings: Plan) -> Emulation:
 
 def logged(name: str) -> list[dict[str, Any]]:
     """Events that a helper process has written."""
-    return [json.loads(line) for line in (EVENTS / f"{name}.jsonl").read_text().splitlines()]
+    return list(read(EVENTS, name))
 
 
 def rtts(net: Emulation, source: str, target: str, count: int = 50) -> list[float]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emulation.sandbox import Sandbox
+from testbed.results.events import read
 from tests.emulation.inside import ROOT, finish
 
 pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # measures rates, which other processes disturb
@@ -45,7 +46,7 @@ def test_a_capture_shows_the_mark_of_every_channel_and_no_fragments(tmp_path: Pa
     assert set(seen["marks"]) == {"tcp 96", "udp 64", "udp 32", "udp 0"}
     assert seen["fragments"] == 0
     assert seen["longest"] <= 1500
-    events = [json.loads(line) for line in (tmp_path / "events" / "hub.global0.jsonl").read_text().splitlines()]
+    events = list(read(tmp_path / "events", "hub/global0"))
     accounts = [event for event in events if event["kind"] == "blocks" and event["source"] == "left/server0"]
     assert sum(event["sent"] for event in accounts) > 12 * 30
     assert all(event["sent"] == event["delivered"] + event["late"] + event["lost"] for event in accounts)

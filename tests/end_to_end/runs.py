@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
+from testbed.results.events import read
 from testbed.scenario.load import load
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -48,8 +48,4 @@ def run_scenario(directory: Path, back_end: str, *overrides: str, scenario: Path
 
 def read_events(directory: Path) -> list[dict[str, Any]]:
     """All events of a run, in no particular order."""
-    events = []
-    for path in sorted((directory / "events").glob("*.jsonl")):
-        node = path.stem.replace(".", "/")
-        events += [{"node": node, **json.loads(line)} for line in path.read_text().splitlines()]
-    return events
+    return list(read(directory / "events"))

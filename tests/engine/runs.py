@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.results.events import read
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 
@@ -50,11 +50,7 @@ def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simul
     exits = simulate(plan, make_role, directory, lambda event: None)
     errors = {name: end.error for name, end in exits.items() if end.error is not None}
     assert not errors, errors
-    events = []
-    for path in sorted((directory / "events").glob("*.jsonl")):  # one for all workers that were simulated as one
-        name = path.stem.replace(".", "/")
-        if name in exits:
-            events += [{"node": name, **json.loads(line)} for line in path.read_text().splitlines()]
+    events = [event for event in read(directory / "events") if event["node"] in exits]
     events.sort(key=lambda event: event["t"])
     return Simulated(plan, {name: end.result for name, end in exits.items()}, events)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from testbed.errors import TestbedError
 from testbed.execution import local, simulate
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.results.events import PartReader, parts
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 
@@ -36,22 +38,20 @@ class Ended:
 
     def events(self, *kinds: str, node: str | None = None) -> list[dict[str, Any]]:
         """In order of time. Only lines of these kinds are decoded."""
-        lines = [line for kind in kinds for line in self._lines.get(kind, ()) if node in (None, line[1])]
-        events = [{"node": name, **msgspec.json.decode(line)} for _, name, line in sorted(lines)]
-        return sorted(events, key=lambda event: event["t"])
+        lines = [line for kind in kinds for line in self._lines.get(kind, ())]
+        events = [msgspec.json.decode(line) for _, line in sorted(lines)]
+        return sorted((event for event in events if node in (None, event["node"])), key=lambda event: event["t"])
 
     @cached_property
-    def _lines(self) -> dict[str, list[tuple[int, str, bytes]]]:
+    def _lines(self) -> dict[str, list[tuple[int, bytes]]]:
         """By kind; each with its number among all."""
-        found: dict[str, list[tuple[int, str, bytes]]] = {}
-        count = 0
-        for path in sorted((self.directory / "events").glob("*.jsonl")):
-            name = path.stem.replace(".", "/")
-            for line in path.read_bytes().splitlines():
+        found: dict[str, list[tuple[int, bytes]]] = {}
+        count = itertools.count()
+        for part in parts(self.directory / "events"):
+            for line in PartReader(part).lines().splitlines():
                 kind = _KIND.match(line)
                 assert kind is not None, line
-                found.setdefault(kind[1].decode(), []).append((count, name, line))
-                count += 1
+                found.setdefault(kind[1].decode(), []).append((next(count), line))
         return found
 
     def hashes(self) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 FIGURES = ("tests/analysis/test_figures.py",)
+EVENTS = ("tests/results/test_events.py",)
 SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
@@ -23,7 +24,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "the time between rounds counts": Mutation(
         "testbed.results.summary:covered_round_time_s",
-        edit('union(group[["t0_s", "t_s"]].to_numpy()).total()', 'float(group["t_s"].max() - group["t0_s"].min())'),
+        edit("union(edges[rows]).total()", "float(edges[rows].max() - edges[rows].min())"),
         SUMMARY,
     ),
     "the time to a target includes the start": Mutation(
@@ -33,7 +34,13 @@ MUTATIONS: dict[str, Mutation] = {
     "late traces are faithful": Mutation("testbed.results.fidelity:_replay_reasons", always([]), SUMMARY),
     "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
     "a damaged line ends the reading of a log": Mutation(
-        "testbed.results.tables:read_events", edit("return _read_by_line(data, path)", "raise"), TABLES
+        "testbed.results.tables:_read", edit("return _read_by_line(lines, schema)", "raise"), TABLES
+    ),
+    "a log is written only at its end": Mutation(
+        "testbed.results.events:_EventFile.append", edit(">= FLUSH_INTERVAL_S", ">= 1e9"), EVENTS
+    ),
+    "a new process of a node writes on in the part of the one before": Mutation(
+        "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS
     ),
     "all points of a sweep have one seed": Mutation(
         "testbed.scenario.sweep:SweepSettings.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP

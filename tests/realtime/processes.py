@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.fleet import Fleet, Launch
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
-from testbed.results.events import log_path
+from testbed.results.events import read
 from tests.contract.tiny import tiny_plan
 
 
@@ -38,7 +37,7 @@ class Processes:
         return Launch(make_role=make_role, event_directory=self.directory, **options)
 
     def events(self, node: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in log_path(self.directory, node).read_text().splitlines()]
+        return list(read(self.directory, node))
 
     def _result(self, node: str) -> Path:
         return self.directory / (node.replace("/", ".") + ".result")

@@ -24,6 +24,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.world import RealWorld
+from testbed.results.events import read
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
@@ -176,7 +177,7 @@ def test_stop_ends_all_and_keeps_their_records(tmp_path: Path) -> None:
         under_test.run()
     timer.join()
     assert {end.code for end in under_test.exits} == {130}
-    assert "stopped before its end" in (tmp_path / "west.worker0.jsonl").read_text()
+    assert "stopped before its end" in [event.get("message") for event in read(tmp_path, WORKER)]
 
 
 def test_a_node_that_is_stopped_while_it_starts_ends_like_others(tmp_path: Path) -> None:

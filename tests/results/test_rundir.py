@@ -68,7 +68,7 @@ def test_a_finished_run_is_done_once(tmp_path: Path, state: str) -> None:
 def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state: str) -> None:
     run = claim(tmp_path / "run", PLAN)
     run.set_status(state, PLAN)
-    (run.events / "tokyo.worker0.jsonl").write_text("{}\n")
+    (run.events / "tokyo.worker0.0000.jsonl.gz").write_text("{}\n")
     (run.path / "notes.md").write_text("mine")
     claim(tmp_path / "run", PLAN)
     assert list(run.events.iterdir()) == []

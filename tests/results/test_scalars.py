@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,12 @@ def test_a_tail_reads_whole_lines_in_the_order_of_their_times(tmp_path: Path) ->
     assert [(each["node"], each["round"]) for each in tail.poll()] == [("a/worker0", 0)]
     logs["b/worker0"].write("round", 2.5, round=0)
     logs["b/worker0"].flush()
-    with open(tmp_path / "b.worker0.jsonl", "ab") as file:
-        file.write(b'{"t":4.0,"kind":"rou')
-    assert tail.poll() == [] and tail.poll() == []
-    with open(tmp_path / "b.worker0.jsonl", "ab") as file:
-        file.write(b'nd","round":1}\nnot json "kind":"round"\n')
+    deflate = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    with open(tmp_path / "b.worker0.0001.jsonl.gz", "ab", buffering=0) as file:  # of a second process of that node
+        lines = b'{"t":4.0,"kind":"round","node":"b/worker0","round":1}\nnot json "kind":"round"\n'
+        file.write(deflate.compress(lines[:20]) + deflate.flush(zlib.Z_SYNC_FLUSH))
+        assert tail.poll() == [] and tail.poll() == []
+        file.write(deflate.compress(lines[20:]) + deflate.flush(zlib.Z_SYNC_FLUSH))
     assert [(each["node"], each["t"]) for each in tail.poll()] == [("b/worker0", 2.5), ("a/worker0", 3.0)]
     assert [each["t"] for each in tail.rest()] == [4.0]
 

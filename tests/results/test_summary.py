@@ -70,7 +70,7 @@ def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
 def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
-    (tmp_path / "events" / "tokyo.worker1.jsonl").unlink()
+    (tmp_path / "events" / "tokyo.worker1.0000.jsonl.gz").unlink()
     frames = tables.read(tmp_path)
     result = summary.summarise(
         frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)

@@ -1,5 +1,6 @@
 """Events to tables: columns, units, torn and damaged lines, and speed."""
 
+import gzip
 import json
 import math
 import time
@@ -8,10 +9,25 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from testbed.results import events as event_log
 from testbed.results import tables
 from testbed.results.columns import TABLES
-from testbed.results.events import EventLog, log_path
+from testbed.results.events import EventLog, PartReader
 from tests.results.fake_run import make_plan, write_events
+
+
+def part_of(events: Path, node: str) -> Path:
+    return events / f"{node.replace('/', '.')}.0000.jsonl.gz"
+
+
+def text_of(part: Path) -> str:
+    return PartReader(part).lines().decode()
+
+
+def write_part(part: Path, lines: str) -> None:
+    """As a process that was killed leaves it: without an end."""
+    part.parent.mkdir(exist_ok=True)
+    part.write_bytes(gzip.compress(lines.encode())[:-8])
 
 
 @pytest.fixture
@@ -49,25 +65,60 @@ def test_parquet_and_events_give_the_same_frames(events: Path) -> None:
 
 
 def test_a_torn_last_line_is_ignored(events: Path) -> None:
-    log = log_path(events, "tokyo/worker0")
-    before = len(tables.read_events(log))
-    with open(log, "a") as file:
-        file.write('{"t": 99.0, "kind": "round", "ro')
-    assert len(tables.read_events(log)) == before
-    with open(log, "a") as file:  # and a torn line that would be whole JSON is no line either
-        file.write("\n" + '{"t": 99.0, "kind": "round"}')
-    assert tables.read_events(log)["t"].to_pylist().count(99.0) == 0
+    part = part_of(events, "tokyo/worker0")
+    lines = text_of(part)
+    before = tables.read_part(part)["rounds"]
+    write_part(part, lines + '{"t": 99.0, "kind": "round", "ro')
+    assert tables.read_part(part)["rounds"] == before
+    write_part(part, lines + '{"t": 99.0, "kind": "round"}')  # nor is a torn line that would be whole JSON
+    assert tables.read_part(part)["rounds"] == before
 
 
 def test_damaged_lines_are_left_out_and_said(events: Path) -> None:
-    log = log_path(events, "tokyo/worker0")
-    lines = log.read_text().splitlines()
+    part = part_of(events, "tokyo/worker0")
+    lines = text_of(part).splitlines()
     lines[3] = lines[3][:20]
-    log.write_text("\n".join(lines) + "\n")
+    write_part(part, "\n".join(lines) + "\n")
     built = tables.read(events.parent)
     warnings = built["warnings"]["message"].tolist()
-    assert warnings == ["tokyo.worker0.jsonl: 1 damaged line(s) were left out of the tables"]
+    assert warnings == ["tokyo.worker0.0000.jsonl.gz: 1 damaged line(s) were left out of the tables"]
     assert len(built["rounds"]) in (47, 48)
+
+
+def test_a_file_that_ends_anywhere_has_all_lines_until_there_and_damage_is_said(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events", "a/worker0")
+    for number in range(20_000):
+        log.write("round", number * 0.1, t0=0.0, round=number, loss=math.sin(number))
+    log.flush()
+    part = part_of(tmp_path / "events", "a/worker0")
+    whole = part.read_bytes()
+    counts = []
+    for share in (0.2, 0.6, 1.0):
+        part.write_bytes(whole[: int(share * len(whole))])
+        built = tables.read(tmp_path)
+        assert built["rounds"]["round"].tolist() == list(range(len(built["rounds"])))
+        assert built["warnings"].empty, "that a file has no end is no damage: its process was killed"
+        counts.append(len(built["rounds"]))
+    assert 2000 < counts[0] < counts[1] < counts[2] == 20_000
+    part.write_bytes(whole[: len(whole) // 2] + b"damage" + whole[len(whole) // 2 + 6 :])
+    built = tables.read(tmp_path)
+    assert 2000 < len(built["rounds"]) < 20_000
+    assert built["warnings"]["message"].tolist()[0].endswith("were left out of the tables")
+
+
+def test_parts_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "PART_BYTES", 20_000)
+    monkeypatch.setattr(event_log, "_BUFFER_BYTES", 5_000)
+    logs = [EventLog(tmp_path / "events", name) for name in ("a/worker1", "a/worker10")]
+    for number in range(3000):
+        logs[number % 2].write("round", number * 0.1, t0=0.0, round=number, loss=1.0)
+    for log in logs:
+        log.close()
+    names = [path.name for path in event_log.parts(tmp_path / "events")]
+    assert len(names) > 8 and names[1] == "a.worker1.0001.jsonl.gz"
+    rounds = tables.read(tmp_path)["rounds"]
+    assert rounds["round"].tolist() == list(range(3000))
+    assert rounds["node"].tolist() == ["a/worker1", "a/worker10"] * 1500
 
 
 def test_unknown_kinds_fields_and_wrong_types_do_no_harm(tmp_path: Path) -> None:
@@ -75,18 +126,16 @@ def test_unknown_kinds_fields_and_wrong_types_do_no_harm(tmp_path: Path) -> None
         {"t": 1, "kind": "novel", "shape": [1, 2]},
         {"t": 2, "kind": "round", "t0": 1, "round": "three", "loss": 1},
     ]
-    (tmp_path / "events").mkdir()
-    log_path(tmp_path / "events", "a/worker0").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_part(part_of(tmp_path / "events", "a/worker0"), "".join(json.dumps(line) + "\n" for line in lines))
     rounds = tables.read(tmp_path)["rounds"]
     assert rounds["round"].isna().tolist() == [True]
     assert rounds["loss"].tolist() == [1.0]
 
 
 def test_a_diverged_loss_is_read(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
     losses = ("0.5", "Infinity", "NaN", "null")
     lines = [f'{{"t": 2.0, "kind": "round", "t0": 1.0, "round": 0, "loss": {loss}}}\n' for loss in losses]
-    log_path(tmp_path / "events", "a/worker0").write_text("".join(lines))
+    write_part(part_of(tmp_path / "events", "a/worker0"), "".join(lines))
     read = tables.read(tmp_path)["rounds"]["loss"].tolist()
     assert read[:2] == [0.5, math.inf]
     assert [math.isnan(loss) for loss in read] == [False, False, True, True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import DevicePlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series, SitePlan
+from testbed.results.events import read
 from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import RoleMaker, SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
@@ -145,5 +145,4 @@ def heterogeneous(sites: int, workers: int, seed: int = 1) -> Shape:
 
 def read_events(run_directory: Path, node: str) -> list[dict[str, Any]]:
     """A node's log."""
-    path = run_directory / "events" / (node.replace("/", ".") + ".jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return list(read(run_directory / "events", node))

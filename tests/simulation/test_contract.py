@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from testbed.results.events import read
 from testbed.simulation.run import simulate
 from tests.contract.programs import Program, RunWorlds
 from tests.contract.tiny import tiny_plan
@@ -32,8 +32,7 @@ class VirtualWorlds:
         return {name: exit_.result for name, exit_ in exits.items()}
 
     def events(self, node: str) -> list[dict[str, Any]]:
-        path = self._run / "events" / (node.replace("/", ".") + ".jsonl")
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return list(read(self._run / "events", node))
 
     @property
     def _run(self) -> Path:

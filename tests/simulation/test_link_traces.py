@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from testbed.execution import simulate
 from testbed.plan.build import build_plan
+from testbed.results.events import read
 from testbed.scenario import loads
 
 TEXT = """\
@@ -28,9 +28,7 @@ def run(trace: str, directory: Path) -> tuple[float, list[dict[str, object]]]:
     directory.mkdir()
     plan = build_plan(loads(TEXT.replace("TRACE", f", {trace}" if trace else "")))
     simulate.run(plan, directory, lambda event: None)
-    events = [
-        json.loads(line) for path in (directory / "events").glob("*.jsonl") for line in path.read_text().splitlines()
-    ]
+    events = list(read(directory / "events"))
     return max(event["t"] for event in events if event["kind"] == "final"), [e for e in events if e["kind"] == "replay"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan, Series
+from testbed.results.events import read
 from testbed.simulation.run import SimulatedNodeExit, SimulationOptions, simulate
 from testbed.simulation.waits import Deadlock
 from testbed.world import Role, Work, World
@@ -317,10 +318,7 @@ def test_the_watcher_sees_rounds_and_status(tmp_path: Path) -> None:
 
 def digest(directory: Path) -> str:
     """Of all logs."""
-    whole = hashlib.sha256()
-    for path in sorted((directory / "events").glob("*.jsonl")):
-        whole.update(path.name.encode() + path.read_bytes())
-    return whole.hexdigest()
+    return hashlib.sha256(repr(list(read(directory / "events"))).encode()).hexdigest()
 
 
 _CHILD = """

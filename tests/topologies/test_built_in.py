@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import networkx as nx
@@ -12,6 +11,7 @@ import pytest
 from testbed.execution import simulate
 from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan
+from testbed.results.events import read
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
 from tests.topologies.made import netstorm_rates
@@ -63,12 +63,7 @@ def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
 def test_two_rounds_of_fsa_over_it(name: str, tmp_path: Path) -> None:
     plan = plan_of(name)
     simulate.run(plan, tmp_path, lambda event: None)
-    finals = [
-        event
-        for path in (tmp_path / "events").glob("*.jsonl")
-        for event in map(json.loads, path.read_text().splitlines())
-        if event["kind"] == "final" and event["role"] == "worker"
-    ]
+    finals = [event for event in read(tmp_path / "events") if event["kind"] == "final" and event["role"] == "worker"]
     assert len(finals) == len(plan.with_role("worker")) == len(plan.network.sites)
     assert len({event["parameters_sha256"] for event in finals}) == 1, "synchronous: all end with the same parameters"
 

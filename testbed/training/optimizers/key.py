@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -149,11 +150,18 @@ class KeyOptimizer:
         self._options = OPTIMIZERS.options(kind, options)
         momentum = " with momentum" if getattr(self._options, "momentum", 0.0) else ""
         self.cost: Cost | None = cost_of(kind + momentum, "step", _UNKNOWN_ELEMENT_S)
-        make = _MAKERS.get(kind) or OPTIMIZERS[kind].make  # an optimizer from outside
-        self._optimizer: torch.optim.Optimizer = make(self._options, self.value)
+        self._kind = kind
+        if not self.value.is_meta:  # a value that is a size only is never computed with
+            _ = self._optimizer
         self._compensation: Compensation | None = None
         if isinstance(self._options, options_of.DcAsgd):
             self._compensation = Compensation(self._options, self.value)
+
+    @cached_property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        make = _MAKERS.get(self._kind) or OPTIMIZERS[self._kind].make  # an optimizer from outside
+        made: torch.optim.Optimizer = make(self._options, self.value)
+        return made
 
     def pulled(self, member: str, value: Tensor) -> None:
         """Record that ``member`` was sent ``value``, an immutable copy, at which it computes its next gradient."""
@@ -187,9 +195,10 @@ class KeyOptimizer:
     def state(self) -> State:
         """Return a copy of everything that the next step depends on, by name."""
         state: State = {"value": self.value.clone(), "updates": self.updates}
-        for name, content in self._optimizer.state[self.value].items():
-            if content is not None:
-                state[f"optimizer/{name}"] = content.clone() if isinstance(content, Tensor) else content
+        if not self.value.is_meta:
+            for name, content in self._optimizer.state[self.value].items():
+                if content is not None:
+                    state[f"optimizer/{name}"] = content.clone() if isinstance(content, Tensor) else content
         if self._compensation is not None:
             state.update(self._compensation.state())
         return state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -20,6 +19,7 @@ from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.results.events import read
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from tests.engine.runs import THREE_SITES
@@ -57,8 +57,7 @@ def run(plan: Plan, directory: Path, on_progress: Any = lambda line: None) -> tu
 
 
 def events(directory: Path, kind: str) -> list[dict[str, Any]]:
-    lines = [line for path in (directory / "events").glob("*.jsonl") for line in path.read_text().splitlines()]
-    return [event for event in map(json.loads, lines) if event["kind"] == kind]
+    return [event for event in read(directory / "events") if event["kind"] == kind]
 
 
 def run_and_be_killed(plan: Plan, directory: Path, after_writes: int) -> None:
@@ -120,9 +119,8 @@ def test_step_times_continue(tmp_path: Path) -> None:
 def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
     """Node, round and modelled seconds of each step from a round on."""
     return {
-        (path.stem, event["round"], event["modelled_s"])
-        for path in (directory / "events").glob("*.jsonl")
-        for event in map(json.loads, path.read_text().splitlines())
+        (event["node"], event["round"], event["modelled_s"])
+        for event in read(directory / "events")
         if event["kind"] == "compute" and event["work"] == "step" and event["round"] >= begin
     }
 

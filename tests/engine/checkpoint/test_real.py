@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.results.events import read
 from tests.engine.runs import THREE_SITES
 
 JOB = ("--set", "training.model={kind: mlp, hidden: 8}", "--set", "training.rounds=40", "--set",
@@ -47,9 +48,7 @@ def test_kill_and_resume(tmp_path: Path) -> None:
     subprocess.run(resume, check=True, timeout=120, stdout=subprocess.DEVNULL)
     assert result(tmp_path / "resumed")["parameters_sha256"] == result(tmp_path / "whole")["parameters_sha256"]
     first = min(
-        json.loads(line)["round"]
-        for line in (tmp_path / "resumed" / "events" / "hub.worker0.jsonl").read_text().splitlines()
-        if json.loads(line)["kind"] == "round"
+        event["round"] for event in read(tmp_path / "resumed" / "events", "hub/worker0") if event["kind"] == "round"
     )
     assert first >= 8
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import Plan
 from testbed.policy.collective.schedule import GroupShape
+from testbed.results.events import read
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.world import World
 from tests.contract.programs import Program
@@ -47,8 +47,7 @@ class Virtual:
         return {name: exit_.result for name, exit_ in exits.items()}
 
     def events(self, node: str) -> list[dict[str, Any]]:
-        path = self._directory / str(self._runs) / "events" / (node.replace("/", ".") + ".jsonl")
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return list(read(self._directory / str(self._runs) / "events", node))
 
 
 def worlds(kind: str, directory: Path) -> Runs:
