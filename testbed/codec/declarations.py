@@ -12,6 +12,7 @@ class CodecDeclarations:
     dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
                 payloads of the sum
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
+    sparse      of most tensors some elements are sent, and the others later
     size_only   the payload's size follows from the tensor's size alone
     geomx       what GeoMX's ``set_gradient_compression`` calls it, and the option that its ``threshold`` sets
     """
@@ -19,6 +20,7 @@ class CodecDeclarations:
     exact: ClassVar[bool] = False
     dense: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
     geomx: ClassVar[tuple[str, str]] = ("", "")
 
