@@ -12,6 +12,7 @@ class CodecDeclarations:
     dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
                 payloads of the sum
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
+    sparse      of most tensors some elements are sent, and the others later
     size_only   the payload's size follows from the tensor's size alone
     encode_s_per_element, decode_s_per_element
                 seconds for one element of a large tensor on one core, in virtual time; for codecs that the table of
@@ -22,6 +23,7 @@ class CodecDeclarations:
     exact: ClassVar[bool] = False
     dense: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
     size_only: ClassVar[bool] = False
     encode_s_per_element: ClassVar[float] = 4e-9
     decode_s_per_element: ClassVar[float] = 4e-9

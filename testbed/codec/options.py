@@ -55,6 +55,7 @@ class SparseOptions(CodecDeclarations):
     """
 
     has_memory: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
 
     ratio: float = option(0.01, **_RATIO)
     bound: int = option(1000, "elements from which a key is sent sparse", min=2)

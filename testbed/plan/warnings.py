@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.plan.model import EMULATED, EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
+from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
+from testbed.training.options import OPTIMIZERS
 
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
 
@@ -19,6 +21,7 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         *_links(back_end, network),
         *_transport(scenario, back_end),
         *_detours(network),
+        *_momentum(scenario),
     )
 
 
@@ -90,6 +93,29 @@ def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:
     for key in ("variation", "slowdown"):
         if any(getattr(device, key) for device in devices):
             yield f"device.{key}: has no effect where device.pace is 'measured'; a step takes what it takes"
+
+
+def _momentum(scenario: Scenario) -> Iterator[str]:
+    """Yield codecs that send an element every some rounds to an optimizer whose mean of past gradients fades at once.
+
+    What such a mean makes of one element: ``docs/measurements/techniques.md``.
+    """
+    outer = scenario.sync.tier1.declared.outer_optimizer(scenario.sync.tier1.options)
+    kind, options, place = scenario.optimizer.kind, scenario.optimizer.options, "optimizer"
+    if outer is not None:
+        kind, options, place = outer[0], OPTIMIZERS.options(*outer), "sync"
+    elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT:
+        return
+    option = next((name for name in ("momentum", "beta1") if getattr(options, name, 0.0) > 0), "")
+    for tier in ("tier1", "tier2"):
+        codec = getattr(scenario.codec, tier)
+        if option and codec.declared.sparse:
+            also = " and in the codec" if getattr(codec.options, "momentum", 0.0) > 0 else ""
+            yield (
+                f"codec.{tier}: '{codec.kind}' sends an element once in a while, and the {option} of '{kind}' repeats "
+                "it in the rounds after; such runs have missed their target or diverged: write 0 for the momentum in "
+                f"'{place}'{also}"
+            )
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:

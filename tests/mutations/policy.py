@@ -60,6 +60,7 @@ MUTATIONS: dict[str, Mutation] = {
     "TSEngine uses one link of a node at a time": Mutation(
         "testbed.policy.overlay.tsengine:TsEngine._is_best", always(False), ("tests/policy/overlay/test_overlays.py",)
     ),
+    "ESync believes the latest report": Mutation("testbed.policy.sync.esync:RECENT", instead(1), SYNC),
     "DGT's k ignores the loss": Mutation("testbed.policy.order.dgt:Threshold.update", _fixed_k, ORDER),
     "DGT sends the last block by best effort": Mutation(
         "testbed.policy.order.dgt:channels_of", edit("result[-1] = RELIABLE", "result[-1] = 1"), ORDER

@@ -237,3 +237,32 @@ def test_files_of_techniques_from_outside_are_in_the_plan_and_must_not_change(tm
     with pytest.raises(ScenarioError, match=r"slow\.py: has changed since this run was planned"):
         check_code(plan)
     assert build_plan(loads(text)).code != plan.code
+
+
+SPARSE = "codec={tier1: none, tier2: {kind: bisparse, pull: dense}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "cure"),
+    [
+        (("optimizer={kind: adam}",), "write 0 for the momentum in 'optimizer' and in the codec"),
+        (("optimizer={kind: sgd, momentum: 0.9}", "codec.tier2.momentum=0"), "write 0 for the momentum in 'optimizer'"),
+        (("sync=diloco", "optimizer={kind: adam, at: worker}"), "write 0 for the momentum in 'sync' and in the codec"),
+    ],
+)
+def test_momentum_that_repeats_sparse_sums_is_warned_of(overrides: tuple[str, ...], cure: str) -> None:
+    (warning,) = plan_of(SPARSE, *overrides).warnings
+    assert warning.startswith("codec.tier2: 'bisparse'") and warning.endswith(cure)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [("optimizer={kind: adam, beta1: 0}",), ("optimizer=sgd",), ("optimizer=adam", "codec.tier2=fp16")],
+)
+def test_nothing_is_said_where_no_momentum_repeats_them(overrides: tuple[str, ...]) -> None:
+    assert plan_of(SPARSE, *overrides).warnings == ()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("scenarios/geomx/*.yaml")), ids=lambda path: path.stem)
+def test_geomx_scenarios_have_no_such_warning(path: Path) -> None:
+    assert not [warning for warning in build_plan(load(path)).warnings if "repeats it" in warning]

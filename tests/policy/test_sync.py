@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -186,6 +187,23 @@ def test_esync_knows_the_latest_of_everybody_when_relays_say_it_in_others_names(
         answer = effects[-1]
         assert isinstance(answer, Reply) and answer.steps == balanced_steps(reports, ESync.Options())
         assert set(answer.steps) == set(MEMBERS)
+
+
+def test_esync_does_not_believe_one_slow_transfer() -> None:
+    policy = ESync(Tier.of("a", "b"), ESync.Options())
+
+    def steps(round_: int, transfer_s: float) -> Mapping[str, int]:
+        policy.on_push(Push("a", 0, round_, reports={"a": WorkerReport(1.0, transfer_s)}))
+        (*_, answer) = policy.on_push(Push("b", 0, round_, reports={"b": WorkerReport(0.1, 1.0)}))
+        assert isinstance(answer, Reply)
+        return answer.steps
+
+    usual = {"a": 1, "b": 10}
+    assert [steps(round_, 1.0) for round_ in range(2)] == [usual] * 2
+    assert steps(2, 9.0) == usual, "one slow transfer"
+    assert steps(3, 1.0) == usual
+    assert steps(4, 1.0) == usual
+    assert [steps(round_, 9.0) for round_ in (5, 6)] == [usual, {"a": 1, "b": 90}], "two of three"
 
 
 def test_esync_takes_steps_too_short_to_be_measured() -> None:

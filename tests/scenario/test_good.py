@@ -145,9 +145,7 @@ def test_the_back_end_asked_for_is_the_one_that_is_validated(tmp_path: Path) -> 
     with pytest.raises(ScenarioError, match="'modelled' computes nothing, and real processes need values"):
         loads(GOOD, overrides=modelled)
     assert loads(GOOD, overrides=modelled, on="simulate").run.on == "simulate"
-    with pytest.raises(
-        ScenarioError, match=r"--on loacl: run.on: 'loacl' is not one of emulate, "
-    ):
+    with pytest.raises(ScenarioError, match=r"--on loacl: run.on: 'loacl' is not one of emulate, "):
         loads(GOOD, overrides=("run.on=simulate",), on="loacl")
     simulated = ("training.compute=modelled", "run.on=simulate")
     loads(GOOD, overrides=simulated)

@@ -6,14 +6,18 @@ one step a round, and r does as many as end before that: k_r = max(1, ⌊(max_j 
 
 The paper's state server is the parameter server itself: workers' reports travel with their pushes, and the number of
 steps of the next round travels with the reply. So there are no further messages, both compute and transmission count,
-and clocks need not agree, because only durations are reported. Every round is synchronous: there is no staleness.
+and clocks need not agree, because only durations are reported. c_r and τ_r are medians of the last three reports: one
+slow transfer, of which there are many where queues overflow, changes no numbers of steps. Every round is synchronous:
+there is no staleness.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any, ClassVar
 
 from testbed.axes import option
@@ -21,6 +25,7 @@ from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
 
+RECENT = 3  # reports whose median counts
 LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
 
 
@@ -47,7 +52,8 @@ class ESync(Fsa):
         super().__init__(tier, options)
         self._options = options
         self._assigns = not options.fixed_steps and not tier.steps_assigned_above
-        self._reports: dict[str, WorkerReport] = {}
+        self._reports: dict[str, WorkerReport] = {}  # medians
+        self._recent: dict[str, deque[WorkerReport]] = {}
         self._reported_by: dict[str, str] = {}  # by worker: the member whose push carried its latest report
         self._workers: dict[str, Collection[str]] = {}  # by member: the workers in its latest reports
 
@@ -66,12 +72,21 @@ class ESync(Fsa):
     def on_push(self, push: Push) -> list[Effect]:
         if push.reports:  # they come with one key of a round
             self._forget(push.member, push.reports)
-            self._reports.update(push.reports)
+            for worker, report in push.reports.items():
+                self._note(worker, report)
             self._reported_by.update(dict.fromkeys(push.reports, push.member))
             self._workers[push.member] = tuple(push.reports)
         return super().on_push(push)
 
+    def _note(self, worker: str, report: WorkerReport) -> None:
+        recent = self._recent.setdefault(worker, deque(maxlen=RECENT))
+        recent.append(report)
+        step_s = median_low([each.step_s for each in recent])
+        self._reports[worker] = WorkerReport(step_s, median_low([each.transfer_s for each in recent]))
+
     def on_member_lost(self, member: str) -> list[Effect]:
+        for worker in self._workers.get(member, ()):
+            self._recent.pop(worker, None)
         self._forget(member, ())  # the others no longer wait for it, nor for workers below it
         return super().on_member_lost(member)
 
