@@ -9,6 +9,10 @@ from emulation.netlink import attribute
 from emulation.shaping.loss import gilbert
 
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
+# Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones. With
+# one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32 bits and
+# delays a full frame by 0.4 us; the link's own rate is made by HTB.
+_ORDERED_BYTES_PER_S = _WHOLE - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def share32(share: float) -> int:
 
 def netem_text(path: Path) -> str:
     """The arguments of ``tc qdisc … netem`` for a path. ``reorder p`` sends that share at once, without the delay."""
-    words = [f"delay {path.delay_s * 1e6:.0f}us"]
+    words = [f"delay {path.delay_s * 1e6:.0f}us rate {_ORDERED_BYTES_PER_S * 8}bit"]
     if path.bursty:
         enter, leave = gilbert(path.loss, path.burst)
         words.append(f"loss gemodel {enter:.7%} {leave:.7%} 100% 0%")
@@ -62,6 +66,7 @@ def netem_options(path: Path, limit_packets: int, ticks_per_us: float) -> list[t
     gap = 1 if path.reordering else 0
     parts = [(0, struct.pack("=IIIIII", ticks, limit_packets, simple, gap, share32(path.duplication), 0))]
     parts.append((10, struct.pack("=q", latency_ns)))
+    parts.append((6, struct.pack("=IiIi", _ORDERED_BYTES_PER_S, 0, 0, 0)))
     if path.reordering:
         parts.append((3, struct.pack("=II", share32(path.reordering), 0)))
     parts.append((4, struct.pack("=II", share32(path.corruption), 0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import threading
 import time
@@ -19,7 +20,7 @@ from emulation.bulk import BulkTransfer, transfer
 from emulation.namespaces import socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
-from emulation.probe import probe
+from emulation.probe import Capabilities, probe
 from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
 from testbed.results.events import read
 
@@ -33,8 +34,13 @@ class Records(list[dict[str, Any]]):
         self.append({"kind": kind, **fields})
 
 
+def capabilities() -> Capabilities:
+    """What this machine has, without netem if the environment says so."""
+    return replace(probe(), netem=False) if os.environ.get("TESTBED_WITHOUT_NETEM") else probe()
+
+
 def emulation(settings: Plan) -> Emulation:
-    return Emulation(settings, probe(), no_record)
+    return Emulation(settings, capabilities(), no_record)
 
 
 def logged(name: str) -> list[dict[str, Any]]:
@@ -88,7 +94,7 @@ def measured() -> list[dict[str, Any]]:
         sites=3, workers=2,
     )  # fmt: skip
     records = Records()
-    with Emulation(settings, probe(), records) as net:
+    with Emulation(settings, capabilities(), records) as net:
         net.measure()
         up = net.bring_up_s
     return [*records, {"kind": "bring_up", "seconds": up}]
@@ -165,6 +171,16 @@ def jittered() -> list[float]:
         return rtts(net, "dc0/worker0", "dc1/worker0", 200)
 
 
+def goodput(jitter_s: float) -> float:
+    """Bits per second of one TCP connection over 50 Mbit/s and 40 ms that jitter."""
+    base = plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02}})
+    with emulation(with_link(base, "dc0>dc1", jitter_s=jitter_s)) as net:
+        start(net, time.monotonic())
+        begin = time.monotonic()
+        each = bulk(net, "dc0/worker0", "dc1/worker0", 8.0)
+        return (bytes_at(each, begin + 7.5) - bytes_at(each, begin + 2.5)) * 8 / 5
+
+
 def lossy(loss: float, packets: int) -> dict[str, float]:
     from analysis.benchmarks.links import count_datagrams
 
@@ -203,9 +219,11 @@ def congestion_control(name: str) -> list[str]:
     return [used, *shown]
 
 
-def reordered(share: float) -> list[int]:
+def reordered(share: float, jitter_s: float = 0.0) -> list[int]:
     """The order in which numbered datagrams arrive, sent 1 ms apart over 20 ms."""
-    with emulation(plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02, "reordering": share}})) as net:
+    base = plan({("dc0", "dc1"): {"rate_bps": 50e6, "delay_s": 0.02, "reordering": share}})
+    with emulation(with_link(base, "dc0>dc1", jitter_s=jitter_s)) as net:
+        start(net, time.monotonic())
         receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.bind((net.address("dc1/worker0"), 9999))
         receiver.settimeout(0.5)
@@ -309,7 +327,7 @@ def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
     base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=2, lan_rate_bps=100e6)
     sites = tuple(replace(site, lan_delay_s=delay_s) for site in base.network.sites)
     records = Records()
-    with Emulation(replace(base, network=replace(base.network, sites=sites)), probe(), records) as net:
+    with Emulation(replace(base, network=replace(base.network, sites=sites)), capabilities(), records) as net:
         if rates:
             net.measure()
         lan, wan = rtts(net, "dc0/worker0", "dc0/worker1"), rtts(net, "dc0/worker0", "dc1/worker0")
