@@ -9,9 +9,9 @@ from emulation.netlink import attribute
 from emulation.shaping.loss import gilbert
 
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
-# Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones. With
-# one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32 bits and
-# delays a full frame by 0.4 us; the link's own rate is made by HTB.
+# Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones.
+# With one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32
+# bits, and delays a full frame by 0.4 us; the link's own rate is made by HTB.
 _ORDERED_BYTES_PER_S = _WHOLE - 1
 
 
