@@ -17,9 +17,10 @@ BENCHMARKS = {
     "transport": "push and pull by authentication code, beside Gloo: throughput and page faults",
     "bring_up": "time to bring one emulated network up",
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
-    "simulation": "processor time and memory of the virtual world, against bounds",
+    "simulator": "processor time and memory of the virtual world, against bounds; messages a second; one whole run",
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "divergence": "which trainings are called diverged, in virtual time",
+    "codecs": "encode and decode of each codec, beside a clone and a bare sum",
     "sparsification": "selectors of sparse codecs against torch.topk",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""

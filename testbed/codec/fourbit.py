@@ -6,8 +6,11 @@ at the maximum). What the code loses is the caller's to carry on, as a residual.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from testbed.codec.blocks import BLOCK, blocks
 
 BINS = 16
 
@@ -19,10 +22,18 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
         return torch.empty((size + 1) // 2, dtype=torch.uint8, device="meta"), torch.empty(2, device="meta")
     values = tensor.float()
     low, high = torch.aminmax(values)
-    codes = torch.zeros(size + size % 2, dtype=torch.uint8)
+    packed = torch.zeros((size + 1) // 2, dtype=torch.uint8)
     if high > low:
-        codes[:size] = ((values - low) * (BINS / (high - low))).floor_().clamp_(0, BINS - 1).to(torch.uint8)
-    return codes[0::2] | (codes[1::2] << 4), torch.stack([low, high])
+        scale = BINS / (high - low)
+        shifted, codes = torch.empty(BLOCK), torch.zeros(BLOCK, dtype=torch.int32)
+        pairs = codes.numpy().view(np.int64)  # the even element is the low half
+        for block in blocks(size):
+            count = block.stop - block.start
+            codes[:count] = torch.sub(values[block], low, out=shifted[:count]).mul_(scale).clamp_(0, BINS - 1)
+            codes[count : count + count % 2] = 0
+            both = pairs[: (count + 1) // 2]
+            packed.numpy()[block.start // 2 : (block.stop + 1) // 2] = both & 0xF | both >> 28 & 0xF0
+    return packed, torch.stack([low, high])
 
 
 def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
@@ -35,6 +46,11 @@ def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
     if codes.is_meta:
         return torch.empty(size, device="meta")
     low, high = bounds.float()
-    both = torch.stack([codes & 0xF, codes >> 4], dim=1).reshape(-1)[:size]
-    values: Tensor = (both.float() + 0.5) * ((high - low) / BINS) + low
-    return values
+    centres = ((torch.arange(BINS).float() + 0.5) * ((high - low) / BINS) + low).numpy()
+    every = np.arange(256)
+    numbers = np.stack([centres[every & 0xF], centres[every >> 4]], axis=1).view(np.int64).reshape(-1)
+    values = np.empty((codes.numel(), 2), np.float32)
+    pairs = values.view(np.int64).reshape(-1)  # two numbers are taken as one of 8 bytes
+    for block in blocks(codes.numel()):
+        np.take(numbers, codes.numpy()[block], out=pairs[block], mode="clip")
+    return torch.from_numpy(values.reshape(-1)[:size])

@@ -114,7 +114,7 @@ class RandomKOptions(SparseOptions):
 
 @dataclass(frozen=True, slots=True)
 class MsTopKOptions(SparseOptions):
-    """Top-k with error feedback, by MSTopK (Shi et al., 2021), exact by bisection on bits or as published."""
+    """Top-k with error feedback, by MSTopK (Shi et al., 2021), as published or exact."""
 
     selector: str = option(
         "repaired",

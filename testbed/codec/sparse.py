@@ -7,7 +7,7 @@ dgc       Lin, Han, Mao, Wang, Dally, Deep Gradient Compression, ICLR 2018: Bi-S
           N contributors, each with its norm held to clip_norm/√N, sum up to about clip_norm; key by key, as in the
           authors' code
 topk      the largest elements (sparsified SGD with memory, Stich et al., 2018); randomk: random ones
-mstopk    the threshold search of Shi et al. (MLSys 2021), as published or repaired: then the exact top-k
+mstopk    the threshold search of Shi et al. (MLSys 2021), as published; or repaired: the exact top-k, as ``topk``
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from testbed.codec.options import (
 )
 from testbed.codec.pairs import entries
 from testbed.codec.pull import make_pull
-from testbed.codec.selectors.bisection import Bisection, RandomK
+from testbed.codec.selectors.bisection import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
@@ -209,7 +209,7 @@ def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
 
 def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
     if options.selector != "published":
-        return _with_exact_small_keys(options, LargeKeys(options, at, memories(Bisection())))
+        return _with_exact_small_keys(options, LargeKeys(options, at, memories(SampleAndSweep(at.seed))))
     large = LargeKeys(options, at, memories(PublishedMsTopk(at.seed, options.samplings), exact=False))
     large.cost_name = "mstopk published"  # another search, which takes another time
     return _with_exact_small_keys(options, large)

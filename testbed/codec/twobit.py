@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec, part
+from testbed.codec.blocks import blocks
 from testbed.codec.errors import check_finite
 from testbed.codec.options import TwoBitOptions
 
-NEGATIVE, POSITIVE, NEVER = 0b10, 0b11, 0b01
 SHIFTS = (6, 4, 2, 0)
 
 
@@ -24,8 +24,9 @@ class TwoBitCodec(Codec):
 
     def __init__(self, options: TwoBitOptions) -> None:
         self._threshold = options.threshold
+        self._below = np.nextafter(np.float32(options.threshold), np.float32(0))  # the next number towards zero
         self._residuals: dict[int, Tensor] = {}
-        self._numbers_of = torch.from_numpy(_decoding_table(options.threshold))
+        self._numbers_of = _decoding_table(options.threshold)
 
     def residual(self, wire_key: int) -> Tensor | None:
         """Return what has not been sent of this key yet."""
@@ -36,32 +37,39 @@ class TwoBitCodec(Codec):
             return (torch.empty(self.encoded_bytes(tensor.numel()), dtype=torch.uint8, device="meta"),)
         check_finite(wire_key, tensor)
         residual = self._residuals.get(wire_key)
-        residual = tensor.clone() if residual is None else residual.add_(tensor)
-        self._residuals[wire_key] = residual
-        positive, negative = residual >= self._threshold, residual <= -self._threshold
-        residual.sub_(positive.float() - negative.float(), alpha=self._threshold)
-        return (_pack(positive, negative),)
+        gradient = None if residual is None else tensor
+        if residual is None:
+            residual = self._residuals[wire_key] = tensor.clone()
+        packed = torch.empty(self.encoded_bytes(tensor.numel()), dtype=torch.uint8)
+        for block in blocks(tensor.numel()):
+            own = residual[block] if gradient is None else residual[block].add_(gradient[block])
+            self._encode_block(own, packed.numpy()[block.start // 4 : -(-block.stop // 16) * 4])
+        return (packed,)
+
+    def _encode_block(self, residual: Tensor, packed: np.ndarray) -> None:
+        """Write the codes of a block, and take off of its residual what they stand for."""
+        sent = torch.nn.functional.hardshrink(residual, float(self._below)).sgn_()  # 1, -1, or 0
+        residual.sub_(sent, alpha=self._threshold)
+        signs = sent.numpy()
+        words = _SPREAD[np.packbits(signs != 0)] << 1 | _SPREAD[np.packbits(signs > 0)]
+        codes = words.byteswap().view(np.uint8)  # the earlier elements stand in the higher byte
+        packed[: codes.size] = codes[: packed.size]
+        packed[codes.size :] = 0
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         packed = part(parts, torch.uint8, self.encoded_bytes(size))
         if packed.is_meta:
             return torch.empty(size, device="meta")
-        _check_codes(packed.numpy(), size)
-        return self._numbers_of[packed.int()].reshape(-1)[:size]
+        codes = packed.numpy()
+        _check_codes(codes, size)
+        quads = np.empty((codes.size, 4), np.float32)
+        fours = quads.view(np.complex128).reshape(-1)  # four numbers are taken as one of 16 bytes
+        for block in blocks(codes.size):
+            np.take(self._numbers_of, codes[block], out=fours[block], mode="clip")
+        return torch.from_numpy(quads.reshape(-1)[:size])
 
     def encoded_bytes(self, size: int) -> int:
         return 4 * -(-size // 16)
-
-
-def _pack(positive: Tensor, negative: Tensor) -> Tensor:
-    size = positive.numel()
-    codes = torch.zeros(16 * -(-size // 16), dtype=torch.uint8)
-    codes[:size] = positive * POSITIVE + negative * NEGATIVE
-    quads = codes.view(-1, 4)
-    packed = quads[:, 3].clone()
-    for column, shift in enumerate(SHIFTS[:3]):
-        packed |= quads[:, column] << shift
-    return packed
 
 
 def _codes_of(packed: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[np.ndarray]:
@@ -69,9 +77,20 @@ def _codes_of(packed: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[n
 
 
 def _decoding_table(threshold: float) -> np.ndarray:
-    """The four numbers that each of the 256 bytes stands for."""
+    """The four numbers that each of the 256 bytes stands for, as one number of 16 bytes."""
     numbers = np.array([0.0, 0.0, -threshold, threshold], np.float32)
-    return np.stack([numbers[codes] for codes in _codes_of(np.arange(256, dtype=np.uint8))], axis=1)
+    quads = np.stack([numbers[codes] for codes in _codes_of(np.arange(256, dtype=np.uint8))], axis=1)
+    return quads.view(np.complex128).reshape(-1)
+
+
+def _spreading_table() -> np.ndarray:
+    """The 16 bits of each byte's bits with a zero before each of them."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)
+    weights = 4 ** np.arange(7, -1, -1)
+    return np.asarray((bits * weights).sum(axis=1), np.uint16)
+
+
+_SPREAD = _spreading_table()
 
 
 def _check_codes(packed: np.ndarray, size: int) -> None:

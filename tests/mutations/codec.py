@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation, always, edit, instead
 
+BITS = ("tests/codec/test_bits.py",)
 GEOMX, SELECTORS = ("tests/codec/test_geomx.py",), ("tests/codec/test_selectors.py",)
 MUTATIONS: dict[str, Mutation] = {
     "none sends half of the elements as zeros": Mutation(
@@ -13,7 +14,20 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "FP16 sends infinities": Mutation("testbed.codec.fp16:_check_range", always(None), GEOMX),
     "2-bit forgets its residual": Mutation(
-        "testbed.codec.twobit:TwoBitCodec.encode", edit("residual.add_(tensor)", "tensor.clone()"), GEOMX
+        "testbed.codec.twobit:TwoBitCodec.encode", edit("if gradient is None", "if True"), GEOMX
+    ),
+    "2-bit sends nothing at the threshold itself": Mutation(
+        "testbed.codec.twobit:TwoBitCodec._encode_block", edit("float(self._below)", "self._threshold"), BITS
+    ),
+    "4-bit mixes up odd and even elements": Mutation(
+        "testbed.codec.fourbit:encode",
+        edit("both & 0xF | both >> 28 & 0xF0", "both << 4 & 0xF0 | both >> 32 & 0xF"),
+        BITS,
+    ),
+    "MSTopK counts only what it dropped": Mutation(
+        "testbed.codec.selectors.mstopk:PublishedMsTopk._search",
+        edit("flatnonzero(reached)", "flatnonzero(~reached)"),
+        BITS,
     ),
     "2-bit accepts impossible codes": Mutation("testbed.codec.twobit:_check_codes", always(None), GEOMX),
     "Bi-Sparse keeps the momentum of what it sent": Mutation(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from testbed.codec.blocks import BLOCK, blocks
 from testbed.codec.selectors.sources import (
     INFINITY_BITS,
     SMALLEST_BITS,
@@ -21,14 +22,6 @@ from testbed.codec.selectors.sources import (
     check_k,
     magnitude_bits,
 )
-
-BLOCK = 1 << 17  # elements: 512 KiB of float32, which stay in a level-2 cache
-
-
-def blocks(size: int) -> Iterator[slice]:
-    """The slices that a sweep over ``size`` elements goes through."""
-    for start in range(0, size, BLOCK):
-        yield slice(start, min(start + BLOCK, size))
 
 
 class Bisection:

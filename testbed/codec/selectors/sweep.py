@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from testbed.codec.selectors.bisection import BLOCK, blocks, largest_by_bisection
+from testbed.codec.blocks import BLOCK, blocks
+from testbed.codec.selectors.bisection import largest_by_bisection
 from testbed.codec.selectors.sources import SMALLEST_BITS, Indices, ValueSource, check_k, magnitude_bits
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 
