@@ -292,15 +292,16 @@ def test_what_only_netem_can_do_is_refused_by_name() -> None:
 def test_netems_arguments_and_structures() -> None:
     path = Path(delay_s=0.02, loss=0.01, burst=4.0, corruption=0.001, duplication=0.002, reordering=0.25)
     assert netem_text(path) == (
-        "delay 20000us loss gemodel 0.2525253% 25.0000000% 100% 0%"
+        "delay 20000us rate 34359738352bit loss gemodel 0.2525253% 25.0000000% 100% 0%"
         " corrupt 0.1000000% duplicate 0.2000000% reorder 25.0000000% gap 1"
     )
-    assert netem_text(Path(delay_s=0.001, loss=0.05)) == "delay 1000us loss random 5.0000000%"
+    assert netem_text(Path(delay_s=0.001, loss=0.05)) == "delay 1000us rate 34359738352bit loss random 5.0000000%"
     kinds = dict(netem_options(path, 1000, 15.625))
     ticks, limit, loss, gap, duplicate, jitter = struct.unpack("=IIIIII", kinds[0])
     assert (ticks, limit, loss, gap, jitter) == (312_500, 1000, 0, 1, 0)
     assert duplicate / 0xFFFFFFFF == pytest.approx(0.002)
     assert struct.unpack("=q", kinds[10]) == (20_000_000,)
+    assert struct.unpack("=IiIi", kinds[6]) == (34_359_738_352 // 8, 0, 0, 0)
     assert struct.unpack("=II", kinds[3])[0] / 0xFFFFFFFF == pytest.approx(0.25)
     model = struct.unpack_from("=HHIIII", kinds[5])
     assert model[:2] == (20, 2) and model[2] / model[3] == pytest.approx(0.01 / 0.99) and model[4:] == (0, 0)
