@@ -1,9 +1,10 @@
-"""Validate the simulator against the emulation: every technique at every rate and delay on both back ends.
+"""Validate the simulator against the emulation, or exact runs: every technique at every rate and delay on both.
 
 Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
 correlation of the techniques (Kendall's tau); writes errors.csv and error-map.png. Each back end is a sweep in a
 directory of its own, so that finished runs are not repeated, and a grid may be interrupted and extended. With
---repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction.
+--repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction. Against exact
+runs the machine's speed and load have no effect, and a repetition would be the same.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--techniques", type=Path, metavar="FILE",
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each run; default: %(default)s")
+    parser.add_argument("--against", choices=("emulate", "exact"), default="emulate",
+                        help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=1, metavar="N",
                         help="emulate everything N times, and compare the emulation with itself")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
@@ -70,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
         reproduced_by = asdict(itself) if itself else None
         return {"kind": "validation", **asdict(found), "reproduced": reproduced_by, "points": rows}
-    _print(points, found, arguments.out)
+    _print(points, found, arguments)
     if itself:
         _print_verdict(f"emulated again, {itself.points} points", itself)
     return 0
@@ -79,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
     """Return every grid point on both back ends, without those where a run failed; standard error names the cause."""
     places = _places(arguments)
-    emulated = [_results(arguments, places, "emulate", number) for number in range(arguments.repeats)]
+    emulated = [_results(arguments, places, arguments.against, number) for number in range(arguments.repeats)]
     simulated = _results(arguments, places, "simulate")
     found = zip(places, zip(*emulated, strict=True), simulated, strict=True)
     return [_point(place, real, virtual) for place, real, virtual in found if any(real) and virtual]
@@ -154,7 +157,8 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
     )  # fmt: skip
 
 
-def _print(points: list[ValidationPoint], found: Agreement, out: Path) -> None:
+def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.Namespace) -> None:
+    from analysis.identity import BACK_ENDS
     from analysis.validation import verdict
 
     rows = [
@@ -163,12 +167,24 @@ def _print(points: list[ValidationPoint], found: Agreement, out: Path) -> None:
         for point in points
     ]  # fmt: skip
     console = look.console()
-    console.print(look.table("", "technique", ">rate", ">delay", ">emulated", ">simulated", ">error", "", rows=rows))
+    console.print(
+        look.table(
+            "",
+            "technique",
+            ">rate",
+            ">delay",
+            ">" + BACK_ENDS[arguments.against].label,
+            ">simulated",
+            ">error",
+            "",
+            rows=rows,
+        )
+    )
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):
         _print_verdict(f"{len(valid)} of them within the claim", verdict(valid))
     _print_verdict(f"{found.points} points", found)
-    console.print(f"written: {out / 'errors.csv'}, {out / 'error-map.png'}", markup=False)
+    console.print(f"written: {arguments.out / 'errors.csv'}, {arguments.out / 'error-map.png'}", markup=False)
 
 
 def _print_verdict(which: str, found: Agreement) -> None:
