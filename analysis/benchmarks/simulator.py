@@ -7,8 +7,8 @@ Each case runs in a process of its own. ``processor_s`` is the processor time on
 (the first one, in which torch loads what it needs, is left out), of one all-reduce, or of one flow. ``before_s`` is the
 processor time until the end of the first round, ``memory_mb`` the largest memory of the process. Bounds are aims for
 two shared cores at about 2.6 GHz. ``messages_per_s``: messages between nodes in one second of the processor. The unit
-of ``star-1000`` is the whole command `testbed run star-1000`: ``before_s`` is its part before the host process starts, and
-``simulated_s`` the virtual time of a round.
+of ``star-1000`` is the whole command `testbed run star-1000`: ``before_s`` is its part before the host process starts,
+and ``simulated_s`` the virtual time of a round.
 """
 
 from __future__ import annotations
