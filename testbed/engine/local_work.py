@@ -162,11 +162,16 @@ def optimizer_work(keys: Sequence[Stepped], round_: int) -> Work:
     return Work("optimizer", round_, size_bytes=4 * 4 * elements, cost=cost, elements=elements)
 
 
-async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
-    """Compute one paced training step of a worker, once its batch is loaded."""
+async def load_batch(learner: Learner, step: int, round_: int) -> None:
+    """Wait until the batch of ``step`` is loaded."""
     loading = loading_of(learner)
     if loading is not None:
         await loading.prepare(step, round_)
+
+
+async def one_step(learner: Learner, world: World, round_: int, step: int) -> StepResult:
+    """Compute one paced training step of a worker, once its batch is loaded."""
+    await load_batch(learner, step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))
 
 

@@ -69,6 +69,10 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ],
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): [("sync={kind: hfa, k2: 1}",)],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
+    ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
+        ("order={kind: fifo, overlap: none}",),
+        ("order={kind: fifo, overlap: none}", "paradigm={kind: allreduce, overlap: buckets}"),
+    ],
     ("recovery={on_nan: skip}", "paradigm=allreduce"): [("recovery={on_nan: abort}",)],
     ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"): [
         ("run.on=emulate",),

@@ -27,6 +27,7 @@ EXAMPLES = [
     ("optimizer={kind: adam, at: worker}", "codec={tier1: none, tier2: bisparse}"),
     ("optimizer={kind: adam, at: worker}", "order={kind: p3, overlap: layers}"),
     ("paradigm=allreduce", "sync=bsp"),
+    ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"),
     ("paradigm=allreduce", "codec=bisparse"),
     ("paradigm=gossip", "codec=fp16"),
     ("paradigm=gossip", "shard=multigps"),

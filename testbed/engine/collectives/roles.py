@@ -20,6 +20,7 @@ from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
+from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.shard.slices import buckets_of
 from testbed.training.options import OPTIMIZERS
@@ -55,7 +56,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, make_parts)
+    return data_parallel(plan, node, learner, buckets, make_parts, overlaps=options.overlap == BUCKETS)
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:

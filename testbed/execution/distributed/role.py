@@ -20,6 +20,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import LIBRARIES
 from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.mpi import MpiOptions
+from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
@@ -50,7 +51,7 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
         sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
         return sums, WholeStep(plan.technique.optimizer, values)
 
-    return data_parallel(plan, node, learner, buckets, make_parts)
+    return data_parallel(plan, node, learner, buckets, make_parts, overlaps=options.overlap == BUCKETS)
 
 
 class LibrarySum:

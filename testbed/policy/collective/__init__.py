@@ -10,6 +10,7 @@ from testbed.policy.collective.butterfly import binary_blocks, butterfly, recurs
 from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
 from testbed.policy.collective.mpi import MpiOptions
+from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 from testbed.policy.collective.ring import direct, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
@@ -55,6 +56,7 @@ class AllReduceOptions:
 
     algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
     bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    overlap: str = option(AFTERWARDS, **OVERLAP)
     segments: int = option(1, "parts in which a bucket is pipelined (trees gain most)", min=1, max=64)
     rank_order: str = option(
         "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
@@ -71,7 +73,7 @@ class AllReduceOptions:
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield options set to other than their default that the chosen algorithm does not look at."""
-        looked_at = {"algorithm", "bucket", "optimizer_work"}
+        looked_at = {"algorithm", "bucket", "overlap", "optimizer_work"}
         if self.optimizer_work != "replicated":
             looked_at.add("shared_by")
         if self.algorithm in ALL_REDUCE:

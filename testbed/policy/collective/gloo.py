@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.axes import option
+from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 
 BACKENDS = ("gloo", "nccl")
 
@@ -19,3 +20,4 @@ class GlooOptions:
 
     backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=BACKENDS)
     bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    overlap: str = option(AFTERWARDS, **OVERLAP)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import ClassVar
 
 from testbed.axes import option
+from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 
 
 class MpichAlgorithm(Enum):
@@ -34,6 +35,7 @@ class MpiOptions:
     backend: ClassVar[str] = "mpi"
     algorithm: str = option("auto", "MPICH's own; auto: as it sees fit", choices=CHOICES)
     bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    overlap: str = option(AFTERWARDS, **OVERLAP)
 
     @property
     def mpich_algorithm(self) -> MpichAlgorithm:

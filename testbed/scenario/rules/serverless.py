@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.codec.options import CODECS
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, by_tier, kinds, without_servers
+from testbed.scenario.rules.facts import Found, by_tier, kinds, overlaps, without_servers
 from testbed.scenario.schema import Scenario
 
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
@@ -53,6 +53,17 @@ def no_order(scenario: Scenario) -> Found:
     if without_servers(scenario) and _any_chosen(scenario, "order"):
         problem = "orders the slices that are sent to servers, and without servers it has no effect"
         yield Violation(("order",), problem, _REMOVE)
+
+
+def layers_overlap_with_servers(scenario: Scenario) -> Found:
+    if not without_servers(scenario) or not overlaps(scenario) or _any_chosen(scenario, "order"):
+        return
+    cure = "write 'overlap: none'"
+    if hasattr(scenario.paradigm.options, "overlap"):
+        cure += (
+            f", and 'paradigm: {{kind: {scenario.paradigm.kind}, overlap: buckets}}' to sum during the backward pass"
+        )
+    yield Violation(("order",), "'overlap: layers' sends layers to servers, and without servers it has no effect", cure)
 
 
 def no_overlay(scenario: Scenario) -> Found:

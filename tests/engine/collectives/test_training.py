@@ -38,6 +38,22 @@ def test_equals_training_in_one_process(algorithm: str, tmp_path: Path) -> None:
     assert len(final_of(runs, list(results))) == 1
 
 
+@pytest.mark.parametrize("kind", ["real", "virtual"])
+def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Path) -> None:
+    """And begins the sum of the last layers' bucket before the first layers' backward pass."""
+    hashes, begun = set(), {}
+    for overlap in ("after", "buckets"):
+        plan = serverless_plan([2, 2], "allreduce", {"algorithm": "ring", "bucket": 1000, "overlap": overlap})
+        runs = worlds(kind, tmp_path / overlap)
+        names = list(run_plan(runs, plan, allreduce_worker))
+        hashes |= final_of(runs, names)
+        mine = [event for event in runs.events(names[0]) if event.get("round") == 1]
+        steps = [event["t"] for event in mine if event["kind"] == "compute" and event["work"] == "step"]
+        begun[overlap] = min(event["t0"] for event in mine if event["kind"] == "transfer") - max(steps)
+    assert len(hashes) == 1
+    assert begun["buckets"] < begun["after"] - 0.001
+
+
 @pytest.mark.parametrize(
     "options",
     [

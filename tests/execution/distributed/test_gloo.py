@@ -44,6 +44,12 @@ def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> No
         assert all(torch.equal(a, b) for a, b in zip(values, results["a/worker0"], strict=True))
 
 
+def test_summing_during_the_backward_pass_keeps_its_bits(trained: Forked, tmp_path: Path) -> None:
+    overlapped = forked(tmp_path, gloo_plan([2, 1], bucket=100_000, overlap="buckets"))
+    for name, values in trained.values.items():
+        assert all(torch.equal(a, b) for a, b in zip(values, overlapped.values[name], strict=True))
+
+
 def test_its_bytes_are_counted_by_peer(trained: Forked) -> None:
     """A ring: all come from one neighbour, 2 (p − 1)/p of the gradients and the flag, and a little for its headers."""
     results = trained.values
@@ -83,7 +89,7 @@ def test_virtual_time_refuses_it() -> None:
 def test_gradients_are_looked_at_before_the_library_sums_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with our own all-reduce: one that is not finite ends the run, and faults of kind ``nan`` happen."""
     learners: list[Any] = []
-    monkeypatch.setattr(role_module, "data_parallel", lambda plan, node, learner, *rest: learners.append(learner))
+    monkeypatch.setattr(role_module, "data_parallel", lambda plan, node, learner, *_, **__: learners.append(learner))
     plan = gloo_plan([1, 1])
     role_module.distributed_worker(plan, plan.with_role("worker")[1])
     assert isinstance(learners[0], Guarded)
