@@ -167,19 +167,8 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
         for point in points
     ]  # fmt: skip
     console = look.console()
-    console.print(
-        look.table(
-            "",
-            "technique",
-            ">rate",
-            ">delay",
-            ">" + BACK_ENDS[arguments.against].label,
-            ">simulated",
-            ">error",
-            "",
-            rows=rows,
-        )
-    )
+    columns = ("technique", ">rate", ">delay", f">{BACK_ENDS[arguments.against].label}", ">simulated", ">error", "")
+    console.print(look.table("", *columns, rows=rows))
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):
         _print_verdict(f"{len(valid)} of them within the claim", verdict(valid))
