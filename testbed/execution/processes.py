@@ -37,6 +37,7 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
     from testbed.execution.scripts import failure_files, point_to_traceback
+    from testbed.realtime.cores import precise_loop
     from testbed.realtime.fleet import Fleet, Launch
 
     def now_s() -> float:
@@ -51,6 +52,7 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
                 make_role=role_maker(plan, checkpoint_files(plan, directory, report), failures),
                 event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
                 on_fault=attempts.on_fault, failures=failures,
+                new_loop=precise_loop if plan.exact is not None else None,
             )  # fmt: skip
             try:
                 Fleet(plan, launch).run(report)

@@ -381,10 +381,14 @@ class SimulationPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ExactPlan:
-    """The user-mode kernel of an exact run: its memory, and the virtual time that a system call takes."""
+    """The user-mode kernel of an exact run: its memory, and what takes virtual time.
+
+    cpu  ``modelled``: codecs, sums, optimizers and messages, as in simulated runs; ``none``: training steps alone
+    """
 
     memory_bytes: int
     system_call_s: float
+    cpu: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,8 +75,8 @@ def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
     """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
     if scenario.run.on != "exact":
         return None
-    needed = _GUEST_BYTES + len(nodes) * _NODE_BYTES
-    return ExactPlan(memory_bytes=scenario.exact.memory or needed, system_call_s=scenario.exact.system_call)
+    memory_bytes = scenario.exact.memory or _GUEST_BYTES + len(nodes) * _NODE_BYTES
+    return _same(ExactPlan, scenario.exact, memory_bytes=memory_bytes, system_call_s=scenario.exact.system_call)
 
 
 def _choice(technique: Technique) -> Choice:

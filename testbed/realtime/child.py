@@ -50,6 +50,7 @@ class Launch:
         due: The faults that are still to happen; None means all of the plan's.
         on_fault: Called for each fault when it happens.
         failures: What failed scripts leave behind; None in a run without scripts.
+        new_loop: Makes the event loop of a node; None means asyncio's own.
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -61,6 +62,7 @@ class Launch:
     due: FaultClock | None = None
     on_fault: OnFault = lambda due, now_s: None
     failures: FailureFiles | None = None
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 
 
 def run_child(
@@ -82,7 +84,8 @@ def run_child(
         if launch.enter is not None:
             launch.enter(node)
         _die_with(parent)  # again, as entering a namespace may have cleared it
-        asyncio.run(_main(node, launch, make_setup, progress, lifeline))
+        with asyncio.Runner(loop_factory=launch.new_loop) as runner:
+            runner.run(_main(node, launch, make_setup, progress, lifeline))
         code = 0
     except asyncio.CancelledError:
         code = Interrupted.exit_code

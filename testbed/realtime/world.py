@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from testbed.compute_model import ComputeModel
 from testbed.costs import CODING
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
+from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
@@ -80,6 +82,8 @@ class RealWorld:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
         self.failure: asyncio.Future[None] = self._loop.create_future()
+        modelled = plan.exact is not None and plan.exact.cpu == "modelled"
+        self._cores = ModelledCores(ComputeModel().of_plan(plan), self.now) if modelled else None
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -105,6 +109,8 @@ class RealWorld:
             await self._named_wait(self._arrival, waiting_for, end_s - self.now(), deadline_s)
         message = self._inbox.popleft()
         self._count_inbox(-message.payload_bytes)
+        if self._cores is not None:
+            await self._cores.read_message()
         return message
 
     async def serve(self, handle: Callable[[Message], bool]) -> None:
@@ -207,6 +213,8 @@ class RealWorld:
     # ---- computation --------------------------------------------------------------------------------------------
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        if self._cores is not None and work.kind == "step":
+            await self._cores.free()
         start_s = self.now() if work.began_s is None else work.began_s
         if work.kind == "step":
             return await self._step(work, function, start_s)
@@ -220,7 +228,8 @@ class RealWorld:
             value, real_s = timed(function) if inline else await self._processor.run(function)
             if work.kind == "copy":
                 return value
-        self._record_compute(work, start_s, 0.0, real_s, overrun=False)
+        modelled_s = await self._cores.spend(work, self.pacer) if self._cores is not None else 0.0
+        self._record_compute(work, start_s, modelled_s, real_s, overrun=False)
         return value
 
     async def _step(self, work: Work, function: Callable[[], T], start_s: float) -> T:

@@ -1,14 +1,12 @@
-"""How long computation takes in virtual time. The constants are printed in the ``model`` event of every run."""
+"""The processor of a simulated node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from testbed.costs import CODING, Cost, Costs, Row, reference_costs
-from testbed.plan.model import Plan
-from testbed.plan.pace import Pacer
+from testbed.compute_model import USER_CODE, ComputeModel
+from testbed.costs import CODING
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
@@ -17,55 +15,6 @@ from testbed.simulation.recorder import VirtualRecorder
 from testbed.world import Work
 
 T = TypeVar("T")
-
-_USER_CODE = "user_code"  # ``Work.kind`` of a script: the step that it ends in takes the modelled time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeModel:
-    """Rates and fixed costs of a node's processor. Defaults are calibrated against real runs of this project.
-
-    memory_bytes_per_s   sums are bound by memory bandwidth: ``Work.size_bytes`` divided by this
-    work_overhead_s      of each piece of work that is not a training step
-    message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
-                         verification. A receiver reads its messages one after another.
-    message_bytes_per_s  reading and authentication of the stream (AES-GMAC), overlapped with the transfer: limits a
-                         node's port
-    costs                measured durations of codecs and optimizer steps, by row; ``None``: codecs cost nothing, and
-                         optimizers what sums do
-    """
-
-    memory_bytes_per_s: float = 4e9
-    work_overhead_s: float = 5e-6
-    message_cost_s: float = 60e-6
-    message_bytes_per_s: float = 3.2e9
-    costs: Costs | None = field(default_factory=reference_costs)
-
-    def of_plan(self, plan: Plan) -> ComputeModel:
-        """Return the model with the costs that the Plan has instead of the reference machine's."""
-        if not plan.simulation.costs or self.costs is None:
-            return self
-        rows = {name: Row(*seconds) for name, seconds in plan.simulation.costs.items()}
-        return replace(self, costs=self.costs | rows)
-
-    def duration_s(self, work: Work, pacer: Pacer, now_s: float) -> float:
-        """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""
-        if work.kind == "step":
-            return pacer.duration_s(work.steps, now_s)
-        if work.kind == _USER_CODE:
-            return 0.0
-        if work.cost is not None and (self.costs is not None or work.kind in CODING):
-            return self._cost_s(work, work.cost, pacer)
-        return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
-
-    def _cost_s(self, work: Work, cost: Cost, pacer: Pacer) -> float:
-        if self.costs is None:
-            return 0.0
-        row = self.costs.get(cost.row)
-        if row is None:
-            row = Row(self.work_overhead_s, cost.element_s)
-        duration_s = row.seconds(work.elements, work.size_bytes)
-        return duration_s / pacer.codec_speed if work.kind in CODING else duration_s
 
 
 class SimulatedProcessor:
@@ -96,7 +45,7 @@ class SimulatedProcessor:
                 duration_s = node.group.work_after(duration_s, start_s) - start_s
         self._busy_until_s = start_s + duration_s
         result = function()
-        if node.thread is not None and work.kind != _USER_CODE:
+        if node.thread is not None and work.kind != USER_CODE:
             await self._on_a_core(node.thread, work)
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._busy_until_s = start_s + duration_s

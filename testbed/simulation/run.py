@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from simpy.core import EmptySchedule
 
+from testbed.compute_model import ComputeModel
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.garbage import relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
@@ -21,7 +22,6 @@ from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.faults import OnFault, SimulatedFaults

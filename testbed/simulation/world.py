@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from testbed.compute_model import ComputeModel
 from testbed.messages import Message
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
-from testbed.simulation.compute import ComputeModel, SimulatedProcessor
+from testbed.simulation.compute import SimulatedProcessor
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer, SimulatedOutbox

@@ -10,7 +10,7 @@ EMULATED = ("tests/simulation/test_emulated_link.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
 MUTATIONS: dict[str, Mutation] = {
-    "codecs cost nothing": Mutation("testbed.simulation.compute:ComputeModel._cost_s", always(0.0), COSTS),
+    "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
     "payloads cost nothing": Mutation(
         "testbed.costs:Row.seconds", edit(" + payload_bytes * self.payload_byte_s", ""), COSTS
     ),

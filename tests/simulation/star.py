@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from testbed.compute_model import ComputeModel
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import DevicePlan, LinkPlan, NetworkPlan, NodePlan, Plan, Series, SitePlan
 from testbed.results.events import read
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import RoleMaker, SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Role, Work, World

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from testbed.codec.table import make_codec
+from testbed.compute_model import ComputeModel
 from testbed.costs import COLUMNS, Cost, Row, read_costs, reference_costs, write_costs
 from testbed.engine import coding
 from testbed.engine.local_work import optimizer_work
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Role, Work, World

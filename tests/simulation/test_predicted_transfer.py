@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
+from testbed.compute_model import ComputeModel
 from testbed.messages import Message, MessageKind
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
 from testbed.simulation.inbox import SimulatedInbox

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 
 from analysis.identity import series
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, against
+from testbed.compute_model import ComputeModel
 from testbed.policy.collective.predict import LinkCost
 from testbed.policy.collective.shares import saved_s
-from testbed.simulation.compute import ComputeModel
 from testbed.training.models import shape_of_model
 from testbed.training.options.models import Declared
 

@@ -30,12 +30,12 @@ from analysis.identity import series
 from analysis.studies import programs
 from analysis.studies.claims import Claims, exactly
 from analysis.studies.study import Panel, Request, Results, Study, published
+from testbed.compute_model import ComputeModel
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective.ring import ring
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import Future, Work, World

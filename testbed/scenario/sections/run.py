@@ -102,7 +102,10 @@ class ExactSection(Section):
     memory: Annotated[int | None, SIZE] = None
     """Memory of the guest, of which the machine gives what is used; by default 2 GiB, and 96 MiB a node."""
     system_call: Annotated[float, DELAY] = 200e-9
-    """Virtual time that a system call takes. Computing takes none, except what device.step_time says."""
+    """Virtual time that a system call takes."""
+    cpu: Annotated[str, one_of("modelled", "none")] = "modelled"
+    """What computing takes beside device.step_time. modelled: what a simulated run charges for codecs, sums, optimizers
+    and messages (simulation.costs). none: nothing."""
 
 
 class Recovery(Section):

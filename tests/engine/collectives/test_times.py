@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from testbed.compute_model import ComputeModel
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
-from testbed.simulation.compute import ComputeModel
 from testbed.simulation.run import SimulationOptions
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World

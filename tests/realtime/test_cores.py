@@ -1,0 +1,70 @@
+"""Modelled cores: what computing takes in an exact run, and the loop whose timers are exact enough for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from testbed.compute_model import ComputeModel
+from testbed.costs import Cost, Row
+from testbed.plan.model import DevicePlan
+from testbed.plan.pace import Pacer
+from testbed.realtime.cores import ModelledCores, precise_loop
+from testbed.world import Work
+
+MODEL = ComputeModel(
+    memory_bytes_per_s=1e6, work_overhead_s=0.0, message_cost_s=0.02, costs={"slow encode": Row(0.0, 1e-3)}
+)
+SUM, ENCODE = Work("sum", size_bytes=30_000), Work("encode", cost=Cost("slow encode", 0.0), elements=50)
+
+
+def timed_run(*works: Work) -> tuple[list[float], float, float]:
+    """What each piece of work says that it took, the time of all side by side, and when the first core was free."""
+
+    async def main() -> tuple[list[float], float, float]:
+        begin_s = time.monotonic()
+        cores = ModelledCores(MODEL, lambda: time.monotonic() - begin_s)
+        pacer = Pacer(DevicePlan(), 1, "node")
+        spending = asyncio.gather(*(cores.spend(work, pacer) for work in works))
+        await asyncio.sleep(0)
+        await cores.free()
+        free_s = time.monotonic() - begin_s
+        return list(await spending), time.monotonic() - begin_s, free_s
+
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        return runner.run(main())
+
+
+def test_one_core_trains_and_sums_and_another_runs_codecs() -> None:
+    took_s, all_s, free_s = timed_run(SUM, SUM, ENCODE)
+    assert took_s == pytest.approx([0.03, 0.03, 0.05])
+    assert 0.06 <= free_s and 0.06 <= all_s < 0.11, "two sums one after another, beside a codec"
+
+
+def test_codecs_wait_for_each_other_and_not_for_sums() -> None:
+    _, all_s, free_s = timed_run(ENCODE, ENCODE, SUM)
+    assert 0.03 <= free_s < 0.1 and all_s >= 0.1
+
+
+def test_a_message_takes_its_time() -> None:
+    async def main() -> float:
+        begin_s = time.monotonic()
+        await ModelledCores(MODEL, time.monotonic).read_message()
+        return time.monotonic() - begin_s
+
+    assert asyncio.run(main()) >= 0.02
+
+
+def test_timers_of_the_loop_are_not_a_millisecond_late() -> None:
+    async def main() -> float:
+        late = []
+        for _ in range(50):
+            begin_s = time.monotonic()
+            await asyncio.sleep(100e-6)
+            late.append(time.monotonic() - begin_s - 100e-6)
+        return sorted(late)[5]
+
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        assert runner.run(main()) < 0.0008
