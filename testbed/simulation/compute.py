@@ -14,11 +14,9 @@ from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.world import Work
+from testbed.world import USER_CODE, Work
 
 T = TypeVar("T")
-
-_USER_CODE = "user_code"  # ``Work.kind`` of a script: the step that it ends in takes the modelled time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ class ComputeModel:
         """Return the duration of ``work`` begun at ``now_s``. A ``measured`` device has its ``step_time_s``."""
         if work.kind == "step":
             return pacer.duration_s(work.steps, now_s)
-        if work.kind == _USER_CODE:
+        if work.kind == USER_CODE:
             return 0.0
         if work.cost is not None and (self.costs is not None or work.kind in CODING):
             return self._cost_s(work, work.cost, pacer)
@@ -96,7 +94,7 @@ class SimulatedProcessor:
                 duration_s = node.group.work_after(duration_s, start_s) - start_s
         self._busy_until_s = start_s + duration_s
         result = function()
-        if node.thread is not None and work.kind != _USER_CODE:
+        if node.thread is not None and work.kind != USER_CODE:
             await self._on_a_core(node.thread, work)
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._busy_until_s = start_s + duration_s
