@@ -17,6 +17,7 @@ from emulation.journal import Journal, clean, leftovers
 from testbed.cli import main as command
 from testbed.process_id import ProcessId
 from testbed.runtime_directory import runtime_directory
+from tests.cli import forked
 from tests.emulation.inside import ROOT
 from tests.end_to_end.runs import QUICKSTART
 
@@ -149,9 +150,8 @@ def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: py
     journal = write_journal(runtime_directory())
     journal.write_text("garbage\n")
     run = tmp_path / "run"
-    argv = [sys.executable, "-m", "testbed.cli.main", "run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
-    argv += ["--set", "training.rounds=1", "--set", "training.evaluate_every=1"]
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    argv = ["run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
+    ended = forked.command([*argv, "--set", "training.rounds=1", "--set", "training.evaluate_every=1"])
     assert ended.returncode == 0, ended.stderr
     assert (
         f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes"
