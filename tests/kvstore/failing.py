@@ -126,7 +126,7 @@ KINDS = {
         sample=True,
     ),
     "loader's process hangs": Kind(
-        "time.sleep(1000)", f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}", line=LOOP_LINE,
+        "time.sleep(60)", f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}", line=LOOP_LINE,
         loaders=1, sample=True,
     ),
 }  # fmt: skip
