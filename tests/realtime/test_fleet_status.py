@@ -26,9 +26,7 @@ class TestWatch:
 
     def test_a_status_that_a_script_has_chosen_is_not_one_of_ours(self) -> None:
         for status in range(1, 10):
-            ended = NodeExit(
-                "a", status, explained=f"mine.py:3: os._exit: the script ended its process, status {status}"
-            )
+            ended = NodeExit("a", status, explained=f"mine.py:3: os._exit: status {status}")
             assert type(ended.error()) is type(NodeExit("a", status).error()) is RunFailed
 
     def test_the_status_has_waits_and_the_time_of_the_last_progress(self) -> None:
