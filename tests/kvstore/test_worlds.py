@@ -55,8 +55,7 @@ def result(done: Finished) -> dict[str, Any]:
     run = record.prepare(done.directory / "written", done.plan, scenario=b"", resolved="", capabilities={})
     run.events.rmdir()
     run.events.symlink_to(done.directory / "events")
-    _, content = record.conclude(run, done.plan, done.outcome, "2000-01-01", 1.0)
-    return content
+    return record.conclude(run, done.plan, done.outcome, "2000-01-01", 1.0).result
 
 
 def digests(tmp_path: Path, worlds: tuple[str, ...], *overrides: str, **script: str) -> set[str | None]:

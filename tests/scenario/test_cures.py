@@ -126,7 +126,7 @@ def outcome_of(scenario: Scenario, folder: Path) -> str:
     """Train in virtual time, and return status and message."""
     plan = build_plan(scenario)
     run = record.prepare(folder, plan, scenario=b"", resolved="", capabilities={})
-    outcome, _ = record.conclude(run, plan, host.attempt(plan, run.path, lambda event: None), "", 0.0)
+    outcome = record.conclude(run, plan, host.attempt(plan, run.path, lambda event: None), "", 0.0).outcome
     return f"{outcome.status} {outcome.message}".strip()
 
 
