@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from testbed.scenario.paradigms import PARADIGMS
+from testbed.world import USER_CODE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SHIPPED = PARADIGMS.shipped.values()
 PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
-WORKERS_WORK = ("step", "user_code")
+WORKERS_WORK = ("step", USER_CODE)
 """``Work.kind`` of what trains; all else is done for others."""
 _OF_LIBRARIES = tuple(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages)
 MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)

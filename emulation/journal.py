@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from emulation.process_id import ProcessId
+from testbed.process_id import ProcessId
 from testbed.runtime_directory import private_directory, runtime_directory
 
 LIMIT_BYTES = 64 * 1024  # a run notes a few lines

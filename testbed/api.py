@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from testbed.execution.sweep import SweepJob
     from testbed.scenario.look_up import NetworkDescription
     from topologies.traces import Trace
 
@@ -214,6 +215,7 @@ class Sweep:
 def sweep(
     scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]], *, seeds: int | None = None,
     on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
+    log: Sequence[str] = (),
 ) -> Sweep:  # fmt: skip
     """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
 
@@ -221,6 +223,7 @@ def sweep(
     on     back end instead of the scenario's own
     out    directory of the sweep, by default ``sweeps/NAME``
     jobs   runs at the same time; by default the number of cores for simulations, else 1
+    log    experiment trackers to write to while runs run, each in its run's directory
 
     Raise ``ScenarioError`` for the first combination that is refused, before anything runs. A run that fails is a row
     with that status.
@@ -237,9 +240,13 @@ def sweep(
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
     wanted = from_options(options, [], seeds)
     points = points_of(file, wanted, on, allow_code=True)
-    job = sweeps.SweepJob(directory, file, wanted, points, jobs or sweeps.default_jobs(points))
+    LiveLog(log)  # an unknown tracker, or a missing package, is told before anything runs
+    job = sweeps.SweepJob(
+        directory, file, wanted, points, jobs or sweeps.default_jobs(points),
+        followers=lambda: [LiveLog(log)] if log else [],
+    )  # fmt: skip
     if threading.active_count() > 1:  # a process with threads, as in Jupyter, must not be forked
-        _as_command(file, directory, options, seeds, on, job.jobs)
+        _as_command(job, options, seeds, on, log)
         rows = sweeps.table(job)
     else:
         rows = sweeps.execute(job, lambda point, state: None)
@@ -251,14 +258,13 @@ def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
             for path, values in grid.items()}  # fmt: skip
 
 
-def _as_command(
-    file: Path, directory: Path, options: Iterable[str], seeds: int | None, on: str | None, jobs: int
-) -> None:
+def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]) -> None:
     words = [word for option in options for word in ("--set", option)]
     words += ["--seeds", str(seeds)] if seeds else []
     words += ["--on", on] if on else []
-    command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(file), "--out", str(directory), "--json",
-               "--allow-code", "--jobs", str(jobs), *words]  # fmt: skip
+    words += ["--log", ",".join(log)] if log else []
+    command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(job.scenario), "--out", str(job.directory),
+               "--json", "--allow-code", "--jobs", str(job.jobs), *words]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, errors.RunFailed.exit_code):
         raise ScenarioError(done.stderr.strip().removeprefix("testbed: "))

@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import CapabilityError, RunFailed
+from testbed.execution.follower import Event, Follower
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.results.rounds import CompletedRound, RoundCounter
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from analysis.trackers import Tracker
 
 _POLL_EVERY_S = 0.5  # wall time
-
-Event = Mapping[str, Any]
 
 
 class StopRun(Exception):
@@ -76,23 +75,6 @@ class Callback:
 
     def on_end(self, run: StoredRun) -> None:
         """The run has ended in any way, and its results have been written."""
-
-
-class Follower:
-    """Takes the progress events of a run; the base of ``Callbacks`` and ``LiveLog``."""
-
-    def start(self, plan: Plan, directory: Path) -> None: ...
-
-    def take(self, event: Event) -> Iterable[str]:
-        """Take an event and return warnings. Raise ``KeyboardInterrupt`` to end the run."""
-        return ()
-
-    def outcome(self, outcome: SessionResult) -> SessionResult:
-        """Return how the run has ended: as ``outcome`` says, unless the follower ended it."""
-        return outcome
-
-    def end(self, directory: Path) -> None:
-        """The results have been written."""
 
 
 class Callbacks(Follower):

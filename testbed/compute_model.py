@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from testbed.costs import CODING, Cost, Costs, Row, reference_costs
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
-from testbed.world import Work
-
-USER_CODE = "user_code"  # ``Work.kind`` of a script: the step that it ends in takes the modelled time
+from testbed.world import USER_CODE, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.callbacks import Follower
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError
 from testbed.execution import record, session
+from testbed.execution.follower import Follower
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan
 from testbed.results import COMPLETED, atomic

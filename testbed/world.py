@@ -20,13 +20,16 @@ from testbed.plan.pace import Pacer
 T = TypeVar("T")
 
 
+USER_CODE = "user_code"
+"""``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""
+
+
 class Work(msgspec.Struct):
     """Describes a piece of computation, so that the world knows how long it takes.
 
     kind        ``step`` (a training step, paced by the node's device), ``sum``, ``optimizer``, ``select`` (of the
                 largest elements), ``load`` (from disk), ``encode`` or ``decode`` (by a codec), ``copy`` (in memory:
-                never recorded, and without modelled time), ``user_code`` (a script until its next call, which takes no
-                modelled time of its own: the step that follows does)
+                never recorded, and without modelled time), or ``USER_CODE``
     round       the training round that it belongs to, for the record
     size_bytes  bytes read, for kinds whose time grows with size; of codecs the payload's, which the function may set
     cost        which row of the table of measured costs it is: of codecs

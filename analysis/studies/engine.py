@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from analysis.compare import latex_text, tabular
 from analysis.figures import panels
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
+from analysis.studies.claims import UNRESOLVED, Claim, unresolved
 from analysis.studies.drawing import draw, values_of
 from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
 from testbed.errors import RunFailed, ScenarioError
@@ -57,7 +58,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
         _write_table(study.table(results), request.out / f"{name}-table")
     if study.panels:
         _save(study, results, request.out / name)
-    claims = list(study.claims(results)) if study.claims else []
+    claims = claims_of(study, results, left_out(study, request))
     verdict = {
         "schema_version": 1,
         "figure": name,
@@ -91,6 +92,26 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
             values_of(part, panel.y).groupby(by, sort=False).mean()
         )
     return pd.DataFrame(parts).reset_index().rename(columns={"index": ""})
+
+
+def left_out(study: Study, request: Request) -> list[str]:
+    """Return the labels of the variants that ``--only`` leaves out. Those of a pattern of scenarios are not known."""
+    declared = study.sweeps(request.quick) if study.sweeps and request.only else ()
+    labels = dict.fromkeys(label for sweep in declared for label in sweep.variants if label)
+    return [label for label in labels if label not in request.only]
+
+
+def claims_of(study: Study, results: Results, missing: Sequence[str]) -> list[Claim]:
+    """Return the study's claims, with what was measured. Without the variants ``missing``, none of them is decided."""
+    claims: list[Claim] = []
+    why = f"--only left out {', '.join(missing)}"
+    try:
+        claims += study.claims(results) if study.claims else ()
+    except (LookupError, ValueError, ZeroDivisionError):
+        if not missing:
+            raise
+        claims.append(unresolved("the claims that need what was left out", why))
+    return [replace(each, verdict=UNRESOLVED, why=why) if missing else each for each in claims]
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:

@@ -38,6 +38,16 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-code", action="store_true", help=about)
 
 
+def add_log(parser: argparse.ArgumentParser) -> None:
+    """Add ``--log``: a tuple of trackers."""
+    parser.add_argument("--log", type=_trackers, default=(), metavar="TRACKER[,…]",
+                        help="write to tensorboard, wandb or mlflow while a run runs, in its directory")  # fmt: skip
+
+
+def _trackers(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in text.split(",") if word))
+
+
 def read_scenario(arguments: argparse.Namespace) -> Scenario:
     """Load and validate the scenario with its overrides. Raise ``ScenarioError``."""
     from testbed.scenario.load import load

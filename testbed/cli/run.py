@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_log, add_scenario, check_data, read_plan
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
@@ -33,13 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
                         help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
-    parser.add_argument("--log", type=_kinds, default=(), metavar="TRACKER[,…]",
-                        help="write to tensorboard, wandb or mlflow while the run runs, in its directory")  # fmt: skip
+    add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word for word in text.split(",") if word))
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:

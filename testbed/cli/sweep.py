@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_log, check_jobs
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.tables import sweep_table
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only every N-th point, from the I-th")
     parser.add_argument("--retry-failed", action="store_true", help="run failed points again")
+    add_log(parser)
     add_allow_code(parser)
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
 
@@ -55,6 +56,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _job(arguments: argparse.Namespace) -> SweepJob:
+    from testbed.callbacks import LiveLog
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
     from testbed.scenario.sweep import from_options, joined, read_sweep
@@ -63,10 +65,12 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
     points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
     check_jobs(arguments.jobs)
+    LiveLog(arguments.log)  # an unknown tracker, or a missing package, is told before anything runs
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
         scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),
         shard=sweep.SweepShard.parse(arguments.shard), retry_failed=arguments.retry_failed,
+        followers=lambda: [LiveLog(arguments.log)] if arguments.log else [],
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.execution.sweep_points import SweepPoint, index_of
-from testbed.execution.sweep_pool import OnState, Pool
+from testbed.execution.sweep_pool import Followers, OnState, Pool
 from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
@@ -51,7 +51,7 @@ class SweepShard:
 
 @dataclass(frozen=True, slots=True)
 class SweepJob:
-    """A sweep to be executed: where, which points, and how many runs at once."""
+    """A sweep to be executed: where, which points, how many runs at once, and what follows each of them."""
 
     directory: Path
     scenario: Path
@@ -60,6 +60,7 @@ class SweepJob:
     jobs: int = 1
     shard: SweepShard = SweepShard()
     retry_failed: bool = False
+    followers: Followers = tuple
 
     def path(self, point: SweepPoint) -> Path:
         """The run directory of a point."""
@@ -72,7 +73,7 @@ def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
     atomic.sweep(job.directory)
     mine = job.shard.of(job.points)
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
-    pool = Pool(job.path, job.scenario.read_bytes(), on_state, job.retry_failed)
+    pool = Pool(job.path, job.scenario.read_bytes(), on_state, job.retry_failed, job.followers)
     pool.run(mine, job.jobs)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))

@@ -15,13 +15,14 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from testbed.errors import ScenarioError
+from testbed.errors import ScenarioError, TestbedError
 from testbed.execution import session
+from testbed.execution.follower import Event, Follower
 from testbed.execution.record import add_capabilities, conclude, prepare
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import SessionResult
@@ -35,16 +36,21 @@ _ELSEWHERE_POLL_S = 0.5
 TAKEN, UNEXPECTED = 64, 70  # exit codes of a child: another process runs that point; an error in testbed itself
 
 OnState = Callable[[SweepPoint, str], None]
+Followers = Callable[[], Sequence[Follower]]
 
 
 @dataclass(slots=True)
 class Pool:
-    """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes."""
+    """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes.
+
+    ``followers`` makes those of one run, in the process that runs it. Their warnings are in its ``host.log``.
+    """
 
     directory: Callable[[SweepPoint], Path]
     scenario: bytes
     on_state: OnState
     retry_failed: bool = False
+    followers: Followers = tuple
     _children: dict[int, SweepPoint] = field(default_factory=dict)
 
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
@@ -134,9 +140,12 @@ class Pool:
         log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        outcome = _attempt(point, run)
+        followers = self.followers()
+        outcome = _attempt(point, run, followers)
         ended = conclude(run, point.plan, outcome, started, time.monotonic() - begin_s)
         run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
+        for follower in followers:
+            follower.end(path)
         return 0
 
 
@@ -149,13 +158,25 @@ def _close(run: RunDirectory, point: SweepPoint, code: int) -> None:
         run.set_status("failed", run.status().plan_sha256, f"{node}: {cause}\n{files.note(node)}")
 
 
-def _attempt(point: SweepPoint, run: RunDirectory) -> SessionResult:
+def _attempt(point: SweepPoint, run: RunDirectory, followers: Sequence[Follower]) -> SessionResult:
     """Simulated in this very process; otherwise under a host process of its own."""
+
+    def take(event: Event) -> None:
+        add_capabilities(run, event)
+        for follower in followers:
+            for message in follower.take(event):
+                print(f"warning: {message}", flush=True)  # noqa: T201 - into host.log
+
+    try:
+        for follower in followers:
+            follower.start(point.plan, run.path)
+    except TestbedError as error:
+        return SessionResult("failed", str(error), error.exit_code)
     if point.plan.back_end == "simulate":
         from testbed.execution.host import attempt
 
-        return attempt(point.plan, run.path, lambda event: None)
-    return session.run(point.plan, run.path, lambda event: add_capabilities(run, event))
+        return attempt(point.plan, run.path, take)
+    return session.run(point.plan, run.path, take)
 
 
 def warm_up(points: Iterable[SweepPoint]) -> None:

@@ -62,7 +62,8 @@ class NodeExit:
         """The error that a user gets for this end."""
         if self.wait is not None:
             return WaitTimeout(*self.wait)
-        kind = _ERRORS.get(self.code, NodeLost if self.code < 0 else RunFailed)
+        # an exit status is an error's only where the node has reported it: scripts choose their own
+        kind = NodeLost if self.code < 0 else _ERRORS.get(self.code, RunFailed) if self.cause else RunFailed
         if self.explained:
             return kind(f"{self.node}: {self.explained}")
         if self.code < 0:

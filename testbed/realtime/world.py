@@ -19,7 +19,7 @@ from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import Future, Work, World
+from testbed.world import USER_CODE, Future, Work, World
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class RealWorld:
         start_s = self.now() if work.began_s is None else work.began_s
         if work.kind == "step":
             return await self._step(work, function, start_s)
-        if work.kind == "user_code":
+        if work.kind == USER_CODE:
             return (await self._processor.step(function))[0]
         if work.kind in CODING:
             assert work.cost is not None, "a codec's work has a cost"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed.results import owner
+from testbed.process_id import ProcessId, start_ticks
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)\.tmp")
 
@@ -22,7 +22,7 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)\.tmp")
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
-    me = owner.current()
+    me = ProcessId.current()
     temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}.tmp")
     try:
         yield temporary
@@ -59,7 +59,7 @@ def sweep(directory: Path) -> list[Path]:
     removed = []
     for path in sorted(directory.rglob(".*.tmp")):
         match = _TEMPORARY.fullmatch(path.name)
-        if match and owner.start_ticks(int(match[1])) != int(match[2]):
+        if match and start_ticks(int(match[1])) != int(match[2]):
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed

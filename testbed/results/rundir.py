@@ -21,7 +21,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from typing import Any
 import msgspec
 
 from testbed.errors import ScenarioError, TestbedError
-from testbed.results import COMPLETED, FINISHED, atomic, owner
-from testbed.results.owner import ProcessOwner
+from testbed.process_id import ProcessId
+from testbed.results import COMPLETED, FINISHED, atomic
 
 _ENTRIES = (
     "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
@@ -46,7 +46,7 @@ class RunStatus:
     state: str
     plan_sha256: str = ""
     message: str = ""
-    owner: ProcessOwner | None = None
+    owner: ProcessId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RunDirectory:
     def set_status(self, state: str, plan_sha256: str, message: str = "") -> None:
         """Record ``state``, with the calling process as the owner until the run is finished."""
         assert state in ("pending", "running", *FINISHED), state
-        current = None if state in FINISHED else asdict(owner.current())
+        current = None if state in FINISHED else msgspec.to_builtins(ProcessId.current())
         fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": current}
         atomic.write_json(self.file("status.json"), fields)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from testbed.compute_model import USER_CODE, ComputeModel
+from testbed.compute_model import ComputeModel
 from testbed.costs import CODING
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.world import Work
+from testbed.world import USER_CODE, Work
 
 T = TypeVar("T")
 

@@ -49,7 +49,14 @@ def test_each_method_computes_more_of_the_time_than_the_one_before() -> None:
     assert shares[-1] > 0.99
 
 
-@pytest.mark.parametrize("each", published("diloco-util"), ids=lambda each: each.series)
+FIRST, *OTHERS = published("diloco-util")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)],  # 2 s each
+    ids=lambda each: each.series,
+)
 def test_intellect_1(each: object) -> None:
     assert intellect(each.x) == pytest.approx(each.y, abs=0.01)  # type: ignore[attr-defined]
 

@@ -188,6 +188,9 @@ def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str,
     results = engine.results_of(name, study, rows, curves)
     if study.claims:
         assert {claim.verdict for claim in study.claims(results)} <= {PASS, FAIL, UNRESOLVED}
+    first = [each for each in found if each.variant == found[0].variant]
+    alone = engine.claims_of(study, engine.results_of(name, study, *engine.frames(study, first)[:2]), ["others"])
+    assert {claim.verdict for claim in alone} <= {UNRESOLVED}, "a claim on what --only has left out"
     drawn = drawing.draw(study, results)
     assert [axes.get_title(loc="left") or axes.get_title() for axes in drawn.axes][: len(study.panels)] == [
         panel.title for panel in study.panels
@@ -225,6 +228,18 @@ def test_a_users_own_study_in_a_file(attribute: str, tmp_path: Path, capsys: pyt
     assert frame["variant"].tolist() == ["none", "fp16"]
     for form in ("png", "svg", "pdf"):
         assert (out / f"{attribute}.{form}").stat().st_size > 5000
+
+
+def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
+    _, study = find("headline")
+    request = Request(tmp_path, quick=True, only=("HiPS",))
+    missing = engine.left_out(study, request)
+    assert missing[0] == "flat PS" and len(missing) == 7
+    assert engine.left_out(study, replace(request, only=())) == []
+    runs = pd.DataFrame({"variant": "HiPS", "back_end": "simulate", "rate_mbps": 20.0, "time_to_target_s": [9.0]})
+    assert study.derive
+    (claim,) = engine.claims_of(study, Results(study.derive(runs), runs), missing)
+    assert claim.verdict == UNRESOLVED and claim.why.startswith("--only left out flat PS, Bi-Sparse, MPQ")
 
 
 def test_a_mean_of_some_seeds_says_of_how_many() -> None:

@@ -16,7 +16,7 @@ from testbed import api
 from testbed.display.progress import Display
 from testbed.errors import RunFailed, ScenarioError
 from testbed.scenario.sections.training import Training
-from tests.cli.forked import command
+from tests.cli.forked import command, simulate_here
 
 SMALL: dict[str, Any] = {
     "version": 1,
@@ -137,7 +137,7 @@ def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
     assert run.result["rounds"] == 12 and "the training diverged: the loss rose from 2" in run.result["message"]
     assert "small on simulate: diverged" in str(run)
     (tmp_path / "s.yaml").write_text(scenario.to_yaml())
-    done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"), "--quiet"])
+    done = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"), "--quiet"], prepare=simulate_here)
     assert done.returncode == 7 and "the training diverged" in done.stderr
     again = command(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")])
     assert again.returncode == 7 and "has been run already" in again.stdout, "the run is still diverged"

@@ -9,10 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
+from testbed import launch
 from testbed.cli.main import main
 
 
@@ -29,6 +30,7 @@ class Forked:
     """A command under way; as ``subprocess.Popen``, as far as tests need it. ``prepare`` runs in the child first."""
 
     def __init__(self, arguments: Sequence[str], prepare: Callable[[], None] = lambda: None) -> None:
+        _import_what_commands_do()
         self._files: tuple[IO[str], IO[str]] = (tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"))
         self.returncode: int | None = None
         self.pid = os.fork()
@@ -79,6 +81,30 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
+def _import_what_commands_do() -> None:
+    """Import it before the fork: what a child imports, every child imports again."""
+    import pandas  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
+
+    import testbed.display.summary
+    import testbed.engine.roles
+    import testbed.execution.host
+    import testbed.execution.sweep
+    import testbed.simulation.run  # noqa: F401
+
+
 def command(arguments: Sequence[str], timeout: float = 240, prepare: Callable[[], None] = lambda: None) -> Ended:
     """Run the command to its end."""
     return Forked(arguments, prepare).wait(timeout)
+
+
+def simulate_here() -> None:
+    """Let the command simulate in its own process, as the library does: a new one takes three seconds to begin."""
+    train = launch.train
+
+    def trained(plan: Any, *arguments: Any, **options: Any) -> Any:
+        if plan.back_end == "simulate":
+            options["execute"] = launch.in_this_process
+        return train(plan, *arguments, **options)
+
+    launch.train = trained

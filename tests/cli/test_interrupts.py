@@ -1,47 +1,50 @@
-"""Ctrl-C and SIGTERM, once and often, against the real command in its own process (its session only lingers)."""
+"""Ctrl-C and SIGTERM, once and often, against the command in a process of its own (its session only lingers)."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-COMMAND = """
-import sys, time
-from pathlib import Path
 from testbed.execution import session
+from tests.cli.forked import Forked
 from tests.results.fake_run import fake_session, make_plan
 
-def lingering(plan, directory, on_progress):
-    fake_session(make_plan(back_end="local"), directory, on_progress)
-    print("training", flush=True)
-    time.sleep(60)
-
-session.run = lingering
-from testbed.cli.main import main
-sys.exit(main(["run", "scenarios/quickstart.yaml", "--on", "local", "--quiet", "--out", sys.argv[1]]))
-"""
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", COMMAND, str(out)]
-    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert run.stdout is not None
-    assert run.stdout.readline() == "training\n"
+def linger(begun: Path) -> None:
+    """Let the session write the events of a run, then wait."""
+
+    def lingering(plan: Any, directory: Path, on_progress: Any) -> None:
+        fake_session(make_plan(back_end="local"), directory, on_progress)
+        begun.touch()
+        time.sleep(60)
+
+    session.run = lingering  # type: ignore[assignment]
+
+
+def start(out: Path) -> Forked:
+    begun = out.with_name("begun")
+    run = Forked(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], partial(linger, begun))
+    deadline_s = time.monotonic() + 60
+    while not begun.exists():
+        assert run.poll() is None and time.monotonic() < deadline_s
+        time.sleep(0.01)
     return run
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal.Signals, code: int) -> None:
     run = start(tmp_path / "run")
-    run.send_signal(number)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode == code
-    assert said == "testbed: interrupted; the results so far are kept\n"
+    os.kill(run.pid, number)
+    ended = run.wait(timeout=60)
+    assert ended.returncode == code
+    assert ended.stderr == "testbed: interrupted; the results so far are kept\n"
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["status"], result["accuracy"]) == ("interrupted", pytest.approx(0.9305))
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
@@ -50,10 +53,11 @@ def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal
 def test_impatience_costs_nothing_but_what_can_be_made_later(tmp_path: Path) -> None:
     run = start(tmp_path / "run")
     for _ in range(12):
-        run.send_signal(signal.SIGINT)
+        if run.poll() is None:
+            os.kill(run.pid, signal.SIGINT)
         time.sleep(0.02)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert "Traceback" not in said
+    ended = run.wait(timeout=60)
+    assert ended.returncode == 130
+    assert "Traceback" not in ended.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert not list((tmp_path / "run").rglob("*.tmp"))

@@ -25,11 +25,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from ruamel.yaml import YAML
 
-from testbed import launch
 from testbed.check.subject import AXES
 from testbed.scenario.load import loads
 from testbed.scenario.look_up import network
-from tests.cli.forked import command
+from tests.cli.forked import command, simulate_here
 
 ROOT = Path(__file__).parents[2]
 BASE = """
@@ -115,20 +114,8 @@ def shell(code: str) -> None:
         done = subprocess.run(["bash", "-euc", code], capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     for words in commands:
-        ended = command(words, prepare=_simulate_here)
+        ended = command(words, prepare=simulate_here)
         assert ended.returncode == 0, f"testbed {shlex.join(words)}\n{ended.stdout}\n{ended.stderr}"
-
-
-def _simulate_here() -> None:
-    """Let the command simulate in its own process, as the library does: a new one takes three seconds to begin."""
-    train = launch.train
-
-    def trained(plan: Any, *arguments: Any, **options: Any) -> Any:
-        if plan.back_end == "simulate":
-            options["execute"] = launch.in_this_process
-        return train(plan, *arguments, **options)
-
-    launch.train = trained
 
 
 def _plain_calls(code: str) -> Iterator[list[str]]:

@@ -14,9 +14,10 @@ import pytest
 from msgspec.structs import asdict
 
 from emulation.journal import Journal, clean, leftovers
-from emulation.process_id import ProcessId
 from testbed.cli import main as command
+from testbed.process_id import ProcessId
 from testbed.runtime_directory import runtime_directory
+from tests.cli import forked
 from tests.emulation.inside import ROOT
 from tests.end_to_end.runs import QUICKSTART
 
@@ -40,7 +41,7 @@ def write_journal(base: Path, *entries: object) -> Path:
     """A journal of an owner that has ended, in the place of journals."""
     (base / "journals").mkdir(mode=0o700)
     journal = base / "journals" / "1-1.jsonl"
-    lines = [{"pid": 1, "start_ticks": -1, "boot": "x"}, *entries]
+    lines = [{"pid": 1, "start_ticks": -1, "boot_id": "x"}, *entries]
     journal.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
     return journal
 
@@ -72,15 +73,16 @@ def test_only_dead_runs_are_cleaned(tmp_path: Path) -> None:
 
 def test_a_reused_process_id_is_not_the_owner() -> None:
     me = ProcessId.of(os.getpid())
+    assert me == ProcessId.current()
     assert me.alive() and me.ours()
-    for other in (ProcessId(me.pid, me.start_ticks + 1, me.boot), ProcessId(me.pid, me.start_ticks, "another boot")):
+    for other in (ProcessId(me.pid, me.start_ticks + 1, me.boot_id), ProcessId(me.pid, me.start_ticks, "another boot")):
         assert not other.alive() and not other.ours()
 
 
 def test_a_process_is_killed_only_if_it_is_the_very_one_that_is_meant() -> None:
     with subprocess.Popen(["sleep", "1000"]) as child:
         meant = ProcessId.of(child.pid)
-        ProcessId(meant.pid, meant.start_ticks + 1, meant.boot).kill()
+        ProcessId(meant.pid, meant.start_ticks + 1, meant.boot_id).kill()
         ProcessId(meant.pid, meant.start_ticks, "another boot").kill()
         assert child.poll() is None
         meant.kill()
@@ -148,9 +150,8 @@ def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: py
     journal = write_journal(runtime_directory())
     journal.write_text("garbage\n")
     run = tmp_path / "run"
-    argv = [sys.executable, "-m", "testbed.cli.main", "run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
-    argv += ["--set", "training.rounds=1", "--set", "training.evaluate_every=1"]
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    argv = ["run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
+    ended = forked.command([*argv, "--set", "training.rounds=1", "--set", "training.evaluate_every=1"])
     assert ended.returncode == 0, ended.stderr
     assert (
         f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes"

@@ -21,11 +21,11 @@ import pytest
 from msgspec.structs import asdict
 
 from emulation.journal import LIMIT_BYTES
-from emulation.process_id import ProcessId
+from testbed.process_id import ProcessId
 from tests.emulation.inside import ROOT
 
 NOBODY = 65534
-DEAD: dict[str, Any] = {"pid": 1, "start_ticks": -1, "boot": "x"}
+DEAD: dict[str, Any] = {"pid": 1, "start_ticks": -1, "boot_id": "x"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files and processes of other users")
 
 
@@ -153,13 +153,13 @@ def test_a_journal_of_any_size(machine: Machine) -> None:
 
 # ---- what it says ---------------------------------------------------------------------------------------------------
 
-ME: dict[str, Any] = {"pid": 2, "start_ticks": 1, "boot": "x"}
+ME: dict[str, Any] = {"pid": 2, "start_ticks": 1, "boot_id": "x"}
 
 
 LINES = (
     "garbage", "", "[]", "null", "1", '{"path": 1}', '{"path": null}', '{"process": 1}', '{"process": {}}', "{}",
-    '{"process": {"pid": "1", "start_ticks": 1, "boot": "x"}}', '{"other": "x"}', "[" * 20_000, "9" * 5_000,
-    '{"process": {"pid": -1, "start_ticks": 1, "boot": "x"}}', '{"path": "\\u0000"}', '{"path": "\\ud800"}',
+    '{"process": {"pid": "1", "start_ticks": 1, "boot_id": "x"}}', '{"other": "x"}', "[" * 20_000, "9" * 5_000,
+    '{"process": {"pid": -1, "start_ticks": 1, "boot_id": "x"}}', '{"path": "\\u0000"}', '{"path": "\\ud800"}',
     json.dumps({"process": {**ME, "pid": 2**70}}), json.dumps({"process": {**ME, "pid": True}}),
     json.dumps({"process": {**ME, "more": 1}}), json.dumps({"process": ME, "path": "x"}),
 )  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_process_of_another_user_is_not_killed(machine: Machine) -> None:
 def test_a_process_that_started_at_another_time_is_not_killed(machine: Machine) -> None:
     with subprocess.Popen(["sleep", "1000"]) as child:
         was = asdict(ProcessId.of(child.pid))
-        machine.plant({"process": {**was, "start_ticks": was["start_ticks"] - 1}}, {"process": {**was, "boot": "x"}})
+        machine.plant({"process": {**was, "start_ticks": was["start_ticks"] - 1}}, {"process": {**was, "boot_id": "x"}})
         try:
             assert machine.clean().returncode == 0 and child.poll() is None
         finally:

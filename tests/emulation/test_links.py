@@ -72,9 +72,8 @@ def test_jitter_spreads_the_delay_and_keeps_its_mean() -> None:
     assert statistics.mean(values) == pytest.approx(0.04, abs=0.004)
 
 
-@pytest.mark.parametrize("loss", [0.01, 0.05])
-def test_loss_is_as_planned_and_accounted_for(loss: float) -> None:
-    packets = 20_000
+def test_loss_is_as_planned_and_accounted_for() -> None:
+    packets, loss = 20_000, 0.03
     seen = run("lossy", loss=loss, packets=packets)
     assert seen["received"] + seen["lost"] == packets
     sigma = (packets * loss * (1 - loss)) ** 0.5
@@ -131,7 +130,7 @@ def test_background_traffic_takes_its_share() -> None:
     assert last[2]["received_bytes"] > 5e6
 
 
-@pytest.mark.parametrize("streams", [1, 4])
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 4])  # 6 s
 def test_capped_buffers_show_the_window_law(streams: int) -> None:
     law_bps = streams * 65_536 * 8 / 0.1
     assert run("windows", receive_buffer_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
@@ -150,7 +149,7 @@ def test_paths_part_by_their_source() -> None:
         assert planned_s <= seen[pair][0] < planned_s + 0.0025, pair  # the fastest: others may wait for a core
 
 
-@pytest.mark.parametrize("name", ["cubic", "reno", "bbr"])
+@pytest.mark.parametrize("name", ["reno", "bbr", pytest.param("cubic", marks=pytest.mark.slow)])  # 3 s
 def test_congestion_control_is_the_plans(name: str) -> None:
     assert run("congestion_control", name=name) == [name, "0", "1"]
 
@@ -159,10 +158,6 @@ def test_two_emulations_at_once_do_not_touch_each_other() -> None:
     both = [start("sees_link", seconds=3.0) for _ in range(2)]
     for goodput in [finish(sandbox) for sandbox in both]:
         assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.03)
-
-
-def test_goodput_is_nine_tenths_of_the_rate_at_least() -> None:
-    assert run("sees_link", seconds=4.0) >= 0.9 * 20e6
 
 
 def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:

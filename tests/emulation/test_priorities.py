@@ -32,6 +32,7 @@ def test_a_band_is_served_when_those_above_it_are_empty() -> None:
     assert sum(sent) == sum(arrived) + seen["dropped"]
 
 
+@pytest.mark.slow  # 5 s
 def test_links_with_bands_pass_the_measuring_before_training() -> None:
     events = run("measured_with_bands")
     assert len([event for event in events if event["what"] == "rate"]) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.forked import Ended, Forked, command
+from tests.cli.forked import Ended, Forked, command, simulate_here
 
 SMALL = (
     "version: 1\nname: small\nseed: 1\nrun: {on: simulate}\n"
@@ -144,7 +144,7 @@ def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_p
 def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "single"
     chosen = ["--set", "codec=none", "--set", "training.batch=8"]
-    assert command(["run", str(scenario), *chosen, "--out", str(out), "--quiet"]).returncode == 0
+    assert command(["run", str(scenario), *chosen, "--out", str(out), "--quiet"], prepare=simulate_here).returncode == 0
     single = json.loads((out / "result.json").read_text())
     row = (whole / "sweep.csv").read_text().splitlines()[1]
     assert single["parameters_sha256"] in row

@@ -49,8 +49,10 @@ def recovers(calm: dict[tuple[str, ...], set[str]], directory: Path, victim: str
     assert len(ended.events("restart")) == 1 and len(ended.events("fault")) == 1
 
 
-@pytest.mark.parametrize("every", [0, 1, 3, 10])
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize(
+    ("victim", "every"),
+    [*((victim, every) for victim in VICTIMS for every in (0, 3)), (VICTIMS[0], 1), (VICTIMS[2], 10)],
+)
 def test_whoever_dies(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, victim: str, every: int) -> None:
     recovers(calm, tmp_path, victim, f"checkpoint.every={every}")
 
@@ -67,7 +69,7 @@ def test_from_the_beginning_where_there_are_no_checkpoints(
     recovers(calm, tmp_path, "west/worker0", *STATEFUL[name])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_at_moments_that_the_seed_draws(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, seed: int) -> None:
     job = (f"seed={seed}", "checkpoint.every=2")
     expected = undisturbed(calm, tmp_path, f"seed={seed}")

@@ -1,8 +1,12 @@
-"""Scripts that fail in every way that a user's script may, and the message that a run must have for each."""
+"""Scripts that fail in every way that a user's script may, and the message that a run must have for each.
+
+``python -m tests.kvstore.failing`` runs all hundred cases, which takes four minutes, and names those that fail.
+"""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,10 +126,32 @@ KINDS = {
         sample=True,
     ),
     "loader's process hangs": Kind(
-        "time.sleep(1000)", f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}", line=LOOP_LINE,
+        "time.sleep(60)", f"TimeoutError: .*; its process [0-9]+ stands at mine.py:{SAMPLE_LINE}", line=LOOP_LINE,
         loaders=1, sample=True,
     ),
 }  # fmt: skip
+
+PLACES = ("start", "connected", "middle", "end")
+COMMON = (
+    "exception", "exit", "exit with a text", "SIGKILL", "os._exit", "abort", "segmentation fault", "MemoryError",
+    "missing file", "missing module",
+)  # fmt: skip
+CASES: list[tuple[str, str, str]] = [
+    *(("local", kind, place) for kind in COMMON for place in PLACES),
+    *(("local", kind, "middle") for kind in KINDS if kind not in COMMON),
+    *(("local", kind, "middle in a thread")
+      for kind in ("exception", "SIGKILL", "os._exit", "segmentation fault", "missing file")),
+    *(("simulate", kind, place) for place in ("start", "end")
+      for kind in ("exception", "exit with a text", "MemoryError", "missing file", "missing module")),
+    *(("simulate", kind, "middle")
+      for kind in (*CRASHES, "hang", "sample in a loader's process", "loader's process hangs", "interrupt",
+                   "syntax of the script")),
+    *(("simulate", kind, "middle in a thread") for kind in ("exception", "segmentation fault")),
+    *(("emulate", "exception", place) for place in (*PLACES, "middle in a thread")),
+    *(("emulate", kind, "middle")
+      for kind in ("exit with a text", "SIGKILL", "os._exit", "segmentation fault", "MemoryError", "hang",
+                   "hang outside Python", "sample in a loader's process", "loader's process hangs")),
+]  # fmt: skip
 
 
 def run_failing(
@@ -161,3 +187,22 @@ def assert_named(folder: Path, kind: str, result: session.SessionResult) -> None
     text = (folder / "run" / name).read_text()
     assert text.startswith(first.split(": ", 1)[1])
     assert len(text.splitlines()) > 2 and expected.file in text
+
+
+def main() -> int:
+    """Run all cases; return 1 if a failure was not named."""
+    wrong = 0
+    for back_end, kind, place in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            result = run_failing(Path(folder) / "a", back_end, kind, place)
+            try:
+                assert_named(Path(folder) / "a", kind, result)
+            except (AssertionError, OSError, ValueError) as error:
+                wrong += 1
+                print(f"{back_end}, {kind}, {place}: {error}", flush=True)  # noqa: T201 - a command's output
+    print(f"{len(CASES) - wrong} of {len(CASES)} failures are named")  # noqa: T201
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,29 +15,7 @@ from testbed.plan.build import build_plan
 from testbed.results.failures import Cause, FailureFiles, cause_of, is_users, place_in_dump
 from testbed.scenario.load import load
 from tests.cli.forked import command
-from tests.kvstore.failing import CRASHES, KINDS, SCENARIO, assert_named, run_failing
-
-PLACES = ("start", "connected", "middle", "end")
-COMMON = (
-    "exception", "exit", "exit with a text", "SIGKILL", "os._exit", "abort", "segmentation fault", "MemoryError",
-    "missing file", "missing module",
-)  # fmt: skip
-CASES: list[tuple[str, str, str]] = [
-    *(("local", kind, place) for kind in COMMON for place in PLACES),
-    *(("local", kind, "middle") for kind in KINDS if kind not in COMMON),
-    *(("local", kind, "middle in a thread")
-      for kind in ("exception", "SIGKILL", "os._exit", "segmentation fault", "missing file")),
-    *(("simulate", kind, place) for place in ("start", "end")
-      for kind in ("exception", "exit with a text", "MemoryError", "missing file", "missing module")),
-    *(("simulate", kind, "middle")
-      for kind in (*CRASHES, "hang", "sample in a loader's process", "loader's process hangs", "interrupt",
-                   "syntax of the script")),
-    *(("simulate", kind, "middle in a thread") for kind in ("exception", "segmentation fault")),
-    *(("emulate", "exception", place) for place in (*PLACES, "middle in a thread")),
-    *(("emulate", kind, "middle")
-      for kind in ("exit with a text", "SIGKILL", "os._exit", "segmentation fault", "MemoryError", "hang",
-                   "hang outside Python", "sample in a loader's process", "loader's process hangs")),
-]  # fmt: skip
+from tests.kvstore.failing import CASES, KINDS, SCENARIO, assert_named, run_failing
 
 
 def test_there_are_a_hundred_cases() -> None:
@@ -44,9 +23,9 @@ def test_there_are_a_hundred_cases() -> None:
     assert {kind for _, kind, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.slow  # 50 s on local, 65 s simulated, 120 s emulated
+@pytest.mark.slow  # 30 s; all hundred: python -m tests.kvstore.failing
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the script's own
-@pytest.mark.parametrize(("back_end", "kind", "place"), CASES)
+@pytest.mark.parametrize(("back_end", "kind", "place"), random.Random(1).sample(CASES, 12))
 def test_a_failure_is_named(back_end: str, kind: str, place: str, tmp_path: Path) -> None:
     assert_named(tmp_path / "a", kind, run_failing(tmp_path / "a", back_end, kind, place))
 

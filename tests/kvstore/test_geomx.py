@@ -18,28 +18,11 @@ from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from tests.engine.runs import Simulated, run
-
-HEAD = """
-version: 1
-name: geomx
-seed: 3
-workload: {script: mine.py}
-topology:
-  data_centers:
-    - {name: hub, central: true, workers: 1}
-    - {name: east, workers: 2}
-  links:
-    - {between: [hub, east], rate: 20 Mbit/s, delay: 5 ms}
-training: {rounds: 4, evaluate_every: 4}
-device: {step_time: 20 ms}
-"""
+from tests.kvstore import scripts
 
 
 def scenario(folder: Path, script: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "mine.py").write_text("import torch\nfrom testbed.kvstore import create\n" + script)
-    (folder / "mine.yaml").write_text(HEAD)
-    return folder / "mine.yaml"
+    return scripts.scenario(folder, "import torch\nfrom testbed.kvstore import create\n" + script)
 
 
 def done(tmp_path: Path, script: str, *overrides: str) -> Simulated:

@@ -13,21 +13,8 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
 from testbed.scenario.load import load
 from tests.end_to_end.runs import Finished, run_scenario
+from tests.kvstore import scripts
 
-HEAD = """
-version: 1
-name: worlds
-seed: 3
-workload: {script: mine.py}
-topology:
-  data_centers:
-    - {name: hub, central: true, workers: 1}
-    - {name: east, workers: 2}
-  links:
-    - {between: [hub, east], rate: 50 Mbit/s, delay: 2 ms}
-training: {rounds: 4, evaluate_every: 4}
-device: {step_time: 5 ms}
-"""
 TRAINING = """
 import torch
 from dataclasses import dataclass
@@ -59,10 +46,7 @@ LOADER = "num_workers=2, persistent_workers=True, timeout=30"
 
 
 def scenario(folder: Path, buffers: str = "keep", options: str = "num_workers=0") -> Path:
-    folder.mkdir(parents=True)
-    (folder / "mine.py").write_text(TRAINING.replace("BUFFERS", buffers).replace("OPTIONS", options))
-    (folder / "mine.yaml").write_text(HEAD)
-    return folder / "mine.yaml"
+    return scripts.scenario(folder, TRAINING.replace("BUFFERS", buffers).replace("OPTIONS", options))
 
 
 def result(done: Finished) -> dict[str, Any]:
@@ -71,8 +55,7 @@ def result(done: Finished) -> dict[str, Any]:
     run = record.prepare(done.directory / "written", done.plan, scenario=b"", resolved="", capabilities={})
     run.events.rmdir()
     run.events.symlink_to(done.directory / "events")
-    _, content = record.conclude(run, done.plan, done.outcome, "2000-01-01", 1.0)
-    return content
+    return record.conclude(run, done.plan, done.outcome, "2000-01-01", 1.0).result
 
 
 def digests(tmp_path: Path, worlds: tuple[str, ...], *overrides: str, **script: str) -> set[str | None]:

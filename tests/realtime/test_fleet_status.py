@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.errors import CapabilityError, WaitTimeout
+from testbed.errors import CapabilityError, RunFailed, WaitTimeout
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 
 
@@ -23,6 +23,11 @@ class TestWatch:
         assert isinstance(NodeExit("a", 3, cause="CapabilityError", message="m").error(), CapabilityError)
         assert str(NodeExit("c", 1, cause="ValueError", message="nan").error()) == "c: ValueError: nan"
         assert isinstance(NodeExit("c", 5, cause="WaitTimeout", wait=("c", "x", 1.0, 2.0)).error(), WaitTimeout)
+
+    def test_a_status_that_a_script_has_chosen_is_not_one_of_ours(self) -> None:
+        for status in range(1, 10):
+            ended = NodeExit("a", status, explained=f"mine.py:3: os._exit: status {status}")
+            assert type(ended.error()) is type(NodeExit("a", status).error()) is RunFailed
 
     def test_the_status_has_waits_and_the_time_of_the_last_progress(self) -> None:
         status = FleetStatus(100.0)

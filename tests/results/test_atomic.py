@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.results import atomic, owner
+from testbed.process_id import ProcessId, start_ticks
+from testbed.results import atomic
 
 WRITER = """
 import sys
@@ -60,7 +61,7 @@ def test_not_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
-    me = owner.current()
+    me = ProcessId.current()
     live = tmp_path / f".result.json.{me.pid}-{me.start_ticks}.tmp"
     reused = tmp_path / f".result.json.{me.pid}-{me.start_ticks - 1}.tmp"
     other = tmp_path / ".editor.tmp"
@@ -71,19 +72,12 @@ def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
     assert other.exists()
 
 
-def test_owner_is_recognised_by_start_time_and_boot() -> None:
-    me = owner.current()
-    assert me.alive()
-    assert not owner.ProcessOwner(me.pid, me.start_ticks - 1, me.boot_id).alive()
-    assert not owner.ProcessOwner(me.pid, me.start_ticks, "another boot").alive()
-
-
 def test_a_zombie_is_dead() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)
     deadline = time.monotonic() + 10
-    while owner.start_ticks(child) is not None:
+    while start_ticks(child) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     os.waitpid(child, 0)

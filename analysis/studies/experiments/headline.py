@@ -11,7 +11,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.identity import Identity
-from analysis.studies.claims import Claims, decided
+from analysis.studies.claims import Claims, decided, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, against
 
@@ -63,8 +63,12 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 def claims(found: Results) -> Claims:
     for rate, rows in found.rows(back_end="simulate").groupby("rate_mbps"):
-        best = rows.sort_values("gain").iloc[-1]
         claim = f"{rate:g} Mbit/s: the best stack is 20 times sooner at the target than a flat parameter server"
+        known = rows.dropna(subset="gain").sort_values("gain")
+        if known.empty:
+            yield unresolved(claim, "no stack, or not the flat server, has reached the target")
+            continue
+        best = known.iloc[-1]
         yield decided(claim, f"{best['gain']:.3g} times, {best['variant']}", best["gain"] >= 20, "less than claimed")
 
 

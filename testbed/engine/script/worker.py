@@ -1,6 +1,6 @@
 """A user's script as a worker: carries out the requests that its thread makes.
 
-The script really computes (``World.compute`` of kind ``script``), and a training step then takes what the worker's
+The script really computes (``World.compute`` of kind ``USER_CODE``), and a training step then takes what the worker's
 device takes, counted from where the script began to compute.
 """
 
@@ -25,7 +25,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
-from testbed.world import Work, World
+from testbed.world import USER_CODE, Work, World
 
 
 class ScriptWorker:
@@ -56,7 +56,7 @@ class ScriptWorker:
         answer: Any = None
         try:
             while True:
-                request = await self._world.compute(Work("user_code", self.rounds), partial(thread.resume, answer))
+                request = await self._world.compute(Work(USER_CODE, self.rounds), partial(thread.resume, answer))
                 if request is None:
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return

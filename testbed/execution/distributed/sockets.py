@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,13 @@ def _inspect(descriptor: int) -> Counted | None:
             theirs: Place = sock.getpeername()
         except OSError:
             theirs = ("", 0)
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        received = struct.unpack_from("=Q", info, _BYTES_RECEIVED_AT)[0]
-        return Counted((sock.getsockname(), theirs), received)
+        return Counted((sock.getsockname(), theirs), _received_bytes(sock))
+
+
+def _received_bytes(sock: socket.socket) -> int:
+    """Return the payload bytes received; the kernel counts the end of the stream as one more."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED_AT)[0])
 
 
 def listening() -> set[Place]:
@@ -72,21 +77,32 @@ def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
 
 
 class Meter:
-    """Counts bytes received between calls. ``peers``: the worker at the other end of each connection."""
+    """Counts bytes received between calls. ``peers``: the worker at the other end of each connection.
+
+    It holds duplicates of the descriptors, as a library closes its own as soon as the other worker has: after the last
+    sum, that may be before this worker has read the counters.
+    """
 
     def __init__(self, peers: Mapping[Ends, str]) -> None:
-        found = connections()
-        self._peers = {fd: (c.ends, peers[c.ends]) for fd, c in found.items() if c.ends in peers}
-        self._seen = {fd: found[fd].received_bytes for fd in self._peers}
+        self._sockets: list[tuple[socket.socket, str]] = []
+        weakref.finalize(self, _close, self._sockets)
+        self._seen: list[int] = []
+        for descriptor, counted in connections().items():
+            if counted.ends in peers:
+                self._sockets.append((socket.socket(fileno=os.dup(descriptor)), peers[counted.ends]))
+                self._seen.append(counted.received_bytes)
 
     def since_last(self) -> dict[str, int]:
         """Bytes received since the last call, by peer; peers that sent nothing are left out."""
         came: dict[str, int] = {}
-        for descriptor, (ends, peer) in self._peers.items():
-            counted = _inspect(descriptor)
-            if counted is None or counted.ends != ends:
-                continue  # closed, and the descriptor reused
-            new, self._seen[descriptor] = counted.received_bytes - self._seen[descriptor], counted.received_bytes
+        for number, (sock, peer) in enumerate(self._sockets):
+            received = _received_bytes(sock)
+            new, self._seen[number] = received - self._seen[number], received
             if new:
                 came[peer] = came.get(peer, 0) + new
         return came
+
+
+def _close(sockets: list[tuple[socket.socket, str]]) -> None:
+    for sock, _ in sockets:
+        sock.close()

@@ -60,24 +60,14 @@ def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
-@pytest.mark.slow  # 12 s
+@pytest.mark.slow  # 25 s
 def test_twelve_links_follow_a_trace() -> None:
-    done = command("trace_replay", "--seconds", "8", "--json")
+    """The command without ``--seconds`` does it for ten minutes."""
+    done = command("trace_replay", "--seconds", "20", "--json")
     result = json.loads(done.stdout)
-    assert result["links"] == 12 and result["changes"] >= 12 * 80
+    assert result["links"] == 12 and result["changes"] >= 12 * 200
     assert result["worst_correlation"] >= 0.98 and result["error"] <= 0.03, result
     assert result["late_p50_s"] < 0.02, result  # p99 is the command's to judge: it says the machine's load
-
-
-@pytest.mark.emulation
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_twelve_links_follow_a_trace_for_ten_minutes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis.benchmarks", "trace_replay", "--json"],
-        capture_output=True, text=True, timeout=800, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert json.loads(done.stdout)["ok"], done.stdout
 
 
 @pytest.mark.slow  # 13 s

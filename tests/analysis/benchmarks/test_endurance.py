@@ -17,10 +17,17 @@ def check(report: EnduranceReport) -> None:
     assert max(report.gone_s) < 2.0
 
 
+def in_time(report: EnduranceReport, limit_s: float) -> None:
+    """The machine may be busy: the best counts, and more time is allowed the more it has to do."""
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert min(report.bring_up_s) < limit_s * busy, report.bring_up_s
+
+
 def test_a_few_starts_and_stops_leave_nothing() -> None:
-    report = endure(starts=4, kills=2, sites=4, workers=3, seed=3)
+    report = endure(starts=3, kills=1, sites=4, workers=3, seed=3)
     check(report)
-    assert (report.starts, report.killed, len(report.bring_up_s)) == (4, 2, 2)
+    assert (report.starts, report.killed, len(report.bring_up_s)) == (3, 1, 2)
+    in_time(report, 2.0)
 
 
 @pytest.mark.slow
@@ -33,10 +40,8 @@ def test_a_hundred_starts_and_stops_leave_nothing() -> None:
     assert after - before < 500, "the kernel keeps something of every network (20 namespaces each)"
 
 
-@pytest.mark.parametrize(("workers", "limit_s"), [(3, 2.0), pytest.param(15, 8.0, marks=pytest.mark.slow)])
-def test_networks_come_up_in_time(workers: int, limit_s: float) -> None:
-    """Twelve and sixty hosts. The machine may be busy: the best of three, and more time the more it has to do."""
-    report = endure(starts=3, kills=0, sites=4, workers=workers)
+@pytest.mark.slow  # 20 s
+def test_networks_of_sixty_hosts_come_up_in_time() -> None:
+    report = endure(starts=3, kills=0, sites=4, workers=15)
     check(report)
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert min(report.bring_up_s) < limit_s * busy, report.bring_up_s
+    in_time(report, 8.0)

@@ -17,7 +17,7 @@ import pytest
 from emulation.exact import kernel
 from testbed import api
 from testbed.errors import NoProgress
-from testbed.results.owner import start_ticks
+from testbed.process_id import start_ticks
 
 pytestmark = [
     pytest.mark.slow,  # 20 to 60 s each

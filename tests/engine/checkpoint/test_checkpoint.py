@@ -125,16 +125,16 @@ def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
     }
 
 
-def test_ten_random_cuts_of_one_run(tmp_path: Path) -> None:
+def test_random_cuts_of_one_run(tmp_path: Path) -> None:
     """Each time from where the last was killed: as often as needed, to the same bits."""
-    plan = plan_of(*TECHNIQUES["hfa"], "training.rounds=40", "checkpoint.every=1")
+    plan = plan_of(*TECHNIQUES["hfa"], "training.rounds=24", "checkpoint.every=1")
     undisturbed, _ = run(plan, tmp_path / "whole")
     chance = random.Random(4)
-    for _ in range(10):
+    for _ in range(5):
         run_and_be_killed(plan, tmp_path / "killed", chance.randrange(9, 24))
     resumed, files = run(plan, tmp_path / "killed")
     assert files.resumed is not None
-    assert files.resumed.round >= 9
+    assert files.resumed.round >= 4
     assert resumed == undisturbed
 
 

@@ -21,22 +21,9 @@ from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from testbed.training.learner import values_sha256
 from tests.engine.runs import run
+from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
 
-HEAD = """
-version: 1
-name: mine
-seed: 3
-workload: {script: mine.py}
-topology:
-  data_centers:
-    - {name: hub, central: true, workers: 1}
-    - {name: east, workers: 2}
-  links:
-    - {between: [hub, east], rate: 20 Mbit/s, delay: 5 ms}
-training: {rounds: 6, evaluate_every: 3}
-device: {step_time: 20 ms}
-"""
 LOOP = """
 import random, torch
 from testbed.kvstore import GeoOptimizer, connect
@@ -53,10 +40,7 @@ for step in range(6):
 
 
 def scenario(folder: Path, script: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "mine.py").write_text(script)
-    (folder / "mine.yaml").write_text(HEAD)
-    return folder / "mine.yaml"
+    return scripts.scenario(folder, script, rounds=6, evaluate_every=3)
 
 
 def sockets(path: Path, *overrides: str, nodes: InProcess | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.guard import Guarded
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.distributed import role as role_module
+from testbed.execution.distributed import torch_group
 from testbed.execution.distributed.role import require
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
@@ -63,6 +65,22 @@ def test_its_bytes_are_counted_by_peer(trained: Forked) -> None:
         assert ROUNDS * payload <= max(by_source.values()) <= ROUNDS * (payload * 1.05 + 6000), by_source
         assert {event["round"] for event in transfers} == set(range(ROUNDS))
         assert all(event["tier"] == ("lan" if event["source"][0] == name[0] else "wan") for event in transfers)
+
+
+def test_the_last_round_is_counted_though_the_others_have_closed_their_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that gets the processor late reads its counters when the others' groups are gone."""
+    read = torch_group._Gloo.received_bytes
+
+    def late(group: torch_group._Gloo) -> dict[str, int]:
+        time.sleep(0.5 if group.group.rank() == 2 else 0.0)
+        return read(group)
+
+    monkeypatch.setattr(torch_group._Gloo, "received_bytes", late)
+    run = forked(tmp_path, serverless_plan([2, 1], "gloo", {}, rounds=2))
+    rounds = [e["round"] for e in run.events["b/worker0"] if e["kind"] == "transfer" and e["message"] == "gloo"]
+    assert {*rounds} == {0, 1}
 
 
 def test_all_stop_together_at_the_target(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A process, told apart from a later one with the same number."""
+"""A process of this machine, told apart from a later one with the same number: the owner of a run, file or network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Annotated
 
 import msgspec
 
-from testbed.results.owner import boot_id, start_ticks
-
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A process of this machine: its number, its start in clock ticks since boot, and the boot."""
+    """A process: its number, its start in clock ticks since boot (field 22 of ``/proc/PID/stat``), and the boot."""
 
     pid: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
     start_ticks: int
-    boot: str
+    boot_id: str
+
+    @classmethod
+    def current(cls) -> ProcessId:
+        """Return the calling process; its start is 0 where there is no ``/proc``."""
+        pid = os.getpid()
+        return cls(pid, start_ticks(pid) or 0, boot_id())
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
@@ -29,10 +33,7 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def alive(self) -> bool:
         """Return whether this very process still runs."""
-        try:
-            return ProcessId.of(self.pid) == self
-        except ProcessLookupError:
-            return False
+        return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
 
     def ours(self) -> bool:
         """Return whether it runs, and with no other user's rights than those of the calling process."""
@@ -69,3 +70,22 @@ def _users(pid: int) -> set[int]:
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         return set()
     return {int(word) for line in lines if line.startswith("Uid:") for word in line.split()[1:]}
+
+
+def boot_id() -> str:
+    """Return the kernel's identifier of this boot; empty if it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return clock ticks from boot to the start of process ``pid``; ``None`` if it does not exist or is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # the command, in parentheses, may contain spaces and parentheses
+    state, *fields = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
