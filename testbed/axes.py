@@ -156,7 +156,8 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 def option(default: Any, help: str, **limits: Any) -> Any:  # noqa: A002 - as in argparse
     """Return a field of an ``Options`` dataclass, with its help text and what the scenario checks of its value.
 
-    ``limits``: ``min``, ``max``, ``above`` (exclusive), ``choices``; ``unit`` or ``path`` for quantities and files.
+    ``limits``: ``min``, ``max``, ``above`` (exclusive), ``choices``; ``unit`` or ``path`` for quantities and files;
+    ``words``: values of a quantity that have a name.
     """
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "divergence": "which trainings are called diverged, in virtual time",
     "codecs": "encode and decode of each codec, beside a clone and a bare sum",
+    "stalls": "how long codecs hold up a node's event loop",
     "sparsification": "selectors of sparse codecs against torch.topk",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""

@@ -71,7 +71,7 @@ class Case:
 
 def star(sites: int, workers: int, rounds: int = 4, **settings: object) -> Callable[[], Measured]:
     """Rounds through the engine's roles; ``settings`` are those of the scenario above."""
-    usual = {"fold": "true", "variation": 0.0, "buckets": 1, "order": "fifo", "paradigm": "hips"}
+    usual = {"fold": "true", "variation": 0.0, "buckets": 1, "order": "{kind: fifo, slice: whole}", "paradigm": "hips"}
     text = _STAR.format(**{**usual, "sites": sites, "workers": workers, "rounds": rounds, **settings})
     return partial(_rounds, text, rounds)
 

@@ -30,6 +30,7 @@ from testbed.codec.errors import NonFiniteNumbers
 from testbed.messages import Message, MessageKind, decode_header, encode_header
 
 DAMAGES = 120
+_CUT = 1000
 _FEEDBACK_SIZE, _FEEDBACK_ROUNDS = 1024, (200, 400, 800, 1600, 3200)
 
 
@@ -253,6 +254,22 @@ def dense_is_declared_as_it_behaves(subject: Subject) -> None:
             "dense = True: payloads whose sum is the sum's payload",
             f"off by up to {float((total - one - other).abs().max()):.3g}", "declare dense = False",
         )  # fmt: skip
+
+
+def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
+    """The pieces of a tensor that is cut give the numbers that the whole one gives, up and down, round by round."""
+    if not subject.entry.elementwise:
+        return
+    for way in directions(subject, LARGEST):
+        first, last = (Direction(way.ends, way.up, *way.ends.connected(size), size) for size in (_CUT, LARGEST - _CUT))
+        for seed in range(3):
+            tensor = way.tensor(seed)
+            whole = way.receive(way.send(tensor))
+            pieces = [first.receive(first.send(tensor[:_CUT].clone())), last.receive(last.send(tensor[_CUT:].clone()))]
+            require(
+                same((torch.cat(pieces),), (whole,)), "elementwise = True: pieces that give the numbers of the whole",
+                f"other numbers {way}, cut at element {_CUT}", "declare elementwise = False",
+            )  # fmt: skip
 
 
 def what_is_held_back_is_sent_later(subject: Subject) -> None:

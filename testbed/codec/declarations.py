@@ -11,6 +11,8 @@ class CodecDeclarations:
     exact       what is decoded has the bits of what was encoded, up and down
     dense       the payload is the tensor, element by element: it can be cut at any element, and sums of payloads are
                 payloads of the sum
+    elementwise what is decoded of an element depends on that element (and its past) alone: of a tensor that is cut, the
+                pieces give the same numbers. ``dense`` codecs are
     has_memory  what it sends depends on earlier tensors (residuals, momentum, mirrors of the other end)
     sparse      of most tensors some elements are sent, and the others later
     size_only   the payload's size follows from the tensor's size alone
@@ -22,6 +24,7 @@ class CodecDeclarations:
 
     exact: ClassVar[bool] = False
     dense: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
     size_only: ClassVar[bool] = False

@@ -37,6 +37,7 @@ class Fp16Options(CodecDeclarations):
 class TwoBitOptions(CodecDeclarations):
     """Two bits an element up, with a residual; dense down."""
 
+    elementwise: ClassVar[bool] = True
     has_memory: ClassVar[bool] = True
     size_only: ClassVar[bool] = True
     geomx: ClassVar[tuple[str, str]] = ("2bit", "threshold")

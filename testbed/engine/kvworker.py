@@ -91,7 +91,7 @@ class KVWorker:
         """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements. ``codec``: chosen by a script."""
         if codec is not None:
             self._codec = self._make_codec(codec)
-        slices = self._slicer(tuple(sizes), len(self._servers))
+        slices = self._slicer(tuple(sizes), len(self._servers), codec[0] if codec else None)
         for piece in slices:
             self._slices.setdefault(piece.key, []).append(piece)
             self._sizes[piece.wire_key] = piece.stop - piece.start

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from testbed.codec.options import CODECS
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
@@ -12,16 +14,38 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import Dgt
+from testbed.policy.order.fifo import AUTO, AUTO_BYTES, WHOLE
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
+from testbed.policy.sync import SYNC
 from testbed.training.options import OPTIMIZERS
 
-Slicer = Callable[[tuple[int, ...], int], tuple[Slice, ...]]  # from the elements of each key and the number of servers
+# From the elements of each key, the number of servers and the codec that a script has chosen.
+Slicer = Callable[[tuple[int, ...], int, str | None], tuple[Slice, ...]]
 
 
-def _order(plan: Plan) -> tuple[type[Order], Any]:
+def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], Any]:
     choice = plan.technique.order
-    return ORDERS[choice.kind], ORDERS.options(choice.kind, choice.options)
+    options = ORDERS.options(choice.kind, choice.options)
+    if getattr(options, "slice", WHOLE) == AUTO:
+        options = replace(options, slice=AUTO_BYTES if may_be_cut(plan, script_codec) else WHOLE)
+    return ORDERS[choice.kind], options
+
+
+def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
+    """Return whether results of slices have the bits that those of whole tensors have.
+
+    ``script_codec``: that a script has chosen instead of the Plan's.
+    """
+    technique = plan.technique
+    codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
+    return (
+        all(codec.dense or codec.elementwise for codec in codecs)
+        and all(SYNC[sync.kind].waits for sync in (technique.sync_tier1, technique.sync_tier2))
+        and not any(OVERLAYS[overlay.kind].relays for overlay in (technique.overlay_tier1, technique.overlay_tier2))
+        and not (OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan))
+    )
 
 
 def order_of(plan: Plan) -> Order:
@@ -53,12 +77,13 @@ def slicer_of(plan: Plan) -> Slicer:
 
     The function raises ``ScenarioError`` where servers would update slices with an optimizer of whole tensors.
     """
-    choice, order = plan.technique.shard, order_of(plan)
+    choice = plan.technique.shard
     shard = SHARDS[choice.kind](SHARDS.options(choice.kind, choice.options))
     whole_tensors = OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)
 
-    def slices(sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
-        found = order.cut(shard.slices(sizes, servers))
+    def slices(sizes: tuple[int, ...], servers: int, script_codec: str | None = None) -> tuple[Slice, ...]:
+        kind, options = _order(plan, script_codec)
+        found = kind(options).cut(shard.slices(sizes, servers))
         if whole_tensors and len(found) > len(sizes):
             raise ScenarioError(
                 f"optimizer: '{plan.technique.optimizer.kind}' takes norms of whole tensors, and here servers update "

@@ -61,4 +61,5 @@ MODELLED = (
     "training.model={kind: declared, name: resnet18}",
     "device.step_time=1 s",
     "topology.lan.rate=10 Gbit/s",
+    "order={kind: fifo, slice: whole}",  # a key is one message
 )

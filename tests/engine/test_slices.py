@@ -1,4 +1,4 @@
-"""How keys are cut for the servers above: an optimizer that looks at whole tensors refuses slices of them."""
+"""How keys are cut for the servers above: by default where results stay the same, and never for whole-tensor norms."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from testbed.engine import slicing
 from testbed.engine.slicing import slicer_of
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
+from tests.engine.runs import run as simulated
 from tests.faults.runs import run
 
 SIZES = (100, 7, 30_000)
@@ -27,13 +29,59 @@ def plan_of(*overrides: str) -> Plan:
 def test_lars_takes_no_norms_of_slices(overrides: tuple[str, ...]) -> None:
     """Each slice would have a ratio of its own, and the result would depend on how tensors are cut."""
     with pytest.raises(ScenarioError, match=r"'lars' takes norms of whole tensors.*write 'at: worker'"):
-        slicer_of(plan_of(LARS, *overrides))(SIZES, 2)
+        slicer_of(plan_of(LARS, *overrides))(SIZES, 2, None)
     for whole in ((), ("order={kind: p3, slice: 1 MB, overlap: none}",), ("shard={kind: multigps, bound: 100000}",)):
-        assert len(slicer_of(plan_of(LARS, *whole))(SIZES, 2)) == 3
+        assert len(slicer_of(plan_of(LARS, *whole))(SIZES, 2, None)) == 3
     at_worker = "optimizer={kind: lars, learning_rate: 0.1, at: worker}"
     for others in ("optimizer={kind: adam, learning_rate: 0.1}", at_worker):
-        assert len(slicer_of(plan_of(others, *overrides))(SIZES, 2)) > 3
+        assert len(slicer_of(plan_of(others, *overrides))(SIZES, 2, None)) > 3
 
 
 def test_a_run_says_so(tmp_path: Path) -> None:
     assert "'lars' takes norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "cut"),
+    [
+        ((), True),
+        (("codec=fp16",), True),
+        (("codec=twobit",), True),
+        (("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: sgd, at: worker}"), True),
+        (("shard={kind: multigps, bound: 100000000}",), True),
+        (("order={kind: fifo, slice: whole}",), False),
+        (("order={kind: fifo, slice: auto}",), True),
+        (("codec={tier1: none, tier2: topk}",), False),
+        (("codec={tier1: fp16, tier2: mpq}",), False),
+        (("sync=mixedsync",), False),
+        (("overlay={tier1: star, tier2: tree}",), False),
+        ((LARS,), False),
+        (("order=dgt",), False),
+    ],
+)
+def test_large_keys_are_cut_where_that_leaves_results_as_they_are(overrides: tuple[str, ...], cut: bool) -> None:
+    sizes = (100, 3_000_000)
+    slices = slicer_of(plan_of(*overrides))(sizes, 1, None)
+    assert [(piece.key, piece.start, piece.stop) for piece in slices] == (
+        [(0, 0, 100), (1, 0, 1 << 20), (1, 1 << 20, 2 << 20), (1, 2 << 20, 3_000_000)]
+        if cut
+        else [(0, 0, 100), (1, 0, 3_000_000)]
+    )
+
+
+def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
+    slices = slicer_of(plan_of())
+    assert len(slices((3_000_000,), 1, "twobit")) == 3
+    assert len(slices((3_000_000,), 1, "bisparse")) == 1
+
+
+@pytest.mark.parametrize("codec", ["none", "fp16", "twobit"])
+def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "AUTO_BYTES", 40_000)
+    settings = (f"codec={codec}", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
+    whole = simulated(tmp_path / "whole", *settings, "order={kind: fifo, slice: whole}")
+    cut = simulated(tmp_path / "cut", *settings)
+    assert cut.hashes() == whole.hashes()
+    assert max(event["t"] for event in cut.of_kind("round")) < max(event["t"] for event in whole.of_kind("round"))

@@ -20,7 +20,10 @@ def _zeros(before: Any) -> Any:
     return lambda block, options: tuple(torch.zeros_like(part) for part in before(block, options))
 
 
+SLICES = ("tests/engine/test_slices.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
+    "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
     "DGT drops late blocks": Mutation("testbed.engine.dgt.receiver:BlockReceiver._on_late", always(None), DGT),
     "DGT does not add late blocks": Mutation(
         "testbed.engine.dgt.receiver:Assembly.values", edit("self._rows[block] += values", "pass"), DGT

@@ -57,6 +57,7 @@ topology:
 training: {{model: {{kind: declared, name: resnet18, buckets: {self.buckets}}}, data: none, batch: 1,
            rounds: {self.rounds}, evaluate_every: 100, compute: modelled}}
 device: {{step_time: {self.step_s * 1e6:.0f} us}}
+order: {{kind: fifo, slice: whole}}
 timeouts: {{rendezvous: 1 h, step_deadline: 100 h, run_deadline: 300 h}}
 """
 

@@ -25,6 +25,7 @@ from tests.engine.runs import MODELLED, THREE_SITES, run
 from tests.simulation.star import read_events
 
 SIZE = 1_000_000
+SLOW = "device.codec_speed=0.05"
 MODEL = ComputeModel(
     costs={"fp16 encode": Row(0.001, 2e-8, 1e-9), "fp16 decode": Row(0.0, 1e-8), "sgd step": Row(0.5, 0.0)}
 )
@@ -121,11 +122,11 @@ def test_the_reference_table_knows_everything_that_is_shipped() -> None:
 def test_two_codecs_of_equal_payload_are_not_predicted_equal(tmp_path: Path) -> None:
     """Bi-Sparse and a search by counting send the same bytes; encoding takes them different times."""
     ends = {}
-    for kind in ("bisparse", "mstopk"):
-        codec = f"codec={{tier1: none, tier2: {{kind: {kind}, ratio: 0.01}}}}"
-        found = run(tmp_path / kind, *MODELLED, codec, "training.rounds=4", "topology.links[*].rate=10 Gbit/s")
+    for kind, options in (("bisparse", ""), ("mstopk", ", selector: published")):
+        codec = f"codec={{tier1: none, tier2: {{kind: {kind}, ratio: 0.01{options}}}}}"
+        found = run(tmp_path / kind, *MODELLED, codec, "training.rounds=4", "topology.links[*].rate=10 Gbit/s", SLOW)
         ends[kind] = max(event["t"] for event in found.of_kind("round"))
-    assert ends["mstopk"] > ends["bisparse"] + 0.04
+    assert ends["mstopk"] > ends["bisparse"] + 0.1
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

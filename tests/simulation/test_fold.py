@@ -38,6 +38,7 @@ device: {step_time: 0.5 s}
 """
 CASES = {
     "fsa": (),
+    "whole keys": ("order={kind: fifo, slice: whole}", "device.variation=0.4"),
     "unequal steps": ("device.variation=0.4",),
     "hfa": ("sync={kind: hfa, k1: 3, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}",
             "device.variation=0.2"),

@@ -15,6 +15,8 @@ from testbed.policy.order.base import Order
 from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
+AUTO = 0  # AUTO_BYTES where slices give the bits that whole tensors give, else WHOLE
+AUTO_BYTES = 4 << 20
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
     "that is back; none: work, then send, then wait for all",
@@ -27,13 +29,17 @@ class Fifo(Order):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``slice``: tensors are cut into pieces of at most so many bytes (as float32); by default they stay whole."""
+        """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
+        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: 4 MiB where workers wait for
+        each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results the same
+        bit by bit; else whole.
+        """
 
-        slice: int = option(WHOLE, "largest piece of a tensor", unit="bytes")
+        slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})
         overlap: str = option("none", **OVERLAP)
 
     def __init__(self, options: Any) -> None:
-        self._elements = max(1, options.slice // ELEMENT_BYTES)
+        self._elements = max(1, (options.slice or WHOLE) // ELEMENT_BYTES)
 
     @classmethod
     def overlaps(cls, options: Any) -> bool:

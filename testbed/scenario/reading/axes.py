@@ -202,7 +202,8 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
 def _leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
     """Return the leaf for one option of type ``hint``."""
     if "unit" in metadata:
-        return _UNITS[metadata["unit"]]
+        unit = _UNITS[metadata["unit"]]
+        return quantities.or_word(unit, metadata["words"]) if "words" in metadata else unit
     if "choices" in metadata:
         return quantities.one_of(*metadata["choices"])
     if hint is bool:

@@ -7,7 +7,7 @@ A leaf receives a ``Scalar`` (the text of a file) or, from Python, a value of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args
@@ -165,6 +165,22 @@ def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str,
         return result
 
     return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
+
+
+def or_word(quantity_: FieldType, words: Mapping[str, Any]) -> FieldType:
+    """A quantity, or a word that stands for one."""
+    names = {value: word for word, value in words.items()}
+    schema = {"anyOf": [{"enum": list(words)}, quantity_.json_schema]}
+
+    def read(value: Any) -> Any:
+        text = value.text if isinstance(value, Scalar) else value
+        return words[text] if isinstance(text, str) and text in words else quantity_.read(value)
+
+    def write(value: Any) -> Any:
+        assert quantity_.write is not None, "quantities are written with their unit"
+        return names[value] if value in names else quantity_.write(value)
+
+    return FieldType(read, schema, write, sample=quantity_.sample)
 
 
 def _understood(parse: Callable[[str], Any], text: str) -> Any:
