@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from testbed.costs import Row, read_costs
 from testbed.errors import ScenarioError
@@ -50,4 +50,5 @@ COSTS: Any = Annotated[
     dict[str, Row],
     ReadAs(Annotated[dict[str, Row], BeforeValidator(_read)]),
     PlainSerializer(_pack, when_used="json"),
+    WithJsonSchema({"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}),
 ]
