@@ -67,6 +67,14 @@ class WorkerParts:
     departure: Departure
 
 
+def _starting_workers(plan: Plan) -> int:
+    """Return the number of training workers that take part from the start."""
+    if _starting_workers not in plan.memory:
+        names = {worker.name for worker in plan.training_workers}
+        plan.memory[_starting_workers] = len(names.difference(late_comers(plan)))
+    return int(plan.memory[_starting_workers])
+
+
 class Worker:
     """One worker of one data centre. ``leaves``: it has ended its part on purpose, before the run's end."""
 
@@ -78,7 +86,7 @@ class Worker:
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
-        self._training_workers = len({worker.name for worker in plan.training_workers}.difference(late_comers(plan)))
+        self._training_workers = _starting_workers(plan)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
         self.leaves = False
