@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
+from testbed.engine.collection import TRAIN
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Mail
@@ -104,7 +105,7 @@ class Worker:
         if not joining:
             timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
             deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
-            await self._membership.barrier("train", self._training_workers, deadline_s)
+            await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
         self._evaluation.begin(self._plan.training.rounds, self._training_workers)
         if self._checkpointer.resumed:
             self._evaluation.load_state(below("evaluation", self._checkpointer.state))
