@@ -6,7 +6,8 @@ sends these bytes, the virtual one counts them, so that the two agree to the byt
 Sequence of a run with servers (k: key, r: round; every arrow is one message):
 
     all nodes → scheduler     REGISTER
-    scheduler → all nodes     READY            when every node of the Plan has registered
+    scheduler → all nodes     READY            when every node of the Plan has registered (of many nodes, workers
+                                               register through their server: testbed.engine.collection)
     child → its servers       DECLARE          a local server declares to its own servers once its first child has
     master worker → servers   INIT k           passed on to the top tier
     child → its servers       PULL k           answered by VALUE k, round -1, when there is a value

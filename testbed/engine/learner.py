@@ -48,13 +48,19 @@ def samples_of(plan: Plan) -> list[int]:
 
 
 def _shape_only(plan: Plan) -> SegmentedLearner:
+    if _shape_only not in plan.memory:
+        plan.memory[_shape_only] = _model_shape(plan)
+    return ShapeTrainer(plan.memory[_shape_only], plan.training.batch_size)
+
+
+def _model_shape(plan: Plan) -> ModelShape:
     model, data = plan.training.model, plan.training.data
     input_shape: tuple[int, ...] = ()
     classes = 0
     if DATASETS[data.kind].gives != NOTHING:
         dataset = load_dataset(data.kind, data.options, plan.seed)
         input_shape, classes = dataset.input_shape, dataset.classes
-    return ShapeTrainer(shape_of_model(model.kind, model.options, input_shape, classes), plan.training.batch_size)
+    return shape_of_model(model.kind, model.options, input_shape, classes)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:

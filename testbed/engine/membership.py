@@ -1,7 +1,7 @@
 """A node's side of the scheduler: registration, barriers, changes of the membership, and the end of the run.
 
 None of it depends on which node starts first: a node registers, and waits for READY, which the scheduler sends when
-every node of the Plan has registered.
+every node of the Plan has registered. In a large run the workers do so through their server: see ``collection``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.inbox import Inbox
 from testbed.errors import NodeLost
 from testbed.messages import Message, MessageKind
@@ -32,9 +33,13 @@ class Membership:
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
-        self._world, self._inbox, self._timeouts = world, inbox, plan.timeouts
+        self._world, self._inbox, self._plan, self._timeouts = world, inbox, plan, plan.timeouts
         (scheduler,) = plan.with_role("scheduler")
         self._scheduler = scheduler.name
+        self._collected = collected_at(plan, world.node)
+        self._registers_at = self._scheduler if (at := collector_of(plan, world.node)) == world.node else at
+        self._missing = {"": set(self._collected), TRAIN: set(training(plan, self._collected))}  # by barrier
+        self._all_registered: Future[None] = world.future()
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
@@ -46,16 +51,23 @@ class Membership:
         inbox.on(MessageKind.READY, self._on_ready)
         inbox.on(MessageKind.EPOCH, self._on_epoch)
         inbox.on(MessageKind.RELEASE, self._on_release)
+        if self._collected:
+            inbox.on(MessageKind.REGISTER, self._on_collected)
+            inbox.on(MessageKind.BARRIER, self._on_collected)
 
     async def join(self) -> None:
         """Register, and return when every node of the Plan has."""
-        await self._world.send(self._scheduler, Message(MessageKind.REGISTER))
+        if self._collected:
+            registered = f"registration of {self._collected[0]} and others"
+            await self._world.wait(self._all_registered, registered, self._timeouts.rendezvous_s)
+        await self._world.send(self._registers_at, Message(MessageKind.REGISTER))
         await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
     async def barrier(self, name: str, size: int, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
         """Return the scheduler's metadata when ``size`` nodes have reached the barrier ``name``."""
         self._barriers[name] = self._world.future()
-        await self._world.send(self._scheduler, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
+        at = self._registers_at if name == TRAIN else self._scheduler
+        await self._world.send(at, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
         deadline_s = self._timeouts.rendezvous_s if deadline_s is None else deadline_s
         released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
         del self._barriers[name]
@@ -75,7 +87,26 @@ class Membership:
         """Return when the scheduler has declared the end of the run."""
         await self._world.wait(self._ended, "the end of the run", self._timeouts.run_deadline_s)
 
+    def _on_collected(self, message: Message) -> None:
+        """Pass on that all workers of this server have registered, or have come to the barrier."""
+        missing = self._missing[message.meta.get("name", "")]
+        missing.remove(message.sender)
+        if missing:
+            return
+        if message.kind is MessageKind.REGISTER:
+            self._all_registered.set_result(None)
+        else:
+            self._world.spawn(
+                self._world.send(self._scheduler, Message(message.kind, meta=dict(message.meta))), "barrier"
+            )
+
+    async def _pass_on(self, message: Message) -> None:
+        for worker in self._collected if message.kind is MessageKind.READY else training(self._plan, self._collected):
+            await self._world.send(worker, Message(message.kind, meta=dict(message.meta)))
+
     def _on_ready(self, message: Message) -> None:
+        if self._collected:
+            self._world.spawn(self._pass_on(message), "ready")
         self.epoch = message.meta.get("epoch", 0)
         self.joined_late, self.absent = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
         for server, successor in message.meta.get("heirs", {}).items():
@@ -96,6 +127,8 @@ class Membership:
         name = message.meta["name"]
         if name == END:
             self._end()
+        elif name == TRAIN and self._collected:
+            self._world.spawn(self._pass_on(message), "release")
         elif name in self._barriers:
             self._barriers[name].set_result(message.meta)
         else:

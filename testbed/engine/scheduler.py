@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from testbed.engine.checkpoint import CheckpointFiles, commit
+from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
@@ -125,7 +126,7 @@ class Scheduler:
 
     def __init__(self, plan: Plan, files: CheckpointFiles | None = None) -> None:
         late = late_comers(plan)
-        self._files = files
+        self._plan, self._files = plan, files
         self._servers = tuple(node.name for node in plan.nodes if node.role in ("server", "global_server"))
         self._first_nodes = tuple(
             node.name for node in plan.nodes if node.role != "scheduler" and node.name not in late
@@ -176,15 +177,20 @@ class Scheduler:
             names = ", ".join(list(missing)[:5]) + (", …" if len(missing) > 5 else "")
             message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
-            missing.pop(message.sender)
+            for node in (message.sender, *collected_at(self._plan, message.sender)):
+                missing.pop(node)
         absent = {"gone": list(self._ledger.absent)} if self._ledger.absent else {}
-        for node in self._first_nodes:
+        for node in self._collectors(self._first_nodes):
             await world.send(node, Message(MessageKind.READY, meta={"name": "ready", **absent}))
+
+    def _collectors(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return whom to tell, so that all of these nodes know."""
+        return tuple(dict.fromkeys(collector_of(self._plan, node) for node in nodes))
 
     async def _on_barrier(self, world: World, message: Message) -> None:
         name = message.meta["name"]
         arrived = self._arrived.setdefault(name, [])
-        arrived.append(message.sender)
+        arrived.extend(training(self._plan, collected_at(self._plan, message.sender)) or (message.sender,))
         self._digests[message.sender] = message.meta.get("sha256", "")
         if len(arrived) < message.meta["size"]:
             await self._skip_checkpoints(world)
@@ -194,7 +200,8 @@ class Scheduler:
             round_, digests = int(name.removeprefix(SAVED)), {node: self._digests[node] for node in arrived}
             await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
         others = self._servers if name.startswith(CHECKPOINT) else ()
-        await _tell(world, (*self._arrived.pop(name), *others), name)
+        nodes = self._arrived.pop(name)
+        await _tell(world, (*(self._collectors(nodes) if name == TRAIN else nodes), *others), name)
 
     async def _skip_checkpoints(self, world: World) -> None:
         """Release the workers that wait for a checkpoint which one that has finished (at its target) will not reach."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
+from testbed.engine.collection import TRAIN
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Mail
@@ -67,6 +68,14 @@ class WorkerParts:
     departure: Departure
 
 
+def _starting_workers(plan: Plan) -> int:
+    """Return the number of training workers that take part from the start."""
+    if _starting_workers not in plan.memory:
+        names = {worker.name for worker in plan.training_workers}
+        plan.memory[_starting_workers] = len(names.difference(late_comers(plan)))
+    return int(plan.memory[_starting_workers])
+
+
 class Worker:
     """One worker of one data centre. ``leaves``: it has ended its part on purpose, before the run's end."""
 
@@ -78,7 +87,7 @@ class Worker:
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
-        self._training_workers = len({worker.name for worker in plan.training_workers}.difference(late_comers(plan)))
+        self._training_workers = _starting_workers(plan)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
         self.leaves = False
@@ -96,7 +105,7 @@ class Worker:
         if not joining:
             timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
             deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
-            await self._membership.barrier("train", self._training_workers, deadline_s)
+            await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
         self._evaluation.begin(self._plan.training.rounds, self._training_workers)
         if self._checkpointer.resumed:
             self._evaluation.load_state(below("evaluation", self._checkpointer.state))

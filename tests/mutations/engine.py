@@ -20,10 +20,17 @@ def _zeros(before: Any) -> Any:
     return lambda block, options: tuple(torch.zeros_like(part) for part in before(block, options))
 
 
+COLLECTION = ("tests/engine/test_collection.py",)
 SLICES = ("tests/engine/test_slices.py",)
 MUTATIONS: dict[str, Mutation] = {
     "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
     "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
+    "a server registers before its workers": Mutation(
+        "testbed.engine.membership:Membership.join", edit("if self._collected:", "if False:"), COLLECTION
+    ),
+    "a server does not pass on that all are ready": Mutation(
+        "testbed.engine.membership:Membership._on_ready", edit("if self._collected:", "if False:"), COLLECTION
+    ),
     "DGT drops late blocks": Mutation("testbed.engine.dgt.receiver:BlockReceiver._on_late", always(None), DGT),
     "DGT does not add late blocks": Mutation(
         "testbed.engine.dgt.receiver:Assembly.values", edit("self._rows[block] += values", "pass"), DGT
