@@ -66,6 +66,9 @@ fi
 
 [ -x .venv/bin/python ] || { say "making .venv with $("$python" --version)"; "$python" -m venv .venv; }
 pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v '^WARNING: Location' >&2); }
+# pip compiles on one core, after everything is there: half of its time. Some packages have templates that are no Python.
+packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+compile() { .venv/bin/python -m compileall -qq -j "$@" >/dev/null 2>&1 || true; }
 
 # Without an NVIDIA GPU the CPU build of PyTorch saves gigabytes. It comes from pip's configured folder of wheels
 # (find-links) if there is one, else from PyTorch's index or TORCH_INDEX_URL.
@@ -77,13 +80,17 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     index=(--extra-index-url "${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}")
   fi
   say "installing $torch (the largest part)"
-  pip install "${index[@]}" "$torch" || {
+  pip install --no-compile "${index[@]}" "$torch" || {
     say "no CPU build of PyTorch could be downloaded; taking the default one, with 5 GB of CUDA"
-    pip install "${torch%+cpu}"
+    pip install --no-compile "${torch%+cpu}"
   }
+  compile 1 "$packages/torch" &
 fi
 say "installing the testbed and its Python packages"
-pip install -c constraints.txt -e '.[fast,mpi,dev]'
+pip install -c constraints.txt 'setuptools>=77'  # what builds the testbed, so that no environment is made for that
+pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
+wait
+compile 0 "$packages"
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
 printf '%s' "$wanted" > "$stamp"

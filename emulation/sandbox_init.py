@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 _MOUNT_OPTIONS = 2 | 4  # nosuid, nodev
+_SHARED_MEMORY = "mode=1777,size=50%"  # of the machine's memory, as the system's own; see tmpfs(5)
 
 
 def main() -> int:
@@ -30,14 +31,16 @@ def main() -> int:
     Path("/run/testbed/sandbox").write_text("")
     Path("/run/lock").mkdir()
     Path("/run/netns").mkdir()
+    if Path("/dev/shm").is_dir():
+        _mount("tmpfs", "/dev/shm", _SHARED_MEMORY)
     _mount("sysfs", "/sys")  # so that /sys/class/net shows this namespace
     child = _start(arguments[split + 1 :], lifeline)
     return _supervise(child, wakeup, lifeline)
 
 
-def _mount(kind: str, target: str) -> None:
+def _mount(kind: str, target: str, options: str = "") -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(kind.encode(), target.encode(), kind.encode(), _MOUNT_OPTIONS, None):
+    if libc.mount(kind.encode(), target.encode(), kind.encode(), _MOUNT_OPTIONS, options.encode()):
         number = ctypes.get_errno()
         if kind == "tmpfs":
             raise OSError(number, f"cannot mount {kind} on {target}: {os.strerror(number)}")

@@ -69,8 +69,8 @@ def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int
     axes.set_title("Where a round's time goes")
     panels.stacked_time(axes, [look.label for look in looks], round_split(runs))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
-    below = (-0.4, -0.55) if columns == 1 else (-0.02, -0.34)
-    axes.legend(loc="lower left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
+    below = (-0.4, -0.36) if columns == 1 else (-0.02, -0.2)
+    axes.legend(loc="upper left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)
 
 
 def round_split(runs: list[StoredRun]) -> pd.DataFrame:

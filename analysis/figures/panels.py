@@ -28,6 +28,7 @@ ONE_COLUMN = STYLE.with_name("one_column.mplstyle")
 WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column papers (IEEE, ACM)
 MUTED = "#555B66"
 CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
+_QUIET_SHARE = 1e-3  # of the highest rate: no bar would be seen
 _LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
 
 
@@ -85,7 +86,7 @@ def accuracy_of(
 
 
 def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
-    """A horizontal bar per name, one segment per part of the time, in ms or s; the first name on top."""
+    """A horizontal bar per name, a segment per part of the time that occurs, in ms or s; the first name on top."""
     widest = float(split[[f"{part}_s" for part in PARTS]].sum(axis=1).max())
     factor, unit = (1000.0, "ms") if widest < 2 else (1.0, "s")
     widest *= factor
@@ -93,6 +94,8 @@ def stacked_time(axes: Axes, names: Sequence[str], split: pd.DataFrame) -> None:
     left = [0.0] * len(names)
     for part, look in PARTS.items():
         widths = (split[f"{part}_s"] * factor).tolist()
+        if not any(widths):
+            continue  # nor in the legend
         bars = axes.barh(places, widths, left=left, height=0.68, color=look.color, label=look.label)
         texts = [numbers.short(width) if width > _LABELLED_SHARE * widest else "" for width in widths]
         axes.bar_label(bars, texts, label_type="center", fontsize=7, color="black" if part != "wan" else "white")
@@ -147,7 +150,7 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
     for axes, name in zip(grid, names, strict=False):
         of_link = samples[samples["link"] == name]
         time_s, achieved = of_link["t_s"] - run.start_s, of_link["achieved_bps"].fillna(0) * factor
-        if not achieved.any():
+        if achieved.max() < _QUIET_SHARE * highest_bps * factor or not len(achieved):  # address resolution, at most
             say(axes, "no traffic")
         # a sample holds for the interval that ends with it
         axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -164,3 +165,10 @@ def test_what_there_is_no_room_for_is_counted(run: StoredRun, monkeypatch: pytes
     assert len(axes.get_yticklabels()) == 4 and axes.get_xlabel() == "mean time per round (ms), 4 of 10 nodes"
     words = [part._suptitle.get_text() for part in figure.subfigs if part._suptitle]
     assert words == ["WAN links: configured and achieved rate, 2 of 4 links"]
+
+
+def test_parts_of_the_time_that_do_not_occur_are_not_in_the_legend() -> None:
+    axes = Figure().subplots()
+    split = pd.DataFrame({"compute_s": [0.1, 0.2], "codec_s": 0.0, "lan_s": [0.0, 0.1], "wan_s": 1.0, "waiting_s": 0.0})
+    panels.stacked_time(axes, ["a", "b"], split)
+    assert axes.get_legend_handles_labels()[1] == ["compute", "LAN", "WAN"]

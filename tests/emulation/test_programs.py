@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,14 @@ def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, {"first": program})
     assert {"rank 0 of 2 on worker0.a", "rank 1 of 2 on worker0.b"} <= set(log(done, "a.worker0").split("\n"))
     assert all(carried > 5 * 1_000_000 for carried in sent_bytes(done).values()), "not past the links"
+
+
+@pytest.mark.slow  # 40 s
+@pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="Flower is not on the path (pip install flwr)")
+def test_a_flower_app_trains(tmp_path: Path) -> None:
+    done = run_scenario(tmp_path / "run", "emulate", scenario=PROGRAMS / "flower.yaml")
+    assert done.outcome.status == "done", done.outcome.message
+    assert re.search(r"accuracy 0\.[89]", log(done, "virginia.worker0"))
 
 
 @pytest.mark.slow  # 23 s

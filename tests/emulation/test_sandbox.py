@@ -74,6 +74,23 @@ def _interfaces() -> str:
     return links + subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.parametrize("rootless", [None, True])
+def test_shared_memory_ends_with_the_sandbox(rootless: bool | None) -> None:
+    """As MPICH's, whose files a killed ``mpirun`` would leave."""
+    name = f"testbed-{os.getpid()}-{rootless}"
+    code = (
+        "import os; from multiprocessing.shared_memory import SharedMemory; "
+        f"assert not os.listdir('/dev/shm'); made = SharedMemory({name!r}, create=True, size=1 << 20); "
+        "room = os.statvfs('/dev/shm'); print(room.f_blocks * room.f_frsize, flush=True); os.kill(os.getpid(), 9)"
+    )
+    with Sandbox([sys.executable, "-c", code], rootless=rootless, stdout=subprocess.PIPE, text=True) as sandbox:
+        room_bytes = int(sandbox.process.communicate(timeout=20)[0])
+        assert sandbox.process.poll() == 128 + 9
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert room_bytes == pytest.approx(whole / 2, rel=0.01)
+    assert not Path("/dev/shm", name).exists()
+
+
 def test_status_and_emptiness() -> None:
     with Sandbox(["sh", "-c", "ls /sys/class/net; exit 7"], stdout=subprocess.PIPE, text=True) as sandbox:
         assert sandbox.process.communicate(timeout=10)[0].split() == ["lo"]

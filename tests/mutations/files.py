@@ -10,6 +10,16 @@ SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_table
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "live logs of a sweep are not closed": Mutation(
+        "testbed.execution.sweep_pool:Pool._execute",
+        edit("follower.end(path)", "pass"),
+        ("tests/api/test_callbacks.py::test_each_run_of_a_sweep_has_a_live_log",),
+    ),
+    "claims are decided without what --only left out": Mutation(
+        "analysis.studies.engine:claims_of",
+        edit("if missing else each", "if False else each"),
+        ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
+    ),
     "a changed result is believed": Mutation(
         "testbed.results.summary:_content_sha256", always("0"), (*SUMMARY, *METRICS)
     ),

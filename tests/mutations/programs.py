@@ -23,6 +23,16 @@ MUTATIONS: dict[str, Mutation] = {
         always(()),
         (f"{RUNS[0]}::test_commands_of_strangers_need_a_word",),
     ),
+    "a status that a script has chosen is an error of ours": Mutation(
+        "testbed.realtime.fleet_status:NodeExit.error",
+        edit("_ERRORS.get(self.code, RunFailed) if self.cause else RunFailed", "_ERRORS.get(self.code, RunFailed)"),
+        ("tests/realtime/test_fleet_status.py",),
+    ),
+    "connections that a library has closed are not counted": Mutation(
+        "testbed.execution.distributed.sockets:Meter.__init__",
+        edit("os.dup(descriptor)", "descriptor"),
+        ("tests/execution/distributed/test_sockets.py",),
+    ),
     "sections without effect are taken beside a command": Mutation(
         "testbed.scenario.sections.program:_without_effect", always(()), RUNS
     ),
