@@ -1,9 +1,9 @@
 """One authenticated TCP connection on the event loop: frames from a queue out, frames in to a handler.
 
-A connection reads and writes only when the kernel reports that it can, one portion per turn of the loop, so no
-connection starves another. It hands the kernel bytes only while fewer than TCP_NOTSENT_LOWAT bytes (the plan's
-``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes all that is queued here, and waits for at
-most that many bytes and the rest of the frame under way.
+A connection reads and writes when the kernel can, one portion per turn of the loop, so no connection starves another.
+What is queued in one turn leaves together, and one portion may hold many frames. The kernel takes bytes only while
+fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes
+all that is queued here, and waits for at most that many bytes and the rest of the frame under way.
 
 An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
 """
@@ -51,7 +51,8 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
-        self._reading = self._writing = False
+        self._reading = self._writing = self._polling = False
+        self._frame_open = False  # a frame has been begun, and may have more pieces
         self._close_sent = self._close_received = False
 
     @property
@@ -104,14 +105,18 @@ class Connection:
     def _read(self) -> None:
         budget = READ_BUDGET_BYTES
         while budget > 0 and not self.closed.done():
-            count = self._sock.recv_into(self._reader.buffer())
+            buffer = self._reader.buffer()
+            count = self._sock.recv_into(buffer)
             if count == 0:
                 return self._end("closed the connection unexpectedly")
             self.heard_at_s = self._loop.time()
             budget -= count
-            frame = self._reader.received(count)
-            if frame is not None:
+            for frame in self._reader.received(count):
                 self._take(frame)
+                if self.closed.done():
+                    return None
+            if count < len(buffer) and not isinstance(self._sock, TlsSocket):  # TLS gives no more than a record
+                return None  # the kernel has no more; a poll will tell
         return None
 
     def _take(self, frame: Arrival | bytes) -> None:
@@ -126,10 +131,10 @@ class Connection:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Begin to write, as something was queued."""
+        """Begin to write, as something was queued: at the end of this turn of the loop, with what else is queued."""
         if not self._writing and not self.closed.done():
             self._writing = True
-            self._loop.add_writer(self._sock, self._on_writable)
+            self._loop.call_soon(self._on_writable)
 
     def finish(self) -> None:
         """Send CLOSE after everything that is queued. ``closed`` is set when the peer has answered it."""
@@ -139,10 +144,12 @@ class Connection:
             self.wake()
 
     def _on_writable(self) -> None:
+        if self.closed.done():
+            return
         try:
             self._write()
         except WOULD_BLOCK:
-            pass
+            self._poll_writable(True)
         except OSError as error:
             self._end(str(error))
 
@@ -151,13 +158,20 @@ class Connection:
             self._fill()
         if self._out:
             self._advance(self._sock.sendmsg(self._out))
-        elif self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._sock)
-            self._close_if_done()
+            if self._out or self.queue or self._frame_open:
+                return self._poll_writable(True)
+        self._writing = False
+        self._poll_writable(False)
+        return self._close_if_done()
+
+    def _poll_writable(self, on: bool) -> None:
+        """Write on when the kernel reports that it can, or no more."""
+        if on != self._polling:
+            self._polling = on
+            self._loop.add_writer(self._sock, self._on_writable) if on else self._loop.remove_writer(self._sock)
 
     def _fill(self) -> None:
-        # One piece at a time: what has been taken from the queue can no longer be overtaken.
+        # No more than a piece at a time: what has been taken from the queue can no longer be overtaken.
         size = 0
         while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
             piece = next(self._pieces, None)
@@ -168,7 +182,9 @@ class Connection:
                 item = self.queue.pop()
                 self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._code)
                 self._sequence += 1
+                self._frame_open = True
             else:
+                self._frame_open = False
                 return
 
     def _advance(self, sent: int) -> None:

@@ -98,8 +98,8 @@ class Network:
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
-    async def send(self, to: str, message: Message) -> None:
-        """See ``testbed.world.World.send``."""
+    def send(self, to: str, message: Message) -> asyncio.Future[None] | None:
+        """See ``testbed.world.World.send``; returns what the sender has to wait for, if anything."""
         assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
         if to in self._left:
             if to not in self._expendable:
@@ -110,11 +110,12 @@ class Network:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
             self._opening.add(self._tasks.spawn(self._open_data(to, queue)))
         if message.channel:
-            return self._send_best_effort(to, message)
+            self._send_best_effort(to, message)
+            return None
         item = queue.post(encode_header(message), message.parts, message.priority)
         if to in self._outgoing:
             self._outgoing[to].wake()
-        return await queue.accepted(item)
+        return queue.accepted(item)
 
     def _send_best_effort(self, to: str, message: Message) -> None:
         assert self._udp is not None, f"channel {message.channel}: this plan has no best-effort channels"
