@@ -143,7 +143,7 @@ class RealWorld:
         self._wake_receiver()
 
     def _wake_receiver(self) -> None:
-        if len(self._inbox) == 1:  # else whoever waits has been woken already
+        if len(self._inbox) == 1:  # else the receiver has been woken already
             arrival, self._arrival = self._arrival, self._loop.create_future()
             if not arrival.done():  # its task may have been cancelled
                 arrival.set_result(None)
