@@ -121,6 +121,21 @@ MUTATIONS: dict[str, Mutation] = {
         edit(".clone()", ""),
         (f"{REALTIME}_frames.py::test_tensors_of_a_small_frame_keep_their_numbers_when_the_buffer_is_used_again",),
     ),
+    "a full ring is written over": Mutation(
+        "testbed.realtime.shared_memory:_Ring.write",
+        edit("RING_BYTES - self.filled", "RING_BYTES"),
+        (f"{REALTIME}_shared_memory.py::test_a_full_ring_takes_no_more_until_it_is_read",),
+    ),
+    "anybody's offer of memory is taken": Mutation(
+        "testbed.realtime.shared_memory:hmac",
+        _believing,
+        (f"{REALTIME}_shared_memory.py::test_an_offer_of_another_key_is_refused",),
+    ),
+    "memory is shared across emulated links": Mutation(
+        "testbed.realtime.shared_memory:shares_memory",
+        edit("lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and", ""),
+        (f"{REALTIME}_shared_memory.py::test_only_nodes_of_one_data_center_without_an_emulated_link_share_memory",),
+    ),
     "headers of any length": Mutation(
         "testbed.realtime.frames:MAX_HEADER_BYTES",
         instead(1 << 30),
