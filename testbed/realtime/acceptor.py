@@ -27,7 +27,7 @@ from testbed.realtime.auth import (
 )
 from testbed.realtime.shared_memory import shares_memory, take
 from testbed.realtime.sockets import Address, address_text, configure
-from testbed.realtime.stream import SocketStream, Stream
+from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.tls import start_tls
 
@@ -38,7 +38,7 @@ class AcceptorOwner(Protocol):
     """Decides about callers, and gets those that were accepted."""
 
     def authorize(self, hello: Hello) -> HandshakeResult: ...
-    def on_accepted(self, stream: Stream, hello: Hello, keys: Keys) -> None: ...
+    def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None: ...
     def warn(self, message: str) -> None: ...
 
 
@@ -100,7 +100,7 @@ class Acceptor:
                 sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=True)
                 on_failure.callback(sock.close)
                 hello, keys = await accept(sock, self._credentials, self._owner.authorize, limit_s=limit_s)
-                stream: Stream = SocketStream(sock)
+                stream: ByteStream = SocketStream(sock)
                 if hello.purpose == DATA and shares_memory(self._plan, hello.initiator, hello.target):
                     async with asyncio.timeout(limit_s):
                         stream = await take(sock, keys)

@@ -21,7 +21,7 @@ from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.stream import Stream
+from testbed.realtime.stream import ByteStream
 from testbed.realtime.tls import WOULD_BLOCK
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
@@ -42,7 +42,7 @@ class Handler(Protocol):
 class Connection:
     """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
 
-    def __init__(self, stream: Stream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
+    def __init__(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
         self._stream, self._handler = stream, handler
         self._loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from testbed.plan.model import Plan
 from testbed.realtime.auth import DATA, Credentials, HandshakeRefused, Keys, handshake_limit_s, initiate
 from testbed.realtime.shared_memory import offer, shares_memory
 from testbed.realtime.sockets import Address, address_text, configure, new_socket
-from testbed.realtime.stream import SocketStream, Stream
+from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # a node is up within milliseconds, and 0.5 s is short for a user
@@ -30,7 +30,7 @@ class Connector:
 
     async def connect(
         self, to: str, purpose: str, is_gone: Callable[[], bool] = lambda: False
-    ) -> tuple[Stream, Keys] | None:
+    ) -> tuple[ByteStream, Keys] | None:
         """A connected and authenticated stream, and its keys; None if ``is_gone`` after a failed attempt.
 
         Raises ``RunFailed`` if ``to`` refuses this node, or could not be reached until the rendezvous has ended.
@@ -52,7 +52,7 @@ class Connector:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _attempt(self, to: str, purpose: str) -> tuple[Stream, Keys]:
+    async def _attempt(self, to: str, purpose: str) -> tuple[ByteStream, Keys]:
         limit_s = handshake_limit_s(self._plan.timeouts)
         with contextlib.ExitStack() as on_failure:
             plain = new_socket(self._addresses[self._node][0])
@@ -63,7 +63,7 @@ class Connector:
             sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=False)
             on_failure.callback(sock.close)
             keys = await initiate(sock, self._credentials, self._node, to, purpose, limit_s=limit_s)
-            stream: Stream = SocketStream(sock)
+            stream: ByteStream = SocketStream(sock)
             if purpose == DATA and shares_memory(self._plan, self._node, to):
                 async with asyncio.timeout(limit_s):
                     stream = await offer(sock, keys)

@@ -22,7 +22,7 @@ from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import Address
-from testbed.realtime.stream import Stream
+from testbed.realtime.stream import ByteStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.udp import Udp
 
@@ -146,7 +146,7 @@ class Network:
             stream, monitor, BEAT, SendQueue(_CONTROL_QUEUE_BYTES), keys
         )
 
-    def _begin(self, stream: Stream, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
+    def _begin(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
         connection = Connection(stream, peer, purpose, queue, self)
         if purpose == BEAT:
             queue.post(HEARTBEAT)
@@ -164,7 +164,7 @@ class Network:
             return HandshakeResult.DUPLICATE
         return HandshakeResult.ACCEPTED
 
-    def on_accepted(self, stream: Stream, hello: Hello, keys: Keys) -> None:
+    def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None:
         """A peer's connection is authenticated."""
         if self._udp is not None and hello.purpose == DATA:
             self._udp.expect(hello.initiator, keys)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from testbed.ids import data_center_of
 from testbed.plan.model import EMULATED_LAN_CEILING_BPS, Plan
 from testbed.realtime.auth import Keys
-from testbed.realtime.stream import SocketStream, Stream
+from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import receive, send_all
 
 RING_BYTES = 1 << 20  # of one direction: both processors' caches hold it, and an urgent frame waits for no more
@@ -52,7 +52,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
         return False
     if platform.machine() != "x86_64":
         return False
-    if plan.back_end == "emulate":
+    if plan.back_end == "emulate" and plan.exact is None:
         lan = plan.site(site)
         return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
     return plan.back_end == "local"
@@ -135,7 +135,7 @@ class _Ring:
 
 
 class SharedStream:
-    """A ``Stream`` over two rings; ``sock`` shows when the peer has ended."""
+    """A ``ByteStream`` over two rings; ``sock`` shows when the peer has ended."""
 
     def __init__(self, sock: socket.socket, memory: mmap.mmap, bell: _Bell, incoming: int) -> None:
         self._sock, self._memory, self._bell = sock, memory, bell
@@ -232,7 +232,7 @@ class SharedStream:
         self._sock.close()
 
 
-async def offer(sock: socket.socket, keys: Keys) -> Stream:
+async def offer(sock: socket.socket, keys: Keys) -> ByteStream:
     """As initiator of ``sock``, make memory and offer it. Return the stream: over the socket, if the peer refuses."""
     with contextlib.ExitStack() as opened:
         file = os.memfd_create("testbed-connection", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -252,7 +252,7 @@ async def offer(sock: socket.socket, keys: Keys) -> Stream:
     return SharedStream(sock, memory, bell, incoming=1)
 
 
-async def take(sock: socket.socket, keys: Keys) -> Stream:
+async def take(sock: socket.socket, keys: Keys) -> ByteStream:
     """As acceptor of ``sock``, take the memory that the peer offers; the stream is over the socket if that fails."""
     process, file, read, ring = _OFFER.unpack(await _authentic(sock, _OFFER.size, keys.incoming))
     try:
@@ -280,7 +280,7 @@ def _path(process: int, descriptor: int) -> str:
 
 
 def _mapped(path: str) -> mmap.mmap:
-    """Map a file of the right size whose size nobody can change: else reading might fail later, by a signal."""
+    """Map a file of the right size whose size is sealed: else reading could end in SIGBUS."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         status = os.fstat(file)

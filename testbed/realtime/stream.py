@@ -11,7 +11,7 @@ from typing import Protocol
 from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Bytes in both directions, without blocking: what is not ready raises ``WOULD_BLOCK``."""
 
     def recv_into(self, buffer: memoryview, /) -> int:

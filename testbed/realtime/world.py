@@ -109,19 +109,21 @@ class RealWorld:
         end_s = self.now() + self._deadline(deadline_s)
         while not self._inbox:
             await self._named_wait(self._arrival, waiting_for, end_s - self.now(), deadline_s)
+        if self._cores is not None:
+            await self._cores.read_message()
         return self._take()
 
     def _take(self) -> Message:
         message = self._inbox.popleft()
         self._count_inbox(-message.payload_bytes)
-        if self._cores is not None:
-            await self._cores.read_message()
         return message
 
     async def serve(self, handle: Callable[[Message], bool]) -> None:
         while True:
             while not self._inbox:
                 await self._arrival
+            if self._cores is not None:
+                await self._cores.read_message()
             if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
                 return
 

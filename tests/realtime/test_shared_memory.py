@@ -16,7 +16,7 @@ from testbed.plan.model import TransportPlan
 from testbed.realtime import shared_memory
 from testbed.realtime.auth import Keys
 from testbed.realtime.shared_memory import RING_BYTES, SharedStream, offer, shares_memory, take
-from testbed.realtime.stream import SocketStream, Stream
+from testbed.realtime.stream import ByteStream, SocketStream
 from tests.contract.programs import idle
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
 
@@ -24,7 +24,7 @@ KEYS = Keys(b"o" * 32, b"i" * 32)
 MIRRORED = Keys(b"i" * 32, b"o" * 32)
 
 
-def with_pair(use: Callable[[Stream, Stream, tuple[socket.socket, socket.socket]], Awaitable[None]]) -> None:
+def with_pair(use: Callable[[ByteStream, ByteStream, tuple[socket.socket, socket.socket]], Awaitable[None]]) -> None:
     async def run() -> None:
         pair = socket.socketpair()
         for end in pair:
@@ -39,7 +39,7 @@ def with_pair(use: Callable[[Stream, Stream, tuple[socket.socket, socket.socket]
     asyncio.run(run())
 
 
-async def carried(source: Stream, target: Stream, data: bytes, portion: int) -> bytes:
+async def carried(source: ByteStream, target: ByteStream, data: bytes, portion: int) -> bytes:
     """Write ``data`` to one end as it takes it, and read it at the other in portions."""
     loop, left, got = asyncio.get_running_loop(), memoryview(data), bytearray()
     done, buffer = loop.create_future(), memoryview(bytearray(portion))
@@ -66,7 +66,7 @@ async def carried(source: Stream, target: Stream, data: bytes, portion: int) -> 
 def test_bytes_arrive_in_order_in_both_directions_however_often_the_ring_is_full(portion: int) -> None:
     data = os.urandom(RING_BYTES * 2 + 12_345)
 
-    async def use(ours: Stream, theirs: Stream, _: object) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
         assert isinstance(ours, SharedStream)
         assert isinstance(theirs, SharedStream)
         assert await carried(ours, theirs, data, portion) == data
@@ -76,7 +76,7 @@ def test_bytes_arrive_in_order_in_both_directions_however_often_the_ring_is_full
 
 
 def test_a_full_ring_takes_no_more_until_it_is_read() -> None:
-    async def use(ours: Stream, theirs: Stream, _: object) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
         data = memoryview(bytes(RING_BYTES + 1))
         assert ours.sendmsg([data]) == RING_BYTES
         with pytest.raises(BlockingIOError):
@@ -88,7 +88,7 @@ def test_a_full_ring_takes_no_more_until_it_is_read() -> None:
 
 
 def test_what_was_written_before_the_peer_ended_is_read_first() -> None:
-    async def use(ours: Stream, theirs: Stream, pair: object) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, pair: object) -> None:
         ours.sendmsg([memoryview(b"last words")])
         ours.close()
         seen: list[int] = []
@@ -111,7 +111,7 @@ def test_an_end_closes_all_that_it_has_opened() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     mapped = Path("/proc/self/maps").read_text().count("testbed-connection")
 
-    async def use(ours: Stream, theirs: Stream, _: object) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
         assert Path("/proc/self/maps").read_text().count("testbed-connection") == mapped + 2
 
     with_pair(use)
@@ -150,7 +150,7 @@ def test_without_sound_memory_both_ends_stay_with_the_socket(spoilt: str, monkey
     original = shared_memory._mapped
     monkeypatch.setattr(shared_memory, "_mapped", mapped)
 
-    async def use(ours: Stream, theirs: Stream, _: object) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
         assert isinstance(ours, SocketStream)
         assert isinstance(theirs, SocketStream)
         assert await carried(ours, theirs, b"abc" * 1000, 100) == b"abc" * 1000
