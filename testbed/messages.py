@@ -234,20 +234,44 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
 
     Raise ``MalformedMessage`` unless the declared parts make up exactly ``body_bytes``.
     """
+    message, described = _decoded(data, body_bytes)
+    parts = [torch.empty(shape, dtype=dtype) for dtype, shape, _ in described]
+    message.parts = tuple(parts)
+    return message, parts
+
+
+def decode_message(data: bytes | memoryview, body: memoryview) -> Message:
+    """Return a message whose whole body is here, as a writable view; it is copied. Raise ``MalformedMessage``."""
+    message, described = _decoded(data, len(body))
+    parts, start = [], 0
+    for dtype, shape, size in described:
+        if size:
+            part = torch.frombuffer(body[start : start + size], dtype=dtype).clone()
+            parts.append(part if len(shape) == 1 else part.view(shape))
+        else:
+            parts.append(torch.empty(shape, dtype=dtype))
+        start += size
+    message.parts = tuple(parts)
+    return message
+
+
+def _decoded(
+    data: bytes | memoryview, body_bytes: int
+) -> tuple[Message, list[tuple[torch.dtype, tuple[int, ...], int]]]:
+    """Return a message without its parts, and of each part its type, shape and bytes."""
     try:
         header = _decoder.decode(data)
         message = Message(
             MessageKind(header.kind), header.key, header.round, header.meta, (),
             header.priority, header.channel, header.sender, header.sent_at_s,
         )  # fmt: skip
-        sizes = [_part_bytes(code, shape) for code, shape in header.parts]
+        described = [(_DTYPES[code], shape, _part_bytes(code, shape)) for code, shape in header.parts]
     except (msgspec.DecodeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise MalformedMessage(f"header: {error}") from error
-    if len(sizes) > MAX_PARTS or sum(sizes) != body_bytes:
-        raise MalformedMessage(f"{len(sizes)} parts of {sum(sizes)} bytes, but a body of {body_bytes}")
-    parts = [torch.empty(shape, dtype=_DTYPES[code]) for code, shape in header.parts]
-    message.parts = tuple(parts)
-    return message, parts
+    total = sum([size for _, _, size in described])
+    if len(described) > MAX_PARTS or total != body_bytes:
+        raise MalformedMessage(f"{len(described)} parts of {total} bytes, but a body of {body_bytes}")
+    return message, described
 
 
 def _part_bytes(code: str, shape: tuple[int, ...]) -> int:

@@ -100,7 +100,8 @@ class RootStore(Upstream):
 
         def step() -> Tensor:
             state.step(total.tensor, member)
-            return state.value.clone()
+            # an optimizer changes its value in place; an overwriting update leaves the one before as it is
+            return state.value if isinstance(state, OverwriteUpdate) else state.value.clone()
 
         value = await self._world.compute(work, step)
         staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in total.members)

@@ -199,6 +199,7 @@ class TransportPlan:
     slow_start_after_idle: bool = False
     unsent_limit_bytes: int = 131_072  # TCP_NOTSENT_LOWAT: priorities mean something only when this is small
     mac: str = "aes-gmac"
+    shared_memory: bool = True  # between nodes of a data centre, where no emulated link lies between them
     tls: bool = False  # TLS 1.3 below the frames, by a certificate of the run's own
     best_effort_channels: int = 0
     send_buffer_bytes: int | None = None  # the most data that a socket holds; None: enough for the longest path

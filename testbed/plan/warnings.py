@@ -29,7 +29,7 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
     if back_end == "local" and network.links:
         yield "topology.links, topology.lan: have no effect on 'local', for loopback has no WAN"
     if back_end == "simulate":
-        for key in ("mac", "unsent_limit"):
+        for key in ("mac", "unsent_limit", "shared_memory"):
             if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:
                 yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
         if scenario.transport.tls:

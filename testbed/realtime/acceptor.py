@@ -16,6 +16,7 @@ from typing import Protocol
 
 from testbed.plan.model import Plan
 from testbed.realtime.auth import (
+    DATA,
     Credentials,
     HandshakeRefused,
     HandshakeResult,
@@ -24,7 +25,9 @@ from testbed.realtime.auth import (
     accept,
     handshake_limit_s,
 )
+from testbed.realtime.shared_memory import shares_memory, take
 from testbed.realtime.sockets import Address, address_text, configure
+from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.tls import start_tls
 
@@ -35,7 +38,7 @@ class AcceptorOwner(Protocol):
     """Decides about callers, and gets those that were accepted."""
 
     def authorize(self, hello: Hello) -> HandshakeResult: ...
-    def on_accepted(self, sock: socket.socket, hello: Hello, keys: Keys) -> None: ...
+    def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None: ...
     def warn(self, message: str) -> None: ...
 
 
@@ -97,10 +100,16 @@ class Acceptor:
                 sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=True)
                 on_failure.callback(sock.close)
                 hello, keys = await accept(sock, self._credentials, self._owner.authorize, limit_s=limit_s)
+                stream: ByteStream = SocketStream(sock)
+                if hello.purpose == DATA and shares_memory(self._plan, hello.initiator, hello.target):
+                    async with asyncio.timeout(limit_s):
+                        stream = await take(sock, keys)
+                    if isinstance(stream, SocketStream):
+                        self._owner.warn(f"{hello.initiator}: its shared memory cannot be opened; its socket is used")
             except (HandshakeRefused, OSError, TimeoutError) as error:
                 return self._note_refusal(str(error) or "no complete handshake in time", address)
             on_failure.pop_all()
-        return self._owner.on_accepted(sock, hello, keys)
+        return self._owner.on_accepted(stream, hello, keys)
 
     def _note_refusal(self, reason: str, address: Address) -> None:
         self._refused[reason] += 1

@@ -29,7 +29,8 @@ from testbed.errors import RunFailed
 from testbed.plan.model import Timeouts
 from testbed.realtime.tls import Tls, new_tls, receive, send_all
 
-PROTOCOL = 2
+DATA, BEAT = "data", "heartbeat"  # purposes of a connection
+PROTOCOL = 3
 MAX_HELLO_BYTES = 1024
 SECRET_BYTES = 32
 _NONCE_BYTES = 32

@@ -1,9 +1,9 @@
-"""One authenticated TCP connection on the event loop: frames from a queue out, frames in to a handler.
+"""One authenticated connection on the event loop: frames from a queue out, frames in to a handler.
 
-A connection reads and writes only when the kernel reports that it can, one portion per turn of the loop, so no
-connection starves another. It hands the kernel bytes only while fewer than TCP_NOTSENT_LOWAT bytes (the plan's
-``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes all that is queued here, and waits for at
-most that many bytes and the rest of the frame under way.
+A connection reads and writes when the kernel can, one portion per turn of the loop, so no connection starves another.
+What is queued in one turn leaves together, and one portion may hold many frames. The kernel takes bytes only while
+fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes
+all that is queued here, and waits for at most that many bytes and the rest of the frame under way.
 
 An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import socket
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
@@ -22,9 +21,11 @@ from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
+from testbed.realtime.stream import ByteStream
+from testbed.realtime.tls import WOULD_BLOCK
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
+_PIECES_AT_ONCE = 4  # written per turn of the event loop
 _MAX_PIECES = 256  # of one sendmsg; the kernel's limit (IOV_MAX) is 1024
 
 
@@ -41,9 +42,9 @@ class Handler(Protocol):
 class Connection:
     """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
 
-    def __init__(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
+    def __init__(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
-        self._sock, self._handler = sock, handler
+        self._stream, self._handler = stream, handler
         self._loop = asyncio.get_running_loop()
         self.heard_at_s = self._loop.time()
         self.frames_received = 0
@@ -51,7 +52,8 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
-        self._reading = self._writing = False
+        self._reading = self._writing = self._polling = False
+        self._frame_open = False  # a frame has been begun, and may have more pieces
         self._close_sent = self._close_received = False
 
     @property
@@ -61,7 +63,7 @@ class Connection:
 
     def fileno(self) -> int:
         """The socket's descriptor."""
-        return self._sock.fileno()
+        return self._stream.fileno()
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
@@ -76,26 +78,18 @@ class Connection:
         """Read again after ``pause_reading``."""
         if not self.closed.done():
             self._reading = True
-            self._loop.add_reader(self._sock, self._on_readable)
-            self._read_pending()
+            self._stream.on_readable(self._on_readable)
 
     def pause_reading(self) -> None:
         """Leave what arrives in the kernel, whose full buffer then slows the sender down."""
         self._reading = False
-        self._loop.remove_reader(self._sock)
-
-    def _read_pending(self) -> None:
-        # TLS decrypts whole records: bytes that were not taken are here already, and no poll of the socket shows them.
-        if self._reading and isinstance(self._sock, TlsSocket) and self._sock.pending():
-            self._loop.call_soon(self._on_readable)
+        self._stream.on_readable(None)
 
     def _on_readable(self) -> None:
         if self.closed.done() or not self._reading:
             return
         try:
             self._read()
-            if not self.closed.done():
-                self._read_pending()
         except WOULD_BLOCK:
             pass
         except (OSError, BadFrame) as error:
@@ -104,14 +98,18 @@ class Connection:
     def _read(self) -> None:
         budget = READ_BUDGET_BYTES
         while budget > 0 and not self.closed.done():
-            count = self._sock.recv_into(self._reader.buffer())
+            buffer = self._reader.buffer()
+            count = self._stream.recv_into(buffer)
             if count == 0:
                 return self._end("closed the connection unexpectedly")
             self.heard_at_s = self._loop.time()
             budget -= count
-            frame = self._reader.received(count)
-            if frame is not None:
+            for frame in self._reader.received(count):
                 self._take(frame)
+                if self.closed.done():
+                    return None
+            if count < len(buffer):
+                return None  # there is no more now
         return None
 
     def _take(self, frame: Arrival | bytes) -> None:
@@ -126,10 +124,10 @@ class Connection:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Begin to write, as something was queued."""
+        """Begin to write, as something was queued: at the end of this turn of the loop, with what else is queued."""
         if not self._writing and not self.closed.done():
             self._writing = True
-            self._loop.add_writer(self._sock, self._on_writable)
+            self._loop.call_soon(self._on_writable)
 
     def finish(self) -> None:
         """Send CLOSE after everything that is queued. ``closed`` is set when the peer has answered it."""
@@ -139,25 +137,36 @@ class Connection:
             self.wake()
 
     def _on_writable(self) -> None:
+        if self.closed.done():
+            return
         try:
             self._write()
         except WOULD_BLOCK:
-            pass
+            self._poll_writable(True)
         except OSError as error:
             self._end(str(error))
 
     def _write(self) -> None:
-        if not self._out:
-            self._fill()
-        if self._out:
-            self._advance(self._sock.sendmsg(self._out))
-        elif self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._sock)
-            self._close_if_done()
+        for _ in range(_PIECES_AT_ONCE):
+            if not self._out:
+                self._fill()
+            if not self._out:
+                break
+            self._advance(self._stream.sendmsg(self._out))
+        if self._out or self.queue or self._frame_open:
+            return self._poll_writable(True)
+        self._writing = False
+        self._poll_writable(False)
+        return self._close_if_done()
+
+    def _poll_writable(self, on: bool) -> None:
+        """Write on when the kernel reports that it can, or no more."""
+        if on != self._polling:
+            self._polling = on
+            self._stream.on_writable(self._on_writable if on else None)
 
     def _fill(self) -> None:
-        # One piece at a time: what has been taken from the queue can no longer be overtaken.
+        # No more than a piece at a time: what has been taken from the queue can no longer be overtaken.
         size = 0
         while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
             piece = next(self._pieces, None)
@@ -168,7 +177,9 @@ class Connection:
                 item = self.queue.pop()
                 self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._code)
                 self._sequence += 1
+                self._frame_open = True
             else:
+                self._frame_open = False
                 return
 
     def _advance(self, sent: int) -> None:
@@ -201,8 +212,6 @@ class Connection:
     def close(self) -> None:
         """Drop everything now, without a word to the peer or the handler."""
         if not self.closed.done():
-            self._loop.remove_reader(self._sock)
-            self._loop.remove_writer(self._sock)
-            self._sock.close()
+            self._stream.close()
             self.queue.clear()
             self.closed.set_result(None)

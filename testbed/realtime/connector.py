@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 
 from testbed.errors import RunFailed
 from testbed.plan.model import Plan
-from testbed.realtime.auth import Credentials, HandshakeRefused, Keys, handshake_limit_s, initiate
+from testbed.realtime.auth import DATA, Credentials, HandshakeRefused, Keys, handshake_limit_s, initiate
+from testbed.realtime.shared_memory import offer, shares_memory
 from testbed.realtime.sockets import Address, address_text, configure, new_socket
+from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # a node is up within milliseconds, and 0.5 s is short for a user
@@ -29,8 +30,8 @@ class Connector:
 
     async def connect(
         self, to: str, purpose: str, is_gone: Callable[[], bool] = lambda: False
-    ) -> tuple[socket.socket, Keys] | None:
-        """A connected and authenticated socket, and its keys; None if ``is_gone`` after a failed attempt.
+    ) -> tuple[ByteStream, Keys] | None:
+        """A connected and authenticated stream, and its keys; None if ``is_gone`` after a failed attempt.
 
         Raises ``RunFailed`` if ``to`` refuses this node, or could not be reached until the rendezvous has ended.
         """
@@ -51,7 +52,7 @@ class Connector:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _attempt(self, to: str, purpose: str) -> tuple[socket.socket, Keys]:
+    async def _attempt(self, to: str, purpose: str) -> tuple[ByteStream, Keys]:
         limit_s = handshake_limit_s(self._plan.timeouts)
         with contextlib.ExitStack() as on_failure:
             plain = new_socket(self._addresses[self._node][0])
@@ -62,5 +63,9 @@ class Connector:
             sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=False)
             on_failure.callback(sock.close)
             keys = await initiate(sock, self._credentials, self._node, to, purpose, limit_s=limit_s)
+            stream: ByteStream = SocketStream(sock)
+            if purpose == DATA and shares_memory(self._plan, self._node, to):
+                async with asyncio.timeout(limit_s):
+                    stream = await offer(sock, keys)
             on_failure.pop_all()
-        return sock, keys
+        return stream, keys

@@ -40,12 +40,27 @@ class FrameCode(Protocol):
     def begin(self, number: int) -> Mac:
         """Return the code of frame ``number``. A sender must never use a number twice."""
 
+    def of(self, number: int, data: Bytes) -> bytes:
+        """Return the code of frame ``number``, of which ``data`` is all."""
+
 
 def frame_code(kind: str, key: bytes) -> FrameCode:
     """Return the code that ``transport.mac`` names, keyed by 32 bytes. Raise ``ScenarioError`` for an unknown name."""
     if kind not in CODES:
         raise ScenarioError(f"transport.mac: no frame code named {kind!r}; use one of {', '.join(CODES)}")
     return CODES[kind](key)
+
+
+class _AtOnce:
+    """``FrameCode.of`` by ``begin``."""
+
+    def begin(self, number: int) -> Mac:
+        raise NotImplementedError
+
+    def of(self, number: int, data: Bytes) -> bytes:
+        mac = self.begin(number)
+        mac.update(data)
+        return mac.digest()
 
 
 class AesGmac:
@@ -59,7 +74,14 @@ class AesGmac:
         self._aes, self._at_once = AES(key), AESGCM(key)
 
     def begin(self, number: int) -> Mac:
-        return _Gmac(self._aes, self._at_once, number.to_bytes(_NONCE_BYTES, "big"))
+        return _Gmac(self._aes, self._at_once, _nonce(number))
+
+    def of(self, number: int, data: Bytes) -> bytes:
+        return self._at_once.encrypt(_nonce(number), b"", data).rjust(FRAME_MAC_BYTES, b"\0")
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(_NONCE_BYTES, "big")
 
 
 class _Gmac:
@@ -91,7 +113,7 @@ class _Gmac:
         return tag.rjust(FRAME_MAC_BYTES, b"\0")
 
 
-class HmacSha256:
+class HmacSha256(_AtOnce):
     """HMAC-SHA256: for processors without instructions for AES."""
 
     def __init__(self, key: bytes) -> None:
@@ -101,7 +123,7 @@ class HmacSha256:
         return self._keyed.copy()
 
 
-class Crc32c:
+class Crc32c(_AtOnce):
     """CRC-32C: detects accidents, not attackers; to see what authentication costs, inside one machine only."""
 
     def __init__(self, key: bytes) -> None:
@@ -122,7 +144,7 @@ class _Crc:
         return self._value.to_bytes(FRAME_MAC_BYTES, "big")
 
 
-class NoCode:
+class NoCode(_AtOnce):
     """No code at all: TCP's checksum alone guards the bytes; to see what the others cost, inside one machine only."""
 
     def __init__(self, key: bytes) -> None:
@@ -130,6 +152,9 @@ class NoCode:
 
     def begin(self, number: int) -> Mac:
         return self
+
+    def of(self, number: int, data: Bytes) -> bytes:
+        return bytes(FRAME_MAC_BYTES)
 
     def update(self, data: Bytes, /) -> None:
         pass

@@ -5,7 +5,9 @@
 All integers are big-endian. The header is that of ``testbed.messages``, the body the raw bytes of the tensors. The code
 covers everything before it and is keyed per connection and direction; the sequence number counts the frames of one
 direction from 0. A frame that is altered, replayed, reordered, cut or taken from another connection is thus refused.
-Tensors are never copied: the sender hands out views of their memory, the receiver fills the memory of new ones.
+
+Small frames are written and read many at a time, as steps of the interpreter are what they cost. The tensors of large
+ones are never copied: the sender hands out views of their memory, the receiver fills the memory of new ones.
 
 A frame whose header is ``CLOSE`` or ``HEARTBEAT`` is a control frame without a message.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import hmac
 import struct
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,13 +29,16 @@ from testbed.messages import (
     MalformedMessage,
     Message,
     decode_header,
+    decode_message,
 )
-from testbed.realtime.frame_codes import FrameCode
+from testbed.realtime.frame_codes import FrameCode, Mac
 
 MAGIC = b"TBF1"
 # Large enough that the costs of a system call and of a hash call are small per byte; small enough that bytes are hashed
 # while they are in the second-level cache, and that one connection holds the event loop for well under a millisecond.
 PIECE_BYTES = 131_072
+SMALL_BYTES = 16_384  # a frame of so many bytes of tensors is copied into one piece
+BUFFER_BYTES = 65_536  # of a reader; a frame that fits is taken from it, a larger one goes to its tensors' memory
 
 CLOSE = b"close"  # an orderly end: the sender will send nothing more
 HEARTBEAT = b"heartbeat"  # the sender is alive
@@ -54,11 +60,16 @@ def frame_pieces(
     header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode
 ) -> Iterator[memoryview]:
     """The bytes of one frame in order, each piece taken into its code just before it is yielded."""
-    mac = code.begin(sequence)
     memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
-    start = memoryview(_PREFIX.pack(MAGIC, sequence, len(header), sum(map(len, memories))) + header)
+    body_bytes = sum(map(len, memories))
+    start = _PREFIX.pack(MAGIC, sequence, len(header), body_bytes) + header
+    if body_bytes <= SMALL_BYTES:
+        data = b"".join((start, *memories))
+        yield memoryview(data + code.of(sequence, data))
+        return
+    mac = code.begin(sequence)
     mac.update(start)
-    yield start
+    yield memoryview(start)
     for piece in _pieces(memories):
         mac.update(piece)
         yield piece
@@ -83,64 +94,103 @@ class FrameReader:
     """Decodes one direction of a connection, in whatever portions its bytes arrive.
 
     Write received bytes to ``buffer()`` and pass their number to ``received``. Lengths are checked before memory is
-    taken for them, and at most one frame is held.
+    taken for them, and at most one frame that is not complete is held.
     """
 
     def __init__(self, code: FrameCode, max_body_bytes: int) -> None:
         self._code, self._max_body_bytes = code, max_body_bytes
         self._sequence = 0
-        self._view: memoryview
-        self._begin()
+        self._memory = memoryview(bytearray(BUFFER_BYTES))
+        self._start = self._end = 0  # of the bytes in ``_memory`` that belong to no frame yet
+        self._large: _LargeFrame | None = None
 
     def buffer(self) -> memoryview:
-        """The memory for the next bytes; never empty, at most ``PIECE_BYTES``."""
-        return self._view
+        """The memory for the next bytes; never empty, at most ``PIECE_BYTES`` or what one header takes."""
+        if self._large is not None and self._large.pieces:
+            return self._large.pieces[0]
+        return self._memory[self._end :]
 
-    def received(self, count: int) -> Arrival | bytes | None:
-        """Account for ``count`` bytes written to ``buffer()``.
+    def received(self, count: int) -> Iterator[Arrival | bytes]:
+        """Account for ``count`` bytes written to ``buffer()``, and yield the frames that are complete with them.
 
-        Returns an ``Arrival``, or the header of a control frame, when a frame is complete, else None. Raises
-        ``BadFrame``; the connection must then be closed.
+        A frame is an ``Arrival``, or the header of a control frame. Raises ``BadFrame`` after the good frames before;
+        the connection must then be closed. To be exhausted before ``buffer`` is called again.
         """
-        self._view = self._view[count:]
-        if len(self._view):
-            return None
-        try:
-            self._view = next(self._frame)
-        except StopIteration as complete:
+        if self._large is not None and self._large.pieces:
+            self._large.received(count)
+            return
+        self._end += count
+        while (frame := self._next()) is not None:
             self._sequence += 1
-            self._begin()
-            return complete.value  # type: ignore[no-any-return]
+            yield frame
+        if self._start:
+            rest = self._end - self._start
+            self._memory[:rest] = self._memory[self._start : self._end]
+            self._start, self._end = 0, rest
+
+    def _next(self) -> Arrival | bytes | None:
+        """The next frame, if all of it is here; of a large one, its tensors take what is here already."""
+        if self._large is not None:
+            return self._finished(self._large)
+        start, here = self._start, self._end - self._start
+        if here < FRAME_PREFIX_BYTES:
+            return None
+        header_bytes, body_bytes = self._check_prefix(start)
+        body = start + FRAME_PREFIX_BYTES + header_bytes
+        stop = body + body_bytes
+        if stop + FRAME_MAC_BYTES <= self._end:
+            return self._whole(start, body, stop)
+        if stop + FRAME_MAC_BYTES - start > BUFFER_BYTES:
+            if here >= FRAME_PREFIX_BYTES + header_bytes and body_bytes:
+                self._large = self._begin_large(start, body, body_bytes)
+                return self._finished(self._large)
+            self._make_room(FRAME_PREFIX_BYTES + header_bytes + FRAME_MAC_BYTES)
         return None
 
-    def _begin(self) -> None:
-        self._frame = self._read_frame()
-        self._view = next(self._frame)
+    def _whole(self, start: int, body: int, stop: int) -> Arrival | bytes:
+        """A frame that lies in the buffer from ``start`` on; its tensors from ``body`` to ``stop``."""
+        memory = self._memory
+        self._start = stop + FRAME_MAC_BYTES
+        _compare(memory[stop : self._start], self._code.of(self._sequence, memory[start:stop]))
+        header = memory[start + FRAME_PREFIX_BYTES : body]
+        if header in (CLOSE, HEARTBEAT):
+            return bytes(header)
+        try:
+            message = decode_message(header, memory[body:stop])
+        except MalformedMessage as error:
+            raise BadFrame(str(error)) from error
+        return Arrival(message, body - start + FRAME_MAC_BYTES)
 
-    def _read_frame(self) -> Generator[memoryview, None, Arrival | bytes]:
+    def _begin_large(self, start: int, body: int, body_bytes: int) -> _LargeFrame:
         mac = self._code.begin(self._sequence)
-        prefix = bytearray(FRAME_PREFIX_BYTES)
-        yield memoryview(prefix)
-        header_bytes, body_bytes = self._check_prefix(prefix)
-        header = bytearray(header_bytes)
-        yield memoryview(header)
-        mac.update(prefix)
-        mac.update(header)
-        frame: Arrival | bytes = bytes(header)
-        if frame not in (CLOSE, HEARTBEAT):
-            message, parts = _decode(header, body_bytes)
-            for piece in _pieces([memory_of(part) for part in parts if part.numel()]):
-                yield piece
-                mac.update(piece)
-            frame = Arrival(message, FRAME_PREFIX_BYTES + header_bytes + FRAME_MAC_BYTES)
-        code = bytearray(FRAME_MAC_BYTES)
-        yield memoryview(code)
-        if not hmac.compare_digest(code, mac.digest()):
-            raise BadFrame("wrong authentication code")
-        return frame
+        mac.update(bytes(self._memory[start:body]))
+        try:
+            message, parts = decode_header(self._memory[start + FRAME_PREFIX_BYTES : body], body_bytes)
+        except MalformedMessage as error:
+            raise BadFrame(str(error)) from error
+        pieces = deque(_pieces([memory_of(part) for part in parts if part.numel()]))
+        large = _LargeFrame(Arrival(message, body - start + FRAME_MAC_BYTES), mac, pieces)
+        self._start = body + large.copy(self._memory[body : self._end])
+        return large
 
-    def _check_prefix(self, prefix: bytearray) -> tuple[int, int]:
-        magic, sequence, header_bytes, body_bytes = _PREFIX.unpack(prefix)
+    def _finished(self, large: _LargeFrame) -> Arrival | None:
+        if large.pieces or self._end - self._start < FRAME_MAC_BYTES:
+            return None
+        code = self._memory[self._start : self._start + FRAME_MAC_BYTES]
+        self._start += FRAME_MAC_BYTES
+        _compare(code, large.mac.digest())
+        self._large = None
+        return large.arrival
+
+    def _make_room(self, size: int) -> None:
+        """Let the buffer hold a header that is larger than it."""
+        if size > len(self._memory):
+            larger = memoryview(bytearray(size))
+            larger[self._start : self._end] = self._memory[self._start : self._end]
+            self._memory = larger
+
+    def _check_prefix(self, start: int) -> tuple[int, int]:
+        magic, sequence, header_bytes, body_bytes = _PREFIX.unpack_from(self._memory, start)
         if magic != MAGIC:
             raise BadFrame("not a frame")
         if sequence != self._sequence:
@@ -152,8 +202,32 @@ class FrameReader:
         return header_bytes, body_bytes
 
 
-def _decode(header: bytearray, body_bytes: int) -> tuple[Message, list[torch.Tensor]]:
-    try:
-        return decode_header(memoryview(header), body_bytes)
-    except MalformedMessage as error:
-        raise BadFrame(str(error)) from error
+@dataclass(slots=True)
+class _LargeFrame:
+    """A frame whose tensors are being filled. ``pieces``: the memory that is still to be filled, in order."""
+
+    arrival: Arrival
+    mac: Mac
+    pieces: deque[memoryview]
+
+    def copy(self, data: memoryview) -> int:
+        """Take the first bytes of the body; returns how many of ``data`` belong to it."""
+        taken = 0
+        while self.pieces and taken < len(data):
+            some = data[taken : taken + len(self.pieces[0])]
+            self.pieces[0][: len(some)] = some
+            self.received(len(some))
+            taken += len(some)
+        return taken
+
+    def received(self, count: int) -> None:
+        """Account for ``count`` bytes in the first piece."""
+        piece = self.pieces.popleft()
+        if count < len(piece):
+            self.pieces.appendleft(piece[count:])
+        self.mac.update(piece[:count])
+
+
+def _compare(code: memoryview, expected: bytes) -> None:
+    if not hmac.compare_digest(code, expected):
+        raise BadFrame("wrong authentication code")

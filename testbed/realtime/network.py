@@ -15,17 +15,17 @@ from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
 from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.acceptor import Acceptor
-from testbed.realtime.auth import Credentials, HandshakeResult, Hello, Keys
+from testbed.realtime.auth import BEAT, DATA, Credentials, HandshakeResult, Hello, Keys
 from testbed.realtime.connection import Connection
 from testbed.realtime.connector import Connector
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import Address
+from testbed.realtime.stream import ByteStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.udp import Udp
 
-DATA, BEAT = "data", "heartbeat"
 _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames only
 
 
@@ -98,8 +98,8 @@ class Network:
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
-    async def send(self, to: str, message: Message) -> None:
-        """See ``testbed.world.World.send``."""
+    def send(self, to: str, message: Message) -> asyncio.Future[None] | None:
+        """See ``testbed.world.World.send``; returns what the sender has to wait for, if anything."""
         assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
         if to in self._left:
             if to not in self._expendable:
@@ -110,11 +110,12 @@ class Network:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
             self._opening.add(self._tasks.spawn(self._open_data(to, queue)))
         if message.channel:
-            return self._send_best_effort(to, message)
+            self._send_best_effort(to, message)
+            return None
         item = queue.post(encode_header(message), message.parts, message.priority)
         if to in self._outgoing:
             self._outgoing[to].wake()
-        return await queue.accepted(item)
+        return queue.accepted(item)
 
     def _send_best_effort(self, to: str, message: Message) -> None:
         assert self._udp is not None, f"channel {message.channel}: this plan has no best-effort channels"
@@ -131,8 +132,8 @@ class Network:
         opened = await self._connector.connect(to, DATA, lambda: to in self._left and to in self._expendable)
         if opened is None:
             return
-        sock, keys = opened
-        self._outgoing[to], self._outgoing_keys[to] = self._begin(sock, to, DATA, queue, keys), keys
+        stream, keys = opened
+        self._outgoing[to], self._outgoing_keys[to] = self._begin(stream, to, DATA, queue, keys), keys
         if self._udp is not None:
             self._udp.connected(to, self._outgoing[to], keys)
 
@@ -140,11 +141,13 @@ class Network:
         monitor = monitor_of(self._plan)
         opened = await self._connector.connect(monitor, BEAT)
         assert opened is not None, f"no run continues without {monitor}"
-        sock, keys = opened
-        self._heartbeats.connections[monitor] = self._begin(sock, monitor, BEAT, SendQueue(_CONTROL_QUEUE_BYTES), keys)
+        stream, keys = opened
+        self._heartbeats.connections[monitor] = self._begin(
+            stream, monitor, BEAT, SendQueue(_CONTROL_QUEUE_BYTES), keys
+        )
 
-    def _begin(self, sock: socket.socket, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
-        connection = Connection(sock, peer, purpose, queue, self)
+    def _begin(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, keys: Keys) -> Connection:
+        connection = Connection(stream, peer, purpose, queue, self)
         if purpose == BEAT:
             queue.post(HEARTBEAT)
         connection.start(keys, self._plan.transport.mac, self._limits.max_body_bytes)
@@ -161,11 +164,11 @@ class Network:
             return HandshakeResult.DUPLICATE
         return HandshakeResult.ACCEPTED
 
-    def on_accepted(self, sock: socket.socket, hello: Hello, keys: Keys) -> None:
+    def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None:
         """A peer's connection is authenticated."""
         if self._udp is not None and hello.purpose == DATA:
             self._udp.expect(hello.initiator, keys)
-        connection = self._begin(sock, hello.initiator, hello.purpose, SendQueue(_CONTROL_QUEUE_BYTES), keys)
+        connection = self._begin(stream, hello.initiator, hello.purpose, SendQueue(_CONTROL_QUEUE_BYTES), keys)
         self._incoming[hello.initiator, hello.purpose] = connection
         self._left.discard(hello.initiator)  # it may have been lost, and is back
         if hello.purpose == BEAT:

@@ -20,12 +20,8 @@ class Queued:
     order: tuple[float, int]
     header: bytes = field(compare=False)
     parts: tuple[torch.Tensor, ...] = field(compare=False, default=())
+    size_bytes: int = field(compare=False, default=0)  # of header and tensors
     accepted: asyncio.Future[None] | None = field(compare=False, default=None)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of header and tensors."""
-        return len(self.header) + sum(part.nbytes for part in self.parts)
 
 
 class SendQueue:
@@ -44,17 +40,19 @@ class SendQueue:
     def post(self, header: bytes, parts: tuple[torch.Tensor, ...] = (), priority: float = 0) -> Queued:
         """Queue a frame and return at once, also above the limit."""
         self._count += 1
-        item = Queued((-priority, self._count), header, parts)
+        size_bytes = len(header) + sum([part.nbytes for part in parts])
+        item = Queued((-priority, self._count), header, parts, size_bytes)
         heapq.heappush(self._heap, item)
-        self.queued_bytes += item.size_bytes
+        self.queued_bytes += size_bytes
         return item
 
-    async def accepted(self, item: Queued) -> None:
-        """Wait until the queue is within its limit again, or ``item`` has left it."""
-        if self.queued_bytes > self._limit_bytes:
-            item.accepted = asyncio.get_running_loop().create_future()
-            self._waiting.append(item)
-            await item.accepted
+    def accepted(self, item: Queued) -> asyncio.Future[None] | None:
+        """Return what ends when the queue is within its limit again, or ``item`` has left it; None: it is within it."""
+        if self.queued_bytes <= self._limit_bytes:
+            return None
+        item.accepted = asyncio.get_running_loop().create_future()
+        self._waiting.append(item)
+        return item.accepted
 
     def pop(self) -> Queued:
         """Remove and return the next frame to send; senders continue when the queue is within its limit again."""

@@ -98,7 +98,9 @@ class RealWorld:
     async def send(self, to: str, message: Message) -> None:
         message.sender, message.sent_at_s = self.node, self.now()
         self._recorder.sent(to, message)
-        await self.network.send(to, message)
+        held_up = self.network.send(to, message)
+        if held_up is not None:
+            await held_up
 
     async def drain(self, to: str) -> None:
         await self.network.drain(to)
@@ -107,15 +109,23 @@ class RealWorld:
         end_s = self.now() + self._deadline(deadline_s)
         while not self._inbox:
             await self._named_wait(self._arrival, waiting_for, end_s - self.now(), deadline_s)
-        message = self._inbox.popleft()
-        self._count_inbox(-message.payload_bytes)
         if self._cores is not None:
             await self._cores.read_message()
+        return self._take()
+
+    def _take(self) -> Message:
+        message = self._inbox.popleft()
+        self._count_inbox(-message.payload_bytes)
         return message
 
     async def serve(self, handle: Callable[[Message], bool]) -> None:
-        while handle(await self.receive("mail", math.inf)):
-            pass
+        while True:
+            while not self._inbox:
+                await self._arrival
+            if self._cores is not None:
+                await self._cores.read_message()
+            if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
+                return
 
     def deliver(self, message: Message, overhead_bytes: int) -> None:
         """Called by the network: a message is complete."""
@@ -135,8 +145,10 @@ class RealWorld:
         self._wake_receiver()
 
     def _wake_receiver(self) -> None:
-        self._arrival.set_result(None)
-        self._arrival = self._loop.create_future()
+        if len(self._inbox) == 1:  # else the receiver has been woken already
+            arrival, self._arrival = self._arrival, self._loop.create_future()
+            if not arrival.done():  # its task may have been cancelled
+                arrival.set_result(None)
 
     def _count_inbox(self, change_bytes: int) -> None:
         self._inbox_bytes += change_bytes

@@ -117,14 +117,13 @@ def read_frames(chance: Random) -> None:
 
 
 def _fed(reader: FrameReader, data: bytes, chance: Random) -> list[object]:
-    arrivals, offset = [], 0
+    arrivals: list[object] = []
+    offset = 0
     while offset < len(data):
         count = min(len(reader.buffer()), len(data) - offset, chance.choice((1, 7, 1000, 1 << 20)))
         reader.buffer()[:count] = data[offset : offset + count]
-        arrival = reader.received(count)
+        arrivals += reader.received(count)
         offset += count
-        if arrival is not None:
-            arrivals.append(arrival)
     return arrivals
 
 

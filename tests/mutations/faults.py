@@ -24,9 +24,9 @@ def _believing(before: Any) -> Any:
 
 
 def _any_sequence(before: Any) -> Any:
-    def check(self: Any, prefix: bytearray) -> Any:
-        self._sequence = int.from_bytes(prefix[4:12], "big")
-        return before(self, prefix)
+    def check(self: Any, start: int) -> Any:
+        self._sequence = int.from_bytes(self._memory[start + 4 : start + 12], "big")
+        return before(self, start)
 
     return check
 
@@ -92,14 +92,14 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.frames:hmac", _believing, (f"{REALTIME}_frames.py::test_every_altered_byte_is_noticed",)
     ),
     "every frame has the same nonce": Mutation(
-        "testbed.realtime.frame_codes:AesGmac.begin",
-        edit("number.to_bytes(_NONCE_BYTES", "(0).to_bytes(_NONCE_BYTES"),
+        "testbed.realtime.frame_codes:_nonce",
+        edit("number.to_bytes(", "(0).to_bytes("),
         (f"{REALTIME}_frame_codes.py::test_gmac_is_the_tag_of_gcm_over_data_that_is_not_encrypted",),
     ),
     "a large frame's first pieces are not covered": Mutation(
         "testbed.realtime.frame_codes:_Gmac.update",
         edit("in self._pieces:", "in ():"),
-        (f"{REALTIME}_frame_codes.py::test_strangers_bytes_are_refused",),
+        (f"{REALTIME}_frames.py::test_frames_arrive_whole_in_whatever_portions",),
     ),
     "freed memory goes back to the system at once": Mutation(
         "testbed.execution.environment:_own_tunables",
@@ -110,6 +110,31 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.frames:FrameReader._check_prefix",
         _any_sequence,
         (f"{REALTIME}_frames.py::test_replayed_reordered_and_dropped_frames_are_refused",),
+    ),
+    "frames after the first of a portion are dropped": Mutation(
+        "testbed.realtime.frames:FrameReader.received",
+        edit("while (frame", "if (frame"),
+        (f"{REALTIME}_frames.py::test_many_small_frames_are_read_at_once_and_the_good_ones_before_a_bad_one_count",),
+    ),
+    "tensors of small frames are views of the reader's buffer": Mutation(
+        "testbed.messages:decode_message",
+        edit(".clone()", ""),
+        (f"{REALTIME}_frames.py::test_tensors_of_a_small_frame_keep_their_numbers_when_the_buffer_is_used_again",),
+    ),
+    "a full ring is written over": Mutation(
+        "testbed.realtime.shared_memory:_Ring.write",
+        edit("RING_BYTES - self.filled", "RING_BYTES"),
+        (f"{REALTIME}_shared_memory.py::test_a_full_ring_takes_no_more_until_it_is_read",),
+    ),
+    "anybody's offer of memory is taken": Mutation(
+        "testbed.realtime.shared_memory:hmac",
+        _believing,
+        (f"{REALTIME}_shared_memory.py::test_an_offer_of_another_key_is_refused",),
+    ),
+    "memory is shared across emulated links": Mutation(
+        "testbed.realtime.shared_memory:shares_memory",
+        edit("lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and", ""),
+        (f"{REALTIME}_shared_memory.py::test_only_nodes_of_one_data_center_without_an_emulated_link_share_memory",),
     ),
     "headers of any length": Mutation(
         "testbed.realtime.frames:MAX_HEADER_BYTES",

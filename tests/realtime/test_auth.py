@@ -89,7 +89,7 @@ def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(auth, "_START", Newer)
     mine, theirs = talk(newer, lambda sock: accept(sock, GOOD, welcome, limit_s=LIMIT_S))
     assert "version skew" in str(mine)
-    assert "version skew: peer speaks protocol 3, this is 2" in str(theirs)
+    assert f"version skew: peer speaks protocol {auth.PROTOCOL + 1}, this is {auth.PROTOCOL}" in str(theirs)
 
 
 @pytest.mark.parametrize("result", [HandshakeResult.DUPLICATE, HandshakeResult.UNKNOWN_NODE])

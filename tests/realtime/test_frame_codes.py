@@ -26,8 +26,8 @@ def read(kind: str, data: bytes) -> list[Arrival | bytes]:
     while data:
         count = min(len(data), len(reader.buffer()))
         reader.buffer()[:count] = data[:count]
-        data, frame_ = data[count:], reader.received(count)
-        found += [] if frame_ is None else [frame_]
+        data = data[count:]
+        found += reader.received(count)
     return found
 
 

@@ -18,6 +18,7 @@ from testbed.realtime.frames import (
     CLOSE,
     HEARTBEAT,
     PIECE_BYTES,
+    SMALL_BYTES,
     Arrival,
     BadFrame,
     FrameReader,
@@ -43,8 +44,7 @@ def feed(target: FrameReader, data: bytes, portion: int = 1 << 30) -> list[Arriv
     while offset < len(data):
         count = min(len(target.buffer()), portion, len(data) - offset)
         target.buffer()[:count] = data[offset : offset + count]
-        if (result := target.received(count)) is not None:
-            frames.append(result)
+        frames += target.received(count)
         offset += count
     return frames
 
@@ -74,7 +74,7 @@ def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int
 
 
 def test_tensors_are_sent_from_and_received_into_their_own_memory() -> None:
-    tensor = torch.zeros(10, 3, dtype=torch.bfloat16)
+    tensor = torch.zeros(SMALL_BYTES, 3, dtype=torch.bfloat16)
     memory_of(tensor)[0:2] = b"\x80\x3f"  # 1.0
     assert tensor[0, 0] == 1
     message = Message(MessageKind.PUSH, parts=(tensor,))
@@ -90,12 +90,31 @@ def test_a_long_body_goes_in_bounded_pieces() -> None:
     assert max(map(len, pieces)) == PIECE_BYTES
 
 
-def test_every_altered_byte_is_noticed() -> None:
-    good = frame(push(5))
-    for index in range(len(good)):
+def test_many_small_frames_are_read_at_once_and_the_good_ones_before_a_bad_one_count() -> None:
+    target, data = reader(), b"".join(frame(push(9), sequence) for sequence in (0, 1, 3))
+    target.buffer()[: len(data)] = data
+    got = []
+    with pytest.raises(BadFrame, match="was expected"):
+        for each in target.received(len(data)):
+            got.append(each)
+    assert len(got) == 2
+
+
+def test_tensors_of_a_small_frame_keep_their_numbers_when_the_buffer_is_used_again() -> None:
+    target = reader()
+    (first,) = feed(target, frame(push(9)))
+    feed(target, frame(Message(MessageKind.PUSH, parts=(torch.full((99,), 7.0),)), 1))
+    assert isinstance(first, Arrival)
+    assert torch.equal(first.message.parts[0], push(9).parts[0])
+
+
+@pytest.mark.parametrize("size", [5, 30_000])
+def test_every_altered_byte_is_noticed(size: int) -> None:
+    good = frame(push(size))
+    for index in [*range(min(len(good), 300)), *range(300, len(good), 1021), len(good) - 1]:
         bad = bytearray(good)
         bad[index] ^= 1
-        target = reader(1000)
+        target = reader(200_000)
         try:
             assert feed(target, bytes(bad)) == [], index
             assert feed(target, bytes(1 << 17)) == [], index  # what may be missing

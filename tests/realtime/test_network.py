@@ -164,7 +164,7 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
         await world.sleep(0.1)
         connection = world.network._outgoing[REMOTE]
         if damage == "garbage":
-            os.write(connection._sock.fileno(), b"x" * 100)
+            os.write(connection.fileno(), b"x" * 100)
         elif damage == "flipped":
             connection._code = frame_code("aes-gmac", bytes(32))
             await world.send(REMOTE, Message(MessageKind.PUSH))

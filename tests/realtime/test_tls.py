@@ -117,7 +117,7 @@ def test_every_connection_of_a_node_is_covered(covered: bool) -> None:
     async def asking(world: RealWorld) -> set[bool]:
         await world.send(REMOTE, Message(MessageKind.PULL))
         await world.receive("an answer")
-        return {isinstance(connection._sock, TlsSocket) for connection in world.network._connections()}
+        return {isinstance(connection._stream._sock, TlsSocket) for connection in world.network._connections()}
 
     async def answering(world: RealWorld) -> None:
         await world.receive("a question")

@@ -24,7 +24,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     "simulation": "remove it",
     "timeouts": "write 'workload: {timeout: 10 min}'; remove it",
 }
-TRANSPORT_WITHOUT_EFFECT = ("mac", "tls", "unsent_limit")  # of the testbed's own connections
+TRANSPORT_WITHOUT_EFFECT = ("mac", "tls", "unsent_limit", "shared_memory")  # of the testbed's own connections
 _TRAINING = {"model": {"kind": "user_program"}, "data": {"kind": "user_program"}, "rounds": 1}
 
 

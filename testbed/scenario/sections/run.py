@@ -38,6 +38,9 @@ class Transport(Section):
     """The largest window that a socket offers: one connection gets no more than this in a round trip."""
     initial_window: Annotated[int | None, integer(1, 1000)] = None
     """Packets that TCP sends before the first acknowledgement (the kernel's own default is 10)."""
+    shared_memory: Annotated[bool, BOOLEAN] = True
+    """Whether nodes of a data centre exchange bytes through memory, on `local`, and on `emulate` if `lan` is unshaped
+    (above 2 Gbit/s, delay 0)."""
     parallel_streams: Annotated[int, integer(1, 64)] = 1
     """Connections that bulk background traffic and measuring tools open between two data centres."""
 

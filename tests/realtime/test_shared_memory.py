@@ -1,0 +1,173 @@
+"""Connections through shared memory: where they are used, what arrives, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import mmap
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.plan.model import TransportPlan
+from testbed.realtime import shared_memory
+from testbed.realtime.auth import Keys
+from testbed.realtime.shared_memory import RING_BYTES, SharedStream, offer, shares_memory, take
+from testbed.realtime.stream import ByteStream, SocketStream
+from tests.contract.programs import idle
+from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
+
+KEYS = Keys(b"o" * 32, b"i" * 32)
+MIRRORED = Keys(b"i" * 32, b"o" * 32)
+
+
+def with_pair(use: Callable[[ByteStream, ByteStream, tuple[socket.socket, socket.socket]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        pair = socket.socketpair()
+        for end in pair:
+            end.setblocking(False)
+        ours, theirs = await asyncio.gather(offer(pair[0], KEYS), take(pair[1], MIRRORED))
+        try:
+            await use(ours, theirs, pair)
+        finally:
+            ours.close()
+            theirs.close()
+
+    asyncio.run(run())
+
+
+async def carried(source: ByteStream, target: ByteStream, data: bytes, portion: int) -> bytes:
+    """Write ``data`` to one end as it takes it, and read it at the other in portions."""
+    loop, left, got = asyncio.get_running_loop(), memoryview(data), bytearray()
+    done, buffer = loop.create_future(), memoryview(bytearray(portion))
+
+    def write() -> None:
+        nonlocal left
+        left = left[source.sendmsg([left[:50_000], left[50_000:100_000]]) :]
+        if not left:
+            source.on_writable(None)
+
+    def read() -> None:
+        got.extend(buffer[: target.recv_into(buffer)])
+        if len(got) == len(data) and not done.done():
+            done.set_result(None)
+
+    source.on_writable(write)
+    target.on_readable(read)
+    await asyncio.wait_for(done, 20)
+    target.on_readable(None)
+    return bytes(got)
+
+
+@pytest.mark.parametrize("portion", [1001, 65_536, 3 * RING_BYTES])
+def test_bytes_arrive_in_order_in_both_directions_however_often_the_ring_is_full(portion: int) -> None:
+    data = os.urandom(RING_BYTES * 2 + 12_345)
+
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        assert isinstance(ours, SharedStream)
+        assert isinstance(theirs, SharedStream)
+        assert await carried(ours, theirs, data, portion) == data
+        assert await carried(theirs, ours, data[:777], portion) == data[:777]
+
+    with_pair(use)
+
+
+def test_a_full_ring_takes_no_more_until_it_is_read() -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        data = memoryview(bytes(RING_BYTES + 1))
+        assert ours.sendmsg([data]) == RING_BYTES
+        with pytest.raises(BlockingIOError):
+            ours.sendmsg([data])
+        assert theirs.recv_into(memoryview(bytearray(1000))) == 1000
+        assert ours.sendmsg([data]) == 1000
+
+    with_pair(use)
+
+
+def test_what_was_written_before_the_peer_ended_is_read_first() -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, pair: object) -> None:
+        ours.sendmsg([memoryview(b"last words")])
+        ours.close()
+        seen: list[int] = []
+        ended = asyncio.get_running_loop().create_future()
+
+        def read() -> None:
+            seen.append(theirs.recv_into(memoryview(bytearray(100))))
+            if seen[-1] == 0:
+                theirs.on_readable(None)
+                ended.set_result(None)
+
+        theirs.on_readable(read)
+        await asyncio.wait_for(ended, 5)
+        assert seen == [10, 0]
+
+    with_pair(use)
+
+
+def test_an_end_closes_all_that_it_has_opened() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    mapped = Path("/proc/self/maps").read_text().count("testbed-connection")
+
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        assert Path("/proc/self/maps").read_text().count("testbed-connection") == mapped + 2
+
+    with_pair(use)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert Path("/proc/self/maps").read_text().count("testbed-connection") == mapped
+
+
+def test_an_offer_of_another_key_is_refused() -> None:
+    async def run() -> None:
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        other.setblocking(False)
+        offering = asyncio.create_task(offer(one, Keys(b"x" * 32, b"i" * 32)))
+        with pytest.raises(ConnectionError, match="wrong code"):
+            await take(other, MIRRORED)
+        other.close()
+        with pytest.raises(ConnectionError):
+            await offering
+        one.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("spoilt", ["size", "seals", "nothing"])
+def test_without_sound_memory_both_ends_stay_with_the_socket(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mapped(path: str) -> mmap.mmap:
+        if spoilt == "nothing":
+            return original("/proc/self/fd/100000")
+        file = os.memfd_create("spoilt", os.MFD_ALLOW_SEALING)
+        os.ftruncate(file, 4096 if spoilt == "size" else shared_memory._FILE_BYTES)
+        try:
+            return original(f"/proc/self/fd/{file}")
+        finally:
+            os.close(file)
+
+    original = shared_memory._mapped
+    monkeypatch.setattr(shared_memory, "_mapped", mapped)
+
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        assert isinstance(ours, SocketStream)
+        assert isinstance(theirs, SocketStream)
+        assert await carried(ours, theirs, b"abc" * 1000, 100) == b"abc" * 1000
+
+    with_pair(use)
+
+
+def test_only_nodes_of_one_data_center_without_an_emulated_link_share_memory() -> None:
+    plan = dataclasses.replace(tiny_plan({WORKER: idle, NEIGHBOUR: idle, REMOTE: idle}), back_end="local")
+    assert shares_memory(plan, WORKER, NEIGHBOUR)
+    assert not shares_memory(plan, WORKER, REMOTE)
+    for off in (TransportPlan(shared_memory=False), TransportPlan(tls=True)):
+        assert not shares_memory(dataclasses.replace(plan, transport=off), WORKER, NEIGHBOUR)
+    shaped = dataclasses.replace(plan, back_end="emulate")
+    for rate_bps, delay_s, expected in ((1e9, 0.0, False), (1e10, 1e-3, False), (1e10, 0.0, True)):
+        sites = tuple(
+            dataclasses.replace(site, lan_rate_bps=rate_bps, lan_delay_s=delay_s) for site in plan.network.sites
+        )
+        emulated = dataclasses.replace(shaped, network=dataclasses.replace(plan.network, sites=sites))
+        assert shares_memory(emulated, WORKER, NEIGHBOUR) is expected
