@@ -52,7 +52,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
         return False
     if platform.machine() != "x86_64":
         return False
-    if plan.back_end == "emulate" and plan.exact is None:
+    if plan.back_end == "emulate":
         lan = plan.site(site)
         return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
     return plan.back_end == "local"
