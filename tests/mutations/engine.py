@@ -67,6 +67,11 @@ MUTATIONS: dict[str, Mutation] = {
     "overlays relay for no other node": Mutation(
         "testbed.engine.overlay.member:OverlayMember._passed_on", always(False), OVERLAY
     ),
+    "chunks are sent whole across data centres": Mutation(
+        "testbed.engine.collectives.roles:_SumMaker._segments",
+        always(1),
+        ("tests/engine/collectives/test_training.py",),
+    ),
     "buckets are summed after the backward pass": Mutation(
         "testbed.engine.collectives.worker:OverlappingWorker._compute",
         edit("number not in tasks and", "number not in tasks and segment == 0 and"),

@@ -22,9 +22,11 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.collective.shares import shares_of
-from testbed.policy.shard.slices import buckets_of
+from testbed.policy.shard.slices import ELEMENT_BYTES, buckets_of
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
+
+PIECE_BYTES, MOST_SEGMENTS = 16_000, 8
 
 
 def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
@@ -46,7 +48,8 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         world: World, mail: CollectiveMail, values: list[Tensor]
     ) -> tuple[Sequence[BucketSum], OptimizerStep]:
         make = _SumMaker(plan, options, world, mail, ranks)
-        return [make.sum_of(number) for number in range(len(buckets))], make_step(world, mail, values)
+        sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
+        return [make.sum_of(number, size) for number, size in enumerate(sizes)], make_step(world, mail, values)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
         if options.optimizer_work == "replicated":
@@ -77,10 +80,10 @@ class _SumMaker:
     def __init__(self, plan: Plan, options: AllReduceOptions, world: World, mail: CollectiveMail, ranks: Ranks) -> None:
         self._plan, self._options, self._world, self._mail, self._ranks = plan, options, world, mail, ranks
 
-    def sum_of(self, bucket: int) -> BucketSum:
+    def sum_of(self, bucket: int, elements: int) -> BucketSum:
         options, world = self._options, self._world
         if options.algorithm in ALL_REDUCE:
-            shape = self._ranks.shape(options.segments)
+            shape = self._ranks.shape(options.segments or self._segments(elements))
             group = Collectives(
                 world, self._mail, self._ranks.names, self._codec(), shape=shape, name=f"bucket {bucket}"
             )
@@ -92,6 +95,13 @@ class _SumMaker:
         across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")
         choose = CoordinatedChoice(world, inside, options.density) if options.coordinated else own
         return HiTopK(world, inside, across, choose)
+
+    def _segments(self, elements: int) -> int:
+        """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""
+        if len(self._ranks.sites) == 1 or self._plan.back_end == "local":  # loopback has no WAN
+            return 1
+        chunk_bytes = ELEMENT_BYTES * elements // len(self._ranks.names)
+        return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
 
     def _group(self, names: tuple[str, ...], name: str) -> Collectives:
         return Collectives(self._world, self._mail, names, name=name)

@@ -57,7 +57,12 @@ class AllReduceOptions:
     algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
     bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
     overlap: str = option(AFTERWARDS, **OVERLAP)
-    segments: int = option(1, "parts in which a bucket is pipelined (trees gain most)", min=1, max=64)
+    segments: int = option(
+        0,
+        "pieces of each chunk, sent one after another so that hops overlap; 0: pieces of 16 KB across data centres, at "
+        "most 8",
+        max=64,
+    )
     rank_order: str = option(
         "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
     )

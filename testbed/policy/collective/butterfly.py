@@ -20,7 +20,7 @@ from testbed.policy.collective.schedule import (
     exchange,
     placed,
     receiving,
-    segmented,
+    repeated,
     sending,
 )
 
@@ -80,13 +80,13 @@ def butterfly(shape: GroupShape, rank: int) -> Schedule:
     """Recursive halving and doubling: 2 log2 p steps, 2 (p − 1)/p · n; two more steps of n if p is no power of 2."""
     power = 1 << shape.size.bit_length() - 1
     steps = folded(rank, shape.size, power, lambda r, p: halving(r, p) + doubling(r, p))
-    return segmented(Schedule(even_cuts(power), (steps,)), shape.segments)
+    return repeated(Schedule(even_cuts(power), (steps,)), shape.segments)
 
 
 def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
     """⌈log2 p⌉ steps of n each: the fewest steps, for small tensors."""
     steps = folded(rank, shape.size, 1, exchanging)
-    return segmented(Schedule(even_cuts(1), (steps,)), shape.segments)
+    return repeated(Schedule(even_cuts(1), (steps,)), shape.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
     larger = _neighbours(blocks[index - 1], local, block, chunks) if index else ()
     steps += _exchange(smaller, larger)
     steps += placed(doubling(local, block.size), block.members(), ranges)
-    return segmented(Schedule(even_cuts(chunks), (tuple(steps),)), shape.segments)
+    return repeated(Schedule(even_cuts(chunks), (tuple(steps),)), shape.segments)
 
 
 def _neighbours(other: Block, local: int, block: Block, chunks: int) -> tuple[tuple[int, int, int], ...]:

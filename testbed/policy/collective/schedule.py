@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import lcm
 
 
@@ -111,7 +111,31 @@ def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def segmented(schedule: Schedule, segments: int) -> Schedule:
-    """The same schedule on each of so many parts of the buffer, one pipe after the other in flight: a pipeline."""
+    """The schedule with every chunk cut into so many pieces, each in a pipe of its own, so that steps overlap.
+
+    An element takes the same way as in ``schedule``, so sums keep their bits. A transfer of several chunks becomes one
+    for each, as their pieces do not adjoin.
+    """
+    if segments == 1:
+        return schedule
+    cuts = [a * segments + (b - a) * piece for a, b in pairwise(schedule.cuts) for piece in range(segments)]
+    pipes = tuple(_piece(pipe, segments, piece) for piece in range(segments) for pipe in schedule.pipes)
+    return Schedule((*cuts, schedule.cuts[-1] * segments), pipes)
+
+
+def _piece(steps: Steps, segments: int, piece: int) -> Steps:
+    def cut(transfers: tuple[RankTransfer, ...]) -> tuple[RankTransfer, ...]:
+        return tuple(
+            RankTransfer(each.peer, chunk * segments + piece, chunk * segments + piece + 1, each.reduce)
+            for each in transfers
+            for chunk in range(each.start, each.stop)
+        )
+
+    return tuple(ScheduleStep(cut(step.sends), cut(step.receives)) for step in steps)
+
+
+def repeated(schedule: Schedule, segments: int) -> Schedule:
+    """As ``segmented``, for schedules that sum all elements in the same order: on so many parts of the buffer."""
     return schedule if segments == 1 else side_by_side([schedule] * segments)
 
 

@@ -131,6 +131,21 @@ def test_tsengine_is_faster_than_a_balanced_tree_and_that_than_a_star(nine: dict
     assert times["star"] / times["netstorm"] > 3
 
 
+@pytest.mark.slow  # 12 s
+def test_it_wins_where_access_links_are_unequal_and_shared(tmp_path: Path) -> None:
+    """Side by side over one access link, transfers would all end when the last does, and nothing be relayed."""
+    times = {
+        kind: run(
+            tmp_path / kind,
+            f"overlay={{tier1: star, tier2: {kind}}}",
+            "training.rounds=3",
+            scenario=Path(__file__).parent / "eight_accesses.yaml",
+        ).round_s("h/worker0", skip=1)
+        for kind in ("star", "tsengine")
+    }
+    assert times["star"] > 1.3 * times["tsengine"], times
+
+
 def test_it_uses_several_links_of_a_node_at_the_same_time(tmp_path: Path) -> None:
     """Down, two members behind links of their own take one delay more than with a star, not the time of a transfer."""
     setting = ("topology.data_centers[0].workers=0", "training.rounds=4")
