@@ -439,6 +439,11 @@ class Plan:
         return self._by_role.get(role, ())
 
     @cached_property
+    def has_wan(self) -> bool:
+        """Whether what data centres send each other crosses the links of the Plan; on loopback it does not."""
+        return self.back_end != "local" and len(self.network.sites) > 1
+
+    @cached_property
     def training_workers(self) -> tuple[NodePlan, ...]:
         """Workers that contribute, in rank order."""
         return tuple(worker for worker in self.with_role("worker") if worker.trains)

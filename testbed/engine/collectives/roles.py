@@ -98,7 +98,7 @@ class _SumMaker:
 
     def _segments(self, elements: int) -> int:
         """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""
-        if len(self._ranks.sites) == 1 or self._plan.back_end == "local":  # loopback has no WAN
+        if len(self._ranks.sites) == 1 or not self._plan.has_wan:
             return 1
         chunk_bytes = ELEMENT_BYTES * elements // len(self._ranks.names)
         return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
