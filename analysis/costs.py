@@ -2,7 +2,7 @@
 
 Every row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two ratios of codecs
 that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the least of some
-repeats, as others' work on the machine only adds.
+repeats, as others' work on the machine only adds. Codecs whose keys are cut by default are measured on a slice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, Row
+from testbed.policy.order.fifo import AUTO_BYTES
+from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
-SMALL, LARGE = 2_000, 1 << 24
+SMALL, SLICE, LARGE = 2_000, AUTO_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
-_KEY = 0
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
 
 
@@ -33,13 +34,15 @@ def measure(large: int = LARGE, repeats: int = 3) -> dict[str, Row]:
     """Return the rows of everything that the testbed ships."""
     rows: dict[str, Row] = {}
     for kind, variant in _variants():
+        # what may be cut is cut
+        size = min(large, SLICE) if CODECS[kind].dense or CODECS[kind].elementwise else large
         small = _codec(kind, variant, SMALL, repeats * 10)
-        big = _codec(kind, variant, large, repeats)
+        big = _codec(kind, variant, size, repeats, large // size)
         more: Seconds = {}
         if "ratio" in _option_names(kind):
-            more = _codec(kind, {**variant, "ratio": _RATIOS[1], "pull_ratio": _RATIOS[1]}, large, repeats)
+            more = _codec(kind, {**variant, "ratio": _RATIOS[1], "pull_ratio": _RATIOS[1]}, size, repeats)
         for row in big:
-            rows.setdefault(row, _row(small[row], big[row], more.get(row), large))
+            rows.setdefault(row, _row(small[row], big[row], more.get(row), size))
     for row, (small_s, large_s) in _optimizers(large, repeats).items():
         rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
     rows |= _blocks(large, repeats)
@@ -63,38 +66,46 @@ def _option_names(kind: str) -> set[str]:
     return {field.name for field in fields(CODECS[kind])}  # type: ignore[arg-type]
 
 
-def _codec(kind: str, options: Mapping[str, Any], size: int, repeats: int) -> Seconds:
-    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round."""
+def _codec(kind: str, options: Mapping[str, Any], size: int, repeats: int, keys: int = 1) -> Seconds:
+    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round.
+
+    With several keys each of them is cold when its turn comes, as tensors are that come from elsewhere.
+    """
     child, server = (make_codec(kind, dict(options), 2, 2) for _ in range(2))
     generator = torch.Generator().manual_seed(0)
-    gradients = [torch.randn(size, generator=generator) * 1e-2 for _ in range(2)]
-    value = torch.randn(size, generator=generator)
+    gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
+    values = torch.split(torch.randn(size * keys, generator=generator), size)
     for end in (child, server):
-        end.begin(_KEY, value)
+        for key, value in enumerate(values):
+            end.begin(key, value)
     found: Seconds = {}
     for number in range(repeats + 1):
-        gradient = gradients[number % 2]
-        parts = _timed(found, child, ENCODE, size, gradient)
-        contribution = _timed(found, server, DECODE, size, parts)
+        pushed = list(enumerate(gradients[number % 2]))
+        payloads = _timed(found, child, ENCODE, size, pushed)
+        contributions = _timed(found, server, DECODE, size, payloads)
         # a value is a dense model, or the sum of sparse contributions
-        new = contribution if options.get("pull") == "sparse-sum" else value + gradient
-        parts = _timed(found, server, ENCODE_VALUE, size, new)
-        _timed(found, child, DECODE_VALUE, size, parts)
+        dense = [(key, values[key] + gradient) for key, gradient in pushed]
+        payloads = _timed(
+            found, server, ENCODE_VALUE, size, contributions if options.get("pull") == "sparse-sum" else dense
+        )
+        _timed(found, child, DECODE_VALUE, size, payloads)
     return found
 
 
-def _timed(found: Seconds, codec: Codec, operation: str, size: int, content: Any) -> Any:
-    """Return what ``operation`` makes of a tensor, or of a payload."""
+def _timed(
+    found: Seconds, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]
+) -> list[tuple[int, Any]]:
+    """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
     decodes = operation in (DECODE, DECODE_VALUE)
     method = getattr(codec, operation)
     begin_s = time.thread_time()
-    result = method(_KEY, content, size) if decodes else method(_KEY, content)
-    spent_s = time.thread_time() - begin_s
+    results = [(key, method(key, content, size) if decodes else method(key, content)) for key, content in contents]
+    spent_s = (time.thread_time() - begin_s) / len(contents)
     cost = codec.cost(operation, size)
     if cost is not None:
-        payload = sum(part.nbytes for part in (content if decodes else result))
+        payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])
         found[cost.row] = min(found.get(cost.row, (spent_s, payload)), (spent_s, payload))
-    return result
+    return results
 
 
 def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, int] | None, size: int) -> Row:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from testbed.costs import Cost
 from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
 from testbed.realtime import acceptor
@@ -225,10 +226,11 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
     assert InProcess()({REMOTE: look, WORKER: send})[REMOTE] == {(WORKER, BEAT), (WORKER, DATA)}
 
 
-@pytest.mark.parametrize("kind", ["sum", "step"])
+@pytest.mark.parametrize("kind", ["sum", "step", "encode"])
 def test_long_computation_does_not_hold_up_messages(kind: str) -> None:
     async def busy(world: RealWorld) -> float:
-        await world.compute(Work(kind, size_bytes=40_000_000), lambda: time.sleep(0.4))
+        work = Work(kind, size_bytes=40_000_000, cost=Cost("a codec", 1e-9), elements=10_000_000)
+        await world.compute(work, lambda: time.sleep(0.4))
         return world.now()
 
     async def caller(world: RealWorld) -> None:
