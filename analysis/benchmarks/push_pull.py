@@ -1,5 +1,6 @@
 """The script of the benchmark ``transport``: every worker pushes and pulls a tensor, in as many keys as asked, again
-and again; worker 0 writes the seconds of each time and the page faults per MB to a file. Settings come as environment.
+and again; worker 0 writes the seconds of each time, the page faults per MB and the server's processor time to a file.
+Settings come as environment.
 """
 
 from __future__ import annotations
@@ -17,16 +18,27 @@ from testbed.kvstore import connect
 WARM_UP = 3  # TCP's windows and the allocator's memory grow meanwhile
 
 
+def servers_cpu_s(folder: Path) -> float:
+    """Processor seconds so far of all nodes that are no workers: the server, and the scheduler, which does little."""
+    host = os.getppid()
+    children = Path(f"/proc/{host}/task/{host}/children").read_text(encoding="ascii").split()
+    others = [child for child in children if not (folder / f"worker-{child}").exists()]
+    fields = [Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split() for child in others]
+    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")  # proc(5): utime, stime
+
+
 def main() -> None:
     size_bytes, keys = int(os.environ["PUSH_BYTES"]), int(os.environ["PUSH_KEYS"])
     store = connect()
     tensors = [torch.ones(size_bytes // 4 // keys) for _ in range(keys)]
     for key, tensor in enumerate(tensors):
         store.init(key, tensor)
-    times_s, faults = [], 0
+    times_s, faults, cpu_s = [], 0, 0.0
+    me = Path(os.environ["PUSH_RESULT"]).with_name(f"worker-{os.getpid()}")
+    me.touch()
     for repeat in range(WARM_UP + int(os.environ["PUSH_REPEATS"])):
         if repeat == WARM_UP:
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            faults, cpu_s = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, servers_cpu_s(me.parent)
         store.barrier()
         begin_s = time.perf_counter()
         handles = [store.push(key, tensor) for key, tensor in enumerate(tensors)]
@@ -36,7 +48,11 @@ def main() -> None:
     if store.rank == 0:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
         moved = 2 * size_bytes * (len(times_s) - WARM_UP)
-        result = {"times_s": times_s[WARM_UP:], "faults_per_mb": faults / (moved / 1e6)}
+        used_s = servers_cpu_s(me.parent) - cpu_s
+        result = {
+            "times_s": times_s[WARM_UP:], "faults_per_mb": faults / (moved / 1e6),
+            "server_cpu_s_per_gb": used_s / (store.num_workers * moved / 1e9),
+        }  # fmt: skip
         Path(os.environ["PUSH_RESULT"]).write_text(json.dumps(result), encoding="utf-8")
 
 

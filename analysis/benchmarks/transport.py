@@ -1,8 +1,14 @@
-"""Push and pull through one parameter server on loopback, by authentication code, beside Gloo's all-reduce.
+"""Push and pull through one parameter server on one host, beside Gloo, MPICH, a bare socket server and ps-lite.
 
-Workers push a tensor and pull the sum: real processes, sockets and authentication, no training. What counts for the
-throughput is what all workers push and pull; of Gloo, the same bytes over the time of one all-reduce. The codes and
-Gloo take turns, ``--turns`` times; shown are first quartiles over all, as other processes only add time.
+Workers push a tensor and pull the sum: real processes, frames and authentication, no training. ``--code`` names what is
+measured: an authentication code, through shared memory (``aes-gmac``) or over TCP (``aes-gmac:tcp``), or a peer:
+``gloo`` and ``mpich`` (all-reduce of the same tensor), ``socket`` (a server without protocol), ``ps-lite``. What counts
+for the throughput is what all workers push and pull; of an all-reduce, the same bytes over its time. All take turns,
+``--turns`` times; shown are first quartiles over all, as other processes only add time. Processor time is the server's,
+after the warm-up. Without ``mpiexec``, or without ``--ps-lite``, these peers are left out.
+
+``--ps-lite COMMAND`` is a command that runs ps-lite's own benchmark with PUSH_WORKERS, PUSH_BYTES, PUSH_KEYS and
+PUSH_REPEATS of its environment, and prints the seconds of each push and pull, one a line.
 """
 
 from __future__ import annotations
@@ -15,51 +21,78 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from analysis.benchmarks.harness import ROOT, Benchmark, Row, listed
 from analysis.benchmarks.push_pull import WARM_UP
+from analysis.benchmarks.transport_peers import (
+    DEADLINE_S,
+    Found,
+    Job,
+    measure_command,
+    measure_gloo,
+    measure_mpich,
+    measure_socket,
+    mpich,
+)
 
 SCRIPT = Path(__file__).with_name("push_pull.py")
-GLOO = "gloo"
-DEADLINE_S = 600.0  # of one run
+PS_LITE, MPICH = "ps-lite", "mpich"
+PEERS = {"gloo": measure_gloo, MPICH: measure_mpich, "socket": measure_socket}
+OVER_TCP = ":tcp"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
     """One row per size, number of keys and code."""
+    missing = [name for name, there in ((MPICH, mpich()), (PS_LITE, options.ps_lite)) if not there]
+    codes = [code for code in options.code if code not in missing]
     for size_bytes, keys in product(options.size_bytes, options.keys):
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[Found]] = {}
         for _ in range(options.turns):
-            for code in options.code:
+            for code in codes:
                 with tempfile.TemporaryDirectory() as folder:
-                    run = _gloo if code == GLOO else _served
-                    found.setdefault(code, []).append(run(code, size_bytes, keys, options, Path(folder)))
+                    job = Job(options.workers, size_bytes, keys, options.repeats, Path(folder))
+                    found.setdefault(code, []).append(_measured(code, job, options.ps_lite))
         quartile_s = {code: _quartile([s for turn in turns for s in turn["times_s"]]) for code, turns in found.items()}
         for code, time_s in quartile_s.items():
             yield {
                 "size_bytes": size_bytes, "keys": keys, "code": code, "time_s": time_s,
                 "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
-                "times_the_first": quartile_s[options.code[0]] / time_s,
-                "faults_per_mb": statistics.median(turn["faults_per_mb"] for turn in found[code]),
+                "times_the_first": quartile_s[codes[0]] / time_s,
+                "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
+                "faults_per_mb": _median(found[code], "faults_per_mb"),
             }  # fmt: skip
+
+
+def _median(turns: list[Found], name: str) -> float | None:
+    """Return the median over the turns; ``None`` for what a peer does not tell."""
+    values = [turn[name] for turn in turns if name in turn]
+    return statistics.median(values) if values else None
+
+
+def _measured(code: str, job: Job, ps_lite: str) -> Found:
+    if code == PS_LITE:
+        return measure_command(ps_lite, job)
+    return PEERS[code](job) if code in PEERS else _served(code, job)
 
 
 def _quartile(times_s: list[float]) -> float:
     return sorted(times_s)[len(times_s) // 4]
 
 
-def _served(code: str, size_bytes: int, keys: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    result = folder / "result.json"
-    environment = {"PUSH_BYTES": size_bytes, "PUSH_KEYS": keys, "PUSH_REPEATS": options.repeats, "PUSH_RESULT": result}
+def _served(code: str, job: Job) -> Found:
+    folder, result = job.folder, job.folder / "result.json"
+    environment = {
+        "PUSH_BYTES": job.size_bytes, "PUSH_KEYS": job.keys, "PUSH_REPEATS": job.repeats, "PUSH_RESULT": result,
+    }  # fmt: skip
     scenario = {
         "version": 1, "name": "transport", "seed": 1, "run": {"on": "local"},
-        "topology": {"data_centers": [{"name": "a", "central": True, "workers": options.workers}]},
+        "topology": {"data_centers": [{"name": "a", "central": True, "workers": job.workers}]},
         "workload": {"script": SCRIPT.name}, "paradigm": "ps", "device": {"pace": "measured"},
-        "training": {"rounds": WARM_UP + options.repeats}, "transport": {"mac": code},
+        "training": {"rounds": WARM_UP + job.repeats},
+        "transport": {"mac": code.removesuffix(OVER_TCP), "shared_memory": not code.endswith(OVER_TCP)},
     }  # fmt: skip
     shutil.copy(SCRIPT, folder)
     (folder / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
@@ -82,45 +115,17 @@ def _served(code: str, size_bytes: int, keys: int, options: argparse.Namespace, 
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 
-def _gloo(_: str, size_bytes: int, keys: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    from torch.multiprocessing.spawn import spawn
-
-    arguments = (options.workers, size_bytes, keys, options.repeats, str(folder))
-    spawn(_gloo_worker, arguments, nprocs=options.workers)  # type: ignore[no-untyped-call]
-    return dict(json.loads((folder / "gloo.json").read_text(encoding="utf-8")))
-
-
-def _gloo_worker(rank: int, workers: int, size_bytes: int, keys: int, repeats: int, folder: str) -> None:
-    import resource
-
-    import torch
-    from torch import distributed
-
-    torch.set_num_threads(1)
-    distributed.init_process_group(GLOO, init_method=f"file://{folder}/store", rank=rank, world_size=workers)
-    tensors = [torch.ones(size_bytes // 4 // keys) for _ in range(keys)]
-    times_s, faults = [], 0
-    for repeat in range(WARM_UP + repeats):
-        if repeat == WARM_UP:
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        distributed.barrier()
-        begin_s = time.perf_counter()
-        for work in [distributed.all_reduce(tensor, async_op=True) for tensor in tensors]:
-            work.wait()
-        times_s.append(time.perf_counter() - begin_s)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    if rank == 0:
-        result = {"times_s": times_s[WARM_UP:], "faults_per_mb": faults / (2 * size_bytes * repeats / 1e6)}
-        (Path(folder) / "gloo.json").write_text(json.dumps(result), encoding="utf-8")
-    distributed.destroy_process_group()
-
-
 BENCHMARK = Benchmark(
     measure=measure,
     arguments={
         "--size-bytes": {"type": listed(int), "default": (65_536, 1_000_000, 10_000_000, 100_000_000)},
         "--keys": {"type": listed(int), "default": (1,), "help": "parts that the tensor is pushed in"},
-        "--code": {"type": listed(str), "default": ("hmac-sha256", "aes-gmac", "crc32c", "none", GLOO)},
+        "--code": {
+            "type": listed(str),
+            "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo", MPICH, PS_LITE),
+            "help": "authentication codes and peers that are measured",
+        },
+        "--ps-lite": {"default": "", "metavar": "COMMAND", "help": "runs ps-lite's benchmark, see above"},
         "--workers": {"type": int, "default": 4},
         "--repeats": {"type": int, "default": 10, "help": "pushes and pulls of one run"},
         "--turns": {"type": int, "default": 2, "help": "runs of each code"},
