@@ -14,7 +14,7 @@ BENCHMARKS = {
     "topologies": "every built-in topology: brought up, pinged, measured against its plan",
     "trace_replay": "how closely emulated links follow a bandwidth trace",
     "streams": "throughput of parallel TCP streams with capped and with free buffers",
-    "transport": "push and pull, beside Gloo, MPICH, a bare server and ps-lite: throughput, processor time, page faults",
+    "transport": "push and pull, beside Gloo, MPICH and a bare server: throughput, processor time, page faults",
     "bring_up": "time to bring one emulated network up",
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
     "simulator": "processor time and memory of the virtual world, against bounds; messages a second; one whole run",
