@@ -11,7 +11,7 @@ from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
-from testbed.policy.collective.ring import direct, ring
+from testbed.policy.collective.ring import bidirectional_ring, direct, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
@@ -26,6 +26,7 @@ ALL_REDUCE: dict[str, Algorithm] = {
     "recursive_doubling": recursive_doubling,
     "binary_blocks": binary_blocks,
     "ring": ring,
+    "bidirectional_ring": bidirectional_ring,
     "direct": direct,
     "three_phase_ring": three_phase_ring,
     "leader_ring": leader_ring,

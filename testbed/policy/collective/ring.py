@@ -1,6 +1,7 @@
 """Operations around a ring (Patarasuk and Yuan, 2009), and from every rank to every other. Chunk r is rank r's own.
 
 Order of a sum around the ring: chunk c begins at rank c + 1 and takes the ranks in ring order, rank c last.
+``bidirectional_ring``: half of the buffer goes around the other way, so that both directions of links are used.
 
 ``direct`` all-reduce: every rank sums one chunk and sends the sum to all others, in two steps. All pairs of ranks talk
 at once, so it wants a link (or a TCP stream) of its own for each pair, as data centres often have: what limits there is
@@ -20,7 +21,9 @@ from testbed.policy.collective.schedule import (
     busy,
     even_cuts,
     exchange,
+    placed,
     segmented,
+    side_by_side,
 )
 
 
@@ -48,6 +51,17 @@ def ring(shape: GroupShape, rank: int) -> Schedule:
     size = shape.size
     steps = ring_reduce_scatter(rank, size) + ring_all_gather(rank, size)
     return segmented(Schedule(even_cuts(size), (steps,)), shape.segments)
+
+
+def bidirectional_ring(shape: GroupShape, rank: int) -> Schedule:
+    """Two rings in opposite directions, half of the buffer each."""
+    size = shape.size
+    turned, mine = [-position % size for position in range(size)], -rank % size
+    there = ring_reduce_scatter(rank, size) + ring_all_gather(rank, size)
+    steps = ring_reduce_scatter(mine, size) + ring_all_gather(mine, size)
+    back = placed(steps, turned, [(chunk, chunk + 1) for chunk in range(size)])
+    cuts = even_cuts(size)
+    return segmented(side_by_side([Schedule(cuts, (there,)), Schedule(cuts, (back,))]), shape.segments)
 
 
 def all_gather(rank: int, size: int) -> Schedule:

@@ -77,6 +77,16 @@ def test_pieces_hide_the_delay_of_a_link() -> None:
     assert time_s(8) < 0.65 * time_s(1)
 
 
+def test_two_rings_take_half_the_time_of_one_where_ports_are_no_bottleneck() -> None:
+    link = LinkCost(0.001, 1e-6)
+
+    def time_s(algorithm: str) -> float:
+        schedules = [ALL_REDUCE[algorithm](GroupShape(5), rank) for rank in range(5)]
+        return max(finish_times_s(schedules, 5_000_000, lambda a, b: link, 0.0))
+
+    assert time_s("bidirectional_ring") == pytest.approx(time_s("ring") / 2, rel=0.05)
+
+
 @pytest.mark.parametrize("kind", ["real", "virtual"])
 def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Path) -> None:
     """And begins the sum of the last layers' bucket before the first layers' backward pass."""
