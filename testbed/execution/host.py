@@ -21,6 +21,8 @@ from typing import Any
 
 from testbed.errors import Diverged, Interrupted, TestbedError
 from testbed.execution import emulate, exact, local, simulate
+from testbed.execution.compiler import leave_out_compiler
+from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
@@ -42,6 +44,8 @@ def main(directory: Path) -> int:
     report = _reporter()
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
+    if not is_scripted(plan) and plan.program is None:  # a user's script may compile its model
+        leave_out_compiler()
     outcome = attempt(plan, directory, report)
     report({"kind": "outcome", **asdict(outcome)})
     return outcome.exit_code

@@ -20,6 +20,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing else each", "if False else each"),
         ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
     ),
+    "the compiler is absent for good": Mutation(
+        "testbed.execution.compiler:_Absent.__getattr__",
+        edit("importlib.import_module(NAME)", "self.__dict__"),
+        ("tests/execution/test_compiler.py",),
+    ),
+    "the display counts a data centre that has completed nothing": Mutation(
+        "testbed.display.state:RunState._move",
+        edit("if before != after:", "if False:"),
+        ("tests/display/test_display.py",),
+    ),
     "a changed result is believed": Mutation(
         "testbed.results.summary:_content_sha256", always("0"), (*SUMMARY, *METRICS)
     ),

@@ -1,0 +1,32 @@
+"""Torch's compiler is imported where something compiles, and only there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import inspect, sys
+from testbed.execution.compiler import leave_out_compiler
+leave_out_compiler()
+import torch
+value = torch.nn.Parameter(torch.ones(3))
+for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+    optimizer = kind([value], lr=0.1, foreach=False)
+    value.grad = torch.ones(3)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+inspect.getmodule(inspect.currentframe())  # looks at all modules
+assert "torch._dynamo.eval_frame" not in sys.modules, "training has imported the compiler"
+assert torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(1)) == 2
+from torch._dynamo.backends.registry import list_backends
+assert "inductor" in list_backends() and torch._dynamo is sys.modules["torch._dynamo"]
+leave_out_compiler()
+assert "torch._dynamo.eval_frame" in sys.modules and torch._dynamo.config is not None
+"""
+
+
+def test_optimizers_step_without_it_and_what_compiles_gets_it() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
