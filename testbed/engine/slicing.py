@@ -38,6 +38,8 @@ def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
 
     ``script_codec``: that a script has chosen instead of the Plan's.
     """
+    if not plan.with_role("global_server"):
+        return False
     technique = plan.technique
     codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
     return (
