@@ -7,7 +7,7 @@ Each case runs in a process of its own. ``processor_s`` is the processor time on
 (the first one, in which torch loads what it needs, is left out), of one all-reduce, or of one flow. ``before_s`` is the
 processor time until the end of the first round, ``memory_mb`` the largest memory of the process. Bounds are aims for
 two shared cores at about 2.6 GHz. ``messages_per_s``: messages between nodes in one second of the processor. The unit
-of ``star-1000`` is the whole command `testbed run star-1000`: ``before_s`` is its part before the host process starts,
+of ``star-1000`` is the whole command `testbed run large/star-1000`: ``before_s`` is its part before the host starts,
 and ``simulated_s`` the virtual time of a round.
 """
 
@@ -149,7 +149,7 @@ def star_1000() -> Measured:
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, "-m", "testbed.cli.main", "run", "star-1000", "--out", str(run)]
+        command = [sys.executable, "-m", "testbed.cli.main", "run", "large/star-1000", "--out", str(run)]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begin_s = time.time()
         subprocess.run(command, check=True, timeout=_TIMEOUT_S, stdout=subprocess.DEVNULL)
@@ -180,7 +180,7 @@ CASES = {
                            star(100, 1, paradigm=RING), 0.2),
     "ring-1000-roles": Case("ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, paradigm=RING), 20.0,
                             messages=2 * 999 * 1000),
-    "star-1000": Case("the command testbed run star-1000", star_1000, 6.0),
+    "star-1000": Case("the command testbed run large/star-1000", star_1000, 6.0),
 }  # fmt: skip
 
 

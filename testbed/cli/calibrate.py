@@ -15,7 +15,6 @@ from pathlib import Path
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.results import atomic
 
 HELP = "measure the simulator's constants of this machine"
 
@@ -30,6 +29,7 @@ def _measure_costs(path: Path) -> None:
 
     from analysis.costs import measure, sum_byte_s
     from testbed.costs import write_costs
+    from testbed.results import atomic
 
     torch.set_num_threads(1)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, PyTorch {torch.__version__}"

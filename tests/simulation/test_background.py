@@ -20,6 +20,8 @@ from tests.engine.runs import run
 class NoLog:
     """Stands for the event log."""
 
+    node = "network"
+
     def append(self, event: dict[str, Any]) -> None:
         pass
 

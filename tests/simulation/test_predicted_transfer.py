@@ -208,7 +208,8 @@ LANS = {
 
 @pytest.mark.parametrize("name", LANS)
 def test_a_run_is_the_same_as_that_of_the_members(name: str, tmp_path: Path, counts: dict[str, int]) -> None:
-    plan = plan_of("device.variation=0.4", "training.model.buckets=1", *LANS[name])
+    settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}")
+    plan = plan_of(*settings, *LANS[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
     folded = Ran(plan, tmp_path / "folded")
     for worker, ends in folded.ends.items():
