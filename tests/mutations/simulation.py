@@ -20,7 +20,7 @@ MUTATIONS: dict[str, Mutation] = {
         COSTS,
     ),
     "contributions of folded workers are decoded once": Mutation(
-        "testbed.simulation.node:CodingCore.take_copies", edit("copies * work_s", "work_s"), FOLD
+        "testbed.simulation.node:CodingCore.take_copies", edit("copies * work_s", "work_s"), COSTS
     ),
     "flows have no caps": Mutation("testbed.simulation.flows:FlowNetwork.set_cap", always(None), FLOWS),
     "links keep their first capacity": Mutation(

@@ -120,14 +120,17 @@ def test_only_initiators_with_the_secret_are_authorized() -> None:
     assert asked == []
 
 
+_PROTOCOL = auth.PROTOCOL.to_bytes(2, "big")
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        b"TBH1\x00\x02\xff\xff",
-        b"TBH1\x00\x02\x00\x04junk",
+        b"TBH1" + _PROTOCOL + b"\xff\xff",
+        b"TBH1" + _PROTOCOL + b"\x00\x04junk",
         b"",
-        b"TBH1\x00\x02\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
+        b"TBH1" + _PROTOCOL + b"\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
     ],
     ids=repr,
 )

@@ -17,6 +17,7 @@ from testbed.engine.local_work import optimizer_work
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
+from testbed.simulation.node import CodingCore
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Role, Work, World
@@ -174,3 +175,12 @@ def test_a_scenario_may_bring_its_own_table(tmp_path: Path) -> None:
     model = ComputeModel().of_plan(plan)
     assert model.costs is not None and model.costs["fp16 encode"] == pytest.approx(Row(5e-6, 6e-9))
     assert model.costs["adam step"] == reference_costs()["adam step"]
+
+
+@pytest.mark.parametrize("busy_s", [0.0, 10.5])
+@pytest.mark.parametrize("interval_s", [0.0, 0.1, 2.0])
+def test_contributions_of_folded_workers_are_decoded_one_by_one(busy_s: float, interval_s: float) -> None:
+    together, apart = CodingCore(busy_until_s=busy_s), CodingCore(busy_until_s=busy_s)
+    for number in range(1, 8):
+        apart.take(10.0 + number * interval_s, 0.5)
+    assert together.take_copies(10.0, interval_s, 7, 0.5) == pytest.approx(apart.busy_until_s)
