@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from testbed.execution import compiler
+
 CODE = """
 import inspect, sys
 from testbed.execution.compiler import leave_out_compiler
@@ -25,6 +29,16 @@ assert "inductor" in list_backends() and torch._dynamo is sys.modules["torch._dy
 leave_out_compiler()
 assert "torch._dynamo.eval_frame" in sys.modules and torch._dynamo.config is not None
 """
+
+
+def test_what_is_absent_is_imported_when_something_of_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a module of the standard library in place of the compiler, which this process may have imported already."""
+    monkeypatch.setattr(compiler, "NAME", "colorsys")
+    absent = compiler._Absent("colorsys")
+    monkeypatch.setitem(sys.modules, "colorsys", absent)
+    assert absent.disable(len) is len and sys.modules["colorsys"] is absent
+    assert absent.rgb_to_hls(0.0, 0.0, 0.0) == (0.0, 0.0, 0.0)
+    assert sys.modules["colorsys"] is not absent
 
 
 def test_optimizers_step_without_it_and_what_compiles_gets_it() -> None:
