@@ -240,7 +240,7 @@ def sweep(
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
     wanted = from_options(options, [], seeds)
     points = points_of(file, wanted, on, allow_code=True)
-    LiveLog(log)  # an unknown tracker, or a missing package, is told before anything runs
+    LiveLog(log)  # raises before anything runs if a tracker is unknown or its package is missing
     job = sweeps.SweepJob(
         directory, file, wanted, points, jobs or sweeps.default_jobs(points),
         followers=lambda: [LiveLog(log)] if log else [],

@@ -45,7 +45,7 @@ _ANONYMOUS = {"KBUILD_BUILD_USER": "testbed", "KBUILD_BUILD_HOST": "exact", "KBU
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A built kernel: where it is, and the SHA-256 of what it was made of, for the manifest."""
+    """A built kernel: its path, and the SHA-256 digests of its sources and its binary."""
 
     path: str
     version: str

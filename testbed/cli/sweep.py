@@ -65,7 +65,7 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
     points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
     check_jobs(arguments.jobs)
-    LiveLog(arguments.log)  # an unknown tracker, or a missing package, is told before anything runs
+    LiveLog(arguments.log)  # raises before anything runs if a tracker is unknown or its package is missing
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
         scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),

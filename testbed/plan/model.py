@@ -416,11 +416,6 @@ class Plan:
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: ProgramPlan | None = None  # instead of a training
 
-    @property
-    def emulated(self) -> bool:
-        """Whether nodes are processes behind emulated links."""
-        return self.back_end in EMULATED
-
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""
         return self._by_name[name]

@@ -32,6 +32,10 @@ class ModelledCores:
         while (left_s := self._free_s[False] - self._now()) > 0:
             await asyncio.sleep(left_s)
 
+    def step_until(self, end_s: float) -> None:
+        """Note that the core that trains does a step until then: sums and optimizers wait for its end, as simulated."""
+        self._free_s[False] = max(self._free_s[False], end_s)
+
     async def spend(self, work: Work, pacer: Pacer) -> float:
         """Take the time of a piece of work that is no training step; return that time, in s."""
         core, now_s = work.kind in CODING, self._now()

@@ -246,6 +246,8 @@ class RealWorld:
 
     async def _step(self, work: Work, function: Callable[[], T], start_s: float) -> T:
         modelled_s = self.pacer.duration_s(work.steps, start_s)
+        if self._cores is not None:
+            self._cores.step_until(start_s + modelled_s)
         if work.began_s is None:
             value, real_s = await self._processor.step(function)
         else:

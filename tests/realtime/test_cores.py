@@ -68,3 +68,14 @@ def test_timers_of_the_loop_are_not_a_millisecond_late() -> None:
 
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         assert runner.run(main()) < 0.0008
+
+
+def test_a_sum_waits_for_the_step_under_way() -> None:
+    async def main() -> float:
+        begin_s = time.monotonic()
+        cores = ModelledCores(MODEL, lambda: time.monotonic() - begin_s)
+        cores.step_until(0.05)
+        await cores.spend(SUM, Pacer(DevicePlan(), 1, "node"))
+        return time.monotonic() - begin_s
+
+    assert asyncio.run(main()) >= 0.08
