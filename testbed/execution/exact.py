@@ -9,6 +9,7 @@ step takes what its device model says.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -100,12 +101,13 @@ def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
     A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raise
     ``NoProgress`` when virtual time has stood still for ``SPIN_LIMIT_S`` of processor time.
     """
+    here = json.dumps(str(directory))[1:-1]  # messages name the run directory as the guest sees it
     rest, used_s, next_s = "", 0.0, time.monotonic()
     with progress_of(directory).open(encoding="utf-8") as file:
         while True:
             ended = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
             *whole, rest = (rest + file.read()).split("\n")
-            yield from whole
+            yield from (line.replace(RUN_DIRECTORY, here) for line in whole)
             if ended and not whole:
                 return
             if whole:

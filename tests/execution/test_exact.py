@@ -43,6 +43,12 @@ def test_lines_come_whole_and_in_order_until_the_end(tmp_path: Path) -> None:
         assert list(exact.lines(process, tmp_path)) == ["one", "two", "three", "after"]
 
 
+def test_messages_name_the_run_directory_of_this_machine(tmp_path: Path) -> None:
+    script = _WRITES.replace("after", f"see {exact.RUN_DIRECTORY}/failures")
+    with started(script, tmp_path) as process:
+        assert list(exact.lines(process, tmp_path))[-1] == f"see {tmp_path}/failures"
+
+
 def test_a_guest_that_computes_without_end_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
