@@ -44,8 +44,8 @@ LATE_FLOOR_S = 0.02  # no warning below this, however short a trace's steps are
 class Timeline:
     """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated with ``period_s``.
 
-    ``what``: ``rate`` | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``burst`` | ``corruption`` | ``duplication``
-    | ``reordering`` | ``jitter`` (half its width; ``seed`` draws).
+    ``what``: ``rate`` (0: down) | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``burst`` | ``corruption``
+    | ``duplication`` | ``reordering`` | ``jitter`` (half its width; ``seed`` draws).
     """
 
     link: str
@@ -104,6 +104,7 @@ class Replay:
         self._shaper = shaper
         self._delays = {name: spec.delay_s for name, spec in shaper.specs.items()}
         self._jitters: dict[str, float] = {}
+        self._down_by: dict[str, set[str]] = {}  # by link: what has it down, its state or a rate of 0
         self._heap: list[tuple[float, int, float, float]] = []
         self._timelines = timelines
         self._sources = [timeline.changes(now_s) for timeline in timelines]
@@ -130,17 +131,24 @@ class Replay:
 
     def _set(self, timeline: Timeline, value: float) -> None:
         link = timeline.link
-        if timeline.what == "rate":
-            self._shaper.set_rate(link, value)
+        if timeline.what in ("rate", "state"):
+            if timeline.what == "rate" and value > 0:
+                self._shaper.set_rate(link, value)
+            self._set_up(link, timeline.what, value > 0)
         elif timeline.what == "loss":
             self._shaper.set_loss(link, value)
-        elif timeline.what == "state":
-            self._shaper.set_up(link, value > 0)
         elif timeline.what in IMPAIRMENTS:
             self._shaper.set_impairment(link, timeline.what, value)
         else:
             (self._delays if timeline.what == "delay" else self._jitters)[link] = value
             self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))
+
+    def _set_up(self, link: str, what: str, up: bool) -> None:
+        down_by = self._down_by.setdefault(link, set())
+        was_down = bool(down_by)
+        (down_by.discard if up else down_by.add)(what)
+        if bool(down_by) != was_down:
+            self._shaper.set_up(link, was_down)
 
 
 class ReplayRecorder:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import PROGRESS, RUN_DIRECTORY
 from testbed.errors import NoProgress
 from testbed.execution.environment import host_environment
+from testbed.execution.host_process import HostProcess
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
@@ -80,7 +82,7 @@ def _environment() -> dict[str, str]:
     return host_environment(fixed_environment(os.environ))
 
 
-def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+def start(plan: Plan, directory: Path) -> HostProcess:
     """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
     from emulation.exact import kernel
     from emulation.sandbox import sandbox_command
@@ -90,9 +92,10 @@ def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
     command, outer = exact_command(kernel.require(), _guest(plan), directory, host, _environment())
     progress_of(directory).write_bytes(b"")
     with kernel_log(directory).open("wb") as log:
-        return subprocess.Popen(
+        kernel_process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
         )
+    return HostProcess(kernel_process, partial(lines, kernel_process, directory), partial(close, directory))
 
 
 def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:

@@ -16,11 +16,13 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.execution import exact
 from testbed.execution.environment import host_environment
+from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
 from testbed.results.failures import oom_kills
@@ -49,22 +51,21 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
         host = _start(plan, directory)
-        journal.process(host.pid)
+        journal.process(host.process.pid)
         result = SessionResult("failed", "", 1)
         try:
             result = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
             result = _stop(host, plan, directory, on_progress)
         finally:
-            _end(host)
-            if plan.back_end == "exact":
-                exact.close(directory, result.status)
+            _end(host.process)
+            host.close(result.status)
         return result
     finally:
         journal.close()
 
 
-def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
         return exact.start(plan, directory)
     command = [sys.executable, "-m", "testbed.execution.host", str(directory)]
@@ -77,7 +78,7 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
     log = open(directory / "host.log", "a", encoding="utf-8")
     with log:
         # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -86,16 +87,18 @@ def _start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
             start_new_session=True,
             env=host_environment(),
         )
+    assert process.stdout is not None
+    return HostProcess(process, partial(iter, process.stdout))
 
 
-def _follow(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     outcome, before = None, oom_kills()
-    for event in _events(exact.lines(host, directory) if plan.back_end == "exact" else host.stdout or ()):
+    for event in _events(host.lines()):
         if event["kind"] == "outcome":
             outcome = SessionResult(event["status"], event["message"], event["exit_code"])
         else:
             on_progress(event)
-    end = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
+    end = os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
     assert end is not None
     code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
     return outcome or SessionResult("failed", _reason(plan, directory, code, before), 4)
@@ -121,12 +124,12 @@ def _reason(plan: Plan, directory: Path, code: int, oom_kills_before: int | None
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
 
 
-def _stop(host: subprocess.Popen[str], plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
+def _stop(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     on_progress({"kind": "stage", "name": "stopping"})
-    assert host.stdin is not None
+    assert host.process.stdin is not None
     try:
-        host.stdin.write("stop\n")
-        host.stdin.flush()
+        host.process.stdin.write("stop\n")
+        host.process.stdin.flush()
         signal.signal(signal.SIGALRM, _too_late)
         signal.setitimer(signal.ITIMER_REAL, STOP_GRACE_S)
         _follow(host, plan, directory, on_progress)

@@ -10,7 +10,7 @@ from testbed.plan.model import LinkPlan, Series
 from testbed.scenario.topology.links import Link, Queue, one_way
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.traces import LinkTrace
-from topologies.traces.model import LIMITS
+from topologies.traces.model import LIMITS, rate_or_outage
 from topologies.traces.synthetic import make
 
 QUEUE_MARGIN_S = 0.02
@@ -73,10 +73,11 @@ def _series(trace: LinkTrace, what: str, own: float, divisors: tuple[float, floa
         )
     steps, period_s = make(trace.model.kind, trace.model.options, seed)
     low, high, _ = LIMITS[what]
+    bounded = rate_or_outage if what == "rate" else float
     shown_seed = getattr(trace.model.options, "seed", 0) or seed
     return Series(
         times_s=tuple(time_s / speed for time_s, _ in steps),
-        values=tuple(min(high, max(low, factor * own)) for _, factor in steps),
+        values=tuple(bounded(min(high, max(low, factor * own))) for _, factor in steps),
         period_s=period_s / speed,
         source=trace.source or f"synthetic: {trace.model.kind}, seed {shown_seed}",
     )

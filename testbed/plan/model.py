@@ -103,7 +103,8 @@ class LinkPlan:
     """One direction of a WAN link between two vertices (data-centre gateways or routers).
 
     ``rate_bps`` counts Ethernet frames (14-byte header included) as Linux' traffic control does. A ``rate_trace``
-    holds bits per second and replaces ``rate_bps`` while training runs. The queue is a byte-limited FIFO.
+    holds bits per second and replaces ``rate_bps`` while training runs; 0 is an outage: the link is down. The queue is
+    a byte-limited FIFO.
 
     loss_burst_packets  mean length of a burst of losses (Gilbert's model); 1: independent losses
     corruption          share of packets with one wrong bit (which a checksum then finds)

@@ -17,7 +17,11 @@ def silences(plan: Plan) -> Iterator[tuple[float, str]]:
     """``(time, data centre)``: cut off from the scheduler's for ``dead_after_s`` by then, one way or the other."""
     schedulers = plan.with_role("scheduler")
     home = (schedulers or plan.nodes)[0].data_center
-    down = {link.name: list(_down(link.state_trace)) for link in plan.network.links if link.state_trace}
+    down = {
+        link.name: spans
+        for link in plan.network.links
+        if (spans := [*_down(link.state_trace), *_down(link.rate_trace)])
+    }
     for site in plan.network.sites if down else ():
         ways = [plan.network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
         for begin_s, end_s in _merged([span for way in ways for link in way for span in down.get(link, ())]):
@@ -25,9 +29,15 @@ def silences(plan: Plan) -> Iterator[tuple[float, str]]:
                 yield begin_s + plan.timeouts.dead_after_s, site.name
 
 
-def _down(series: Series) -> Iterator[Span]:
-    ends = [*series.times_s[1:], math.inf]
-    for begin_s, end_s, value in zip(series.times_s, ends, series.values, strict=True):
+def _down(series: Series | None) -> Iterator[Span]:
+    """Yield when a series is 0. Of one that repeats: in its first two periods, of which the others are copies."""
+    if series is None or all(series.values):
+        return
+    laps = (0.0, series.period_s) if math.isfinite(series.period_s) else (0.0,)
+    times = [lap_s + time_s for lap_s in laps for time_s in series.times_s]
+    for begin_s, end_s, value in zip(
+        times, [*times[1:], len(laps) * series.period_s], series.values * len(laps), strict=True
+    ):
         if value == 0:
             yield begin_s, end_s
 

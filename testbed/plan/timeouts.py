@@ -22,6 +22,7 @@ from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, 
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
 from testbed.training.options import MODELS
+from topologies.traces.model import MIN_RATE_BPS
 
 PACKET_BITS = 1500 * 8
 MARGIN = 20
@@ -63,7 +64,7 @@ def model_bytes(model: Choice) -> int:
 
 def slowest_bps(link: LinkPlan) -> float:
     """Return the lowest mean rate over ``PATIENCE_S``: an outage of a second does not make a link slow."""
-    return slowest_mean(link.rate_trace, PATIENCE_S) if link.rate_trace else link.rate_bps
+    return max(MIN_RATE_BPS, slowest_mean(link.rate_trace, PATIENCE_S)) if link.rate_trace else link.rate_bps
 
 
 def slowest_mean(series: Series, window_s: float) -> float:

@@ -62,7 +62,7 @@ def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
                 yield f"{site.name}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
         for link in network.links:
             values = (link.rate_bps, *(link.rate_trace.values if link.rate_trace else ()))
-            low = sum(value < EMULATED_LOWEST_RATE_BPS for value in values)
+            low = sum(0 < value < EMULATED_LOWEST_RATE_BPS for value in values)
             if low:
                 yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
     if back_end == "simulate":
@@ -72,7 +72,7 @@ def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
                     yield f"link {link.name}: {name} has no effect on 'simulate'"
             if link.loss_burst_packets > 1 or link.burst_trace:
                 yield f"link {link.name}: loss_burst has no effect on 'simulate', where losses are a mean"
-            if link.state_trace:
+            if link.state_trace or (link.rate_trace and not all(link.rate_trace.values)):
                 told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
                 yield f"link {link.name}: down is simulated as {told}"
 

@@ -116,11 +116,11 @@ class LinkMonitor:
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
-        if what == "state":
-            link.up = value > 0
-            self._set_capacity(link)
-        elif what == "rate":
-            link.rate_bps = value
+        was_down = bool(link.down_by)
+        if what in ("state", "rate"):
+            (link.down_by.discard if value > 0 else link.down_by.add)(what)
+            if what == "rate" and value > 0:
+                link.rate_bps = value
             self._set_capacity(link)
         elif what == "delay":
             link.delay_s = value
@@ -129,7 +129,10 @@ class LinkMonitor:
         for path in self._paths.crossing(link):
             path.refresh()
         for connection in self._connections[link.number]:
-            connection.state_changed() if what == "state" else connection.path_changed()
+            if what != "state":
+                connection.path_changed()
+            if bool(link.down_by) != was_down:
+                connection.state_changed()
         self._sample(link)
 
     def start_background(self, plan: Plan, start_s: float) -> None:
@@ -153,7 +156,8 @@ class LinkMonitor:
                 connection.path_changed()
 
     def _set_capacity(self, link: WanLink) -> None:
-        left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps) if link.up else 0.0
+        left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps)
+        left_bps = 0.0 if link.down_by else left_bps
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
@@ -27,7 +27,7 @@ class WanLink:
     delay_s: float
     loss: float
     corruption: float  # share of packets that a checksum rejects: lost as well
-    up: bool = True
+    down_by: set[str] = field(default_factory=set)  # the traces that have it down: its state, or a rate of 0
     taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
     emulated: EmulatedLink | None = None
 
@@ -49,7 +49,7 @@ class SitePath:
         """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
-        self.up = all(link.up for link in self.links)
+        self.up = not any(link.down_by for link in self.links)
         if self.links:
             self.narrowest = min(self.links, key=lambda link: link.rate_bps)
             self.queue_bytes = self.narrowest.plan.queue_bytes

@@ -292,9 +292,10 @@ def _arrivals(link: dict[str, float]) -> int:
 
 
 def outage() -> dict[str, Any]:
-    """Echoes every 10 ms over a link that is down from 0.5 s to 1 s, by the Plan; then by hand."""
-    state = Series(times_s=(0.0, 0.5, 1.0), values=(1.0, 0.0, 1.0))
-    with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", state_trace=state)) as net:
+    """Echoes every 10 ms over a link that is down from 0.5 s to 0.75 s, and has no rate until 1 s; then by hand."""
+    state = Series(times_s=(0.0, 0.5, 0.75), values=(1.0, 0.0, 1.0))
+    rate = Series(times_s=(0.0, 0.75, 1.0), values=(10e6, 0.0, 10e6))
+    with emulation(with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", state_trace=state, rate_trace=rate)) as net:
         assert net.shaper is not None
         begin = time.monotonic()
         start(net, begin)

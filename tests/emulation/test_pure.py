@@ -144,6 +144,18 @@ def test_replay_merges_links_in_time_order_and_adds_jitter_to_the_delay() -> Non
     assert all(abs(value - 0.05) <= 0.01 * 3**0.5 for value in jittered)  # a uniform distribution of that deviation
 
 
+def test_a_link_is_up_when_neither_its_state_nor_a_rate_of_0_has_it_down() -> None:
+    rate = Series(times_s=(0.0, 1.0, 3.0), values=(1e6, 0.0, 2e6))
+    state = Series(times_s=(0.0, 2.0, 4.0), values=(1.0, 0.0, 1.0))
+    told = with_link(plan({("dc0", "dc1"): {}}), "dc0>dc1", rate_trace=rate, state_trace=state)
+    shaper = FakeShaper(_specs(told))
+    replay = Replay([Timeline(**timeline) for timeline in timelines_of(told)], shaper)  # type: ignore[arg-type]
+    while replay.due_s is not None:
+        replay.apply()
+    of_link = [(what, value) for what, _, value in shaper.done]
+    assert of_link == [("set_rate", 1e6), ("set_up", False), ("set_rate", 2e6), ("set_up", True)]
+
+
 def test_layout_of_a_chain() -> None:
     settings = plan({("dc0", "core"): {}, ("core", "dc1"): {}}, routers=("core",), workers=2)
     layout = lay_out(settings, wires=False)

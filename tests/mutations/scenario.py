@@ -68,6 +68,9 @@ MUTATIONS: dict[str, Mutation] = {
     "outages one after the other are two short ones": Mutation(
         "testbed.plan.silence:_merged", instead(list), ("tests/plan/test_silence.py",)
     ),
+    "rates of 0 are no silence": Mutation(
+        "testbed.plan.silence:silences", edit("*_down(link.rate_trace)", ""), ("tests/plan/test_silence.py",)
+    ),
     "traces go round from the wrong place": Mutation(
         "topologies.traces.change:shifted",
         edit("offset_s % trace.period_s", "0.0"),

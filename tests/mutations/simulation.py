@@ -76,6 +76,11 @@ MUTATIONS: dict[str, Mutation] = {
     "deadlocks are not found": Mutation(
         "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)
     ),
+    "a rate of 0 leaves a simulated link up": Mutation(
+        "testbed.simulation.link_monitor:LinkMonitor._apply",
+        edit('if what in ("state", "rate")', 'if what == "state"'),
+        ("tests/simulation/test_background.py",),
+    ),
     "the WAN's background traffic is absent": Mutation(
         "testbed.simulation.link_monitor:LinkMonitor.start_background",
         always(None),

@@ -57,6 +57,16 @@ def test_a_longer_one_is_told_when_patience_ends() -> None:
     assert at == pytest.approx(2.0) and there.startswith(f"{site}>")
 
 
+def test_rates_of_0_that_repeat_are_outages_over_the_end_of_their_period() -> None:
+    there, _ = ways()
+    plan = plan_with({})
+    patience_s = plan.timeouts.dead_after_s
+    rates = Series(times_s=(0.0, 0.6 * patience_s, 2 * patience_s), values=(0.0, 1e6, 0.0), period_s=2.5 * patience_s)
+    links = tuple(replace(link, rate_trace=rates) if link.name == there else link for link in plan.network.links)
+    ((at_s, _),) = silences(replace(plan, network=replace(plan.network, links=links)))
+    assert at_s == pytest.approx(3 * patience_s)
+
+
 def test_outages_that_overlap_are_one() -> None:
     there, back = ways()
     assert [at for at, _ in found({there: (1.0, 1.6), back: (1.5, 2.2)})] == [pytest.approx(2.0)]

@@ -269,6 +269,7 @@ def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None
         ("{points: step 0.1 values 5 x}", "expected a list of points"),
         ("{points: step 0.1 values 5_000}", "expected a list of points"),
         ("{points: step 0.1 values 5}", "a time or value is out of bounds"),
+        ("[{at: 0 s, rate: 0.5 kbit/s}]", "0.5 kbit/s is outside [1 kbit/s, 1 Tbit/s]"),
         ("{points: times 0 1 values 5000}", "expected a list of points"),
         ("[{at: 0 s, delay: 5 ms}]", "links[0].rate_trace[0].delay: unknown key"),
     ],

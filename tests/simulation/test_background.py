@@ -69,6 +69,14 @@ def test_an_outage_is_a_pause() -> None:
     assert time_to_send(with_link(BASE, "dc0>dc1", state_trace=down), 20e6) == pytest.approx(5.0)
 
 
+def test_a_rate_of_0_is_an_outage_too() -> None:
+    rates = Series(times_s=(0.0, 1.0, 4.0), values=(10e6, 0.0, 20e6))
+    assert time_to_send(with_link(BASE, "dc0>dc1", rate_trace=rates), 20e6) == pytest.approx(4.5)
+    down = Series(times_s=(0.0, 2.0, 5.0), values=(1.0, 0.0, 1.0))
+    both = with_link(BASE, "dc0>dc1", rate_trace=rates, state_trace=down)
+    assert time_to_send(both, 20e6) == pytest.approx(5.5), "up again when neither has it down"
+
+
 def test_a_rate_trace_goes_on_under_datagrams_and_outages() -> None:
     rates = Series(times_s=(0.0, 1.0), values=(10e6, 16e6))
     settings = with_link(replace(BASE, background=(traffic(),)), "dc0>dc1", rate_trace=rates)

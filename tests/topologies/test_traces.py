@@ -53,7 +53,7 @@ def test_mahimahi_counts_packets() -> None:
 def test_mahimahi_alone_and_outages() -> None:
     assert parse_trace("1\n", "t", Reading(format="mahimahi")).values == (12e6,)
     quiet = parse_trace("100\n300\n", "t", Reading(format="mahimahi"))
-    assert quiet.values == (120e3, 1000.0, 120e3), "12000 bits in 0.1 s; an outage is 1 kbit/s"
+    assert quiet.values == (120e3, 0.0, 120e3), "12000 bits in 0.1 s; an outage is 0"
     assert any("1 of 3 steps are below 1 kbit/s" in note for note in quiet.notes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from testbed.errors import ScenarioError
-from topologies.traces.model import LIMITS, MAX_LENGTH_S, MAX_POINTS, Trace
+from topologies.traces.model import LIMITS, MAX_LENGTH_S, MAX_POINTS, Trace, rate_or_outage
 
 
 def looped(trace: Trace, loop: bool) -> Trace:
@@ -40,9 +40,10 @@ def shifted(trace: Trace, offset_s: float) -> Trace:
 
 
 def scaled(trace: Trace, factor: float) -> Trace:
-    """Multiply all values by ``factor``, within the limits of a link."""
+    """Multiply all values by ``factor``, within the limits of a link. Rates below 1 kbit/s become outages."""
     low, high, _ = LIMITS[trace.what]
-    return replace(trace, values=tuple(min(high, max(low, value * factor)) for value in trace.values))
+    values = (min(high, max(low, value * factor)) for value in trace.values)
+    return replace(trace, values=tuple(map(rate_or_outage, values) if trace.what == "rate" else values))
 
 
 def sped_up(trace: Trace, speed: float) -> Trace:

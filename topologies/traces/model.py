@@ -18,7 +18,7 @@ MAX_POINTS = 50_000  # of a trace that a link follows
 MAX_READ = 1_000_000  # of one that is read to be resampled
 MAX_FILE_BYTES = 64 << 20
 MAX_LENGTH_S = 1e9  # 30 years: longer ones are in another unit, or damaged
-MIN_RATE_BPS = 1000.0  # stands for an outage: a link of rate 0 would hold a packet for ever
+MIN_RATE_BPS = 1000.0  # anything below is an outage: 0
 WHAT = ("rate", "delay", "loss")
 UNITS = {
     "rate": {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "bytes/s": 8.0, "KB/s": 8e3, "MB/s": 8e6},
@@ -26,9 +26,14 @@ UNITS = {
     "loss": {"share": 1.0, "%": 0.01},
 }
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-LIMITS = {"rate": (MIN_RATE_BPS, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
+LIMITS = {"rate": (0.0, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
 
 _NUMBER = re.compile(r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
+
+
+def rate_or_outage(rate_bps: float) -> float:
+    """Return the rate, or 0, an outage, for one so low that a packet would be under way for seconds."""
+    return rate_bps if rate_bps >= MIN_RATE_BPS else 0.0
 
 
 def parse_float(text: str) -> float:
@@ -165,7 +170,7 @@ def finish(
 ) -> Trace:  # fmt: skip
     """Make a trace, within the bounds that hold for every trace. Raise ``ScenarioError``.
 
-    Rates below ``MIN_RATE_BPS`` are raised to it, with a note. ``lines`` are the line numbers of the values.
+    Rates below ``MIN_RATE_BPS`` become 0, an outage, with a note. ``lines`` are the line numbers of the values.
     """
     if length_s > MAX_LENGTH_S:
         cure = "are its times in another unit? Correct them, or remove the line"
@@ -175,10 +180,10 @@ def finish(
         file.refuse(None, f"has {len(values)} steps, allowed {reading.most_steps}", cure)
     low, high, unit = LIMITS[reading.what]
     if reading.what == "rate":
-        outages = sum(0 <= value < low for value in values)
+        outages = sum(0 <= value < MIN_RATE_BPS for value in values)
         if outages:
-            notes = (*notes, f"{outages} of {len(values)} steps are below 1 kbit/s and were set to it")
-            values = [max(low, value) if value >= 0 else value for value in values]
+            notes = (*notes, f"{outages} of {len(values)} steps are below 1 kbit/s: outages, in which all is lost")
+            values = [rate_or_outage(value) if value >= 0 else value for value in values]
     for line, value in zip(lines, values, strict=True):
         if not low <= value <= high:
             cure = "correct it, or state its unit: in a csv by the column's name, elsewhere by 'unit'"

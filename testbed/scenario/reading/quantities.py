@@ -150,8 +150,13 @@ def _text(value: Any) -> str:
     return text
 
 
-def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str) -> FieldType:
-    """A value with a unit, between two others written the same way; shown with its unit when written to YAML."""
+def quantity(
+    parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str, or_zero: bool = False
+) -> FieldType:
+    """A value with a unit, between two others written the same way; shown with its unit when written to YAML.
+
+    ``or_zero``: 0 is a value too, though below ``low``.
+    """
     least, most = parse(low), parse(high)
 
     def read(value: Any) -> Any:
@@ -159,7 +164,7 @@ def quantity(parse: Callable[[str], Any], write: Callable[[Any], str], low: str,
             return value
         text = text_of(value)
         result = _understood(parse, text)
-        if not least <= result <= most:
+        if not least <= result <= most and not (or_zero and result == 0):
             percent = f"write '{text} %'" if parse is units.parse_share and "%" not in text and result > most else ""
             raise refuse(f"{text} is outside [{low}, {high}]", percent)
         return result
@@ -201,6 +206,7 @@ BOOLEAN = FieldType(_boolean, {"type": "boolean"})
 NAME = FieldType(_name, {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,31}$"})
 TEXT = FieldType(_text, {"type": "string", "maxLength": 200})
 RATE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s")
+RATE_OR_OUTAGE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s", or_zero=True)
 DELAY = quantity(units.parse_duration, units.format_duration, "0 s", "10 s", "40 ms")
 DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h", "50 ms")
 INSTANT = quantity(units.parse_duration, units.format_duration, "0 s", "720 h", "10 s")

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, create_model
 
 from testbed.scenario.reading.axes import Technique, axis
 from testbed.scenario.reading.document import Scalar
-from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE, TEXT, FieldType, refuse
+from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE_OR_OUTAGE, TEXT, FieldType, refuse
 from testbed.scenario.reading.section import Made, Section
 from testbed.scenario.reading.violations import Violation, series_violations
 from topologies.traces import Trace
@@ -77,7 +77,8 @@ def _unpacker(point: type[Point]) -> BeforeValidator:
             hint = "write a list, or 'step 0.1 values 5000000 …' in seconds and SI units"
             raise refuse("expected a list of points", hint) from None
         low, high = _BOUNDS[point.what]
-        if not all(0 <= time <= _MAX_TIME_S and low <= amount <= high for time, amount in pairs):
+        outage = point.what == "rate"  # 0 is one
+        if not all(0 <= at <= _MAX_TIME_S and (low <= it <= high or (outage and it == 0)) for at, it in pairs):
             raise refuse("a time or value is out of bounds", f"times up to 720 h, {point.what}s in [{low:g}, {high:g}]")
         return tuple(point.trusted(time, amount) for time, amount in pairs)
 
@@ -125,7 +126,9 @@ def _sections(what: str, quantity: FieldType) -> tuple[type[Any], type[Point]]:
     return create_model(f"{what.title()}Trace", __base__=bases, __doc__=about, points=(points, described)), point
 
 
-SECTIONS = {what: _sections(what, quantity) for what, quantity in (("rate", RATE), ("delay", DELAY), ("loss", LOSS))}
+SECTIONS = {
+    what: _sections(what, quantity) for what, quantity in (("rate", RATE_OR_OUTAGE), ("delay", DELAY), ("loss", LOSS))
+}
 
 
 def written_out(read: Trace, source: str, repeat_after: float | None = None) -> Any:

@@ -95,14 +95,16 @@ def test_another_seed_is_another_run(folder: Path, first: Path) -> None:
 
 @pytest.mark.parametrize("victim", ["launcher", "kernel"])
 def test_nothing_outlives_a_kill(folder: Path, victim: str) -> None:
-    launcher = subprocess.Popen(command("quickstart"), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (folder / "stderr").open("wb") as said:
+        launcher = subprocess.Popen(command("quickstart"), cwd=folder, stdout=said, stderr=said)
     try:
         deadline_s = time.monotonic() + 60
         while not (found := kernels_of(launcher.pid)) or time.monotonic() < deadline_s - 55:
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
         os.kill(launcher.pid if victim == "launcher" else found[0], signal.SIGKILL)
-        assert launcher.wait(60) == (-signal.SIGKILL if victim == "launcher" else 4)
+        expected = -signal.SIGKILL if victim == "launcher" else 4
+        assert launcher.wait(60) == expected, (folder / "stderr").read_text()
     finally:
         launcher.kill()
         launcher.wait()

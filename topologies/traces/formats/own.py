@@ -75,10 +75,8 @@ def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, 
     times = [row.time_s for row in chosen]
     values = [row.number(file, column) * scale for row in chosen]
     for row, value in zip(chosen, values, strict=True):
-        if reading.what == "rate" and not value > 0:
-            file.refuse(
-                row.line, "time must be finite and rate above 0", "an outage is a small rate, e.g. 0.001 Mbit/s"
-            )
+        if reading.what == "rate" and not value >= 0:
+            file.refuse(row.line, "a rate must not be below 0", "an outage is a rate of 0")
     length_s = times[-1] + typical_step_s(times)
     return finish(file, times, values, [row.line for row in chosen], reading, length_s, ())
 
@@ -134,7 +132,7 @@ def _number(file: TextFile, line: int, cell: str, cells: int) -> float:
     except ValueError:
         file.refuse(line, _expected(cells), f"'{cell[:40]}' is not a number")
     if not math.isfinite(value):
-        file.refuse(line, "time must be finite and rate above 0", f"'{cell}' is not finite")
+        file.refuse(line, "times and values must be finite", f"'{cell}' is not finite")
     return value
 
 
