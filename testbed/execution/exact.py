@@ -29,12 +29,17 @@ from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
+IDLE_LIMIT_S = 30.0  # without any processor time: a guest never waits, its clock jumps to the next timer
 _ALIGNED_S = 60  # longer than any start, however many system calls it makes
 _ABSOLUTE = 1  # TIMER_ABSTIME
 _POLL_S, _CHECK_S = 0.05, 2.0
 _STUCK = (
     f"virtual time has stood still for {SPIN_LIMIT_S:g} s of processor time: a program in the guest computes, or spins,"
     " without a system call; let it wait by a system call (sched_yield suffices), or use one thread for its mathematics"
+)
+_DEAD = (
+    f"the guest has used no processor time for {IDLE_LIMIT_S:g} s: one of its processes (uml-userspace) was killed or"
+    " stopped from outside; run it again"
 )
 
 
@@ -102,10 +107,10 @@ def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
     """Yield the host process's lines of progress as they are written, until the kernel has ended.
 
     A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raise
-    ``NoProgress`` when virtual time has stood still for ``SPIN_LIMIT_S`` of processor time.
+    ``NoProgress`` when virtual time stands still (``Watchdog``).
     """
     here = json.dumps(str(directory))[1:-1]  # messages name the run directory as the guest sees it
-    rest, used_s, next_s = "", 0.0, time.monotonic()
+    rest, watchdog = "", Watchdog(host.pid)
     with progress_of(directory).open(encoding="utf-8") as file:
         while True:
             ended = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
@@ -113,14 +118,39 @@ def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
             yield from (line.replace(RUN_DIRECTORY, here) for line in whole)
             if ended and not whole:
                 return
-            if whole:
-                used_s = 0.0
-            elif time.monotonic() >= next_s:
-                next_s, now_s = time.monotonic() + _CHECK_S, processor_s(host.pid)
-                used_s = used_s or now_s
-                if now_s - used_s > SPIN_LIMIT_S:
-                    raise NoProgress(_STUCK)
+            watchdog.check(progress=bool(whole))
             time.sleep(_POLL_S)
+
+
+class Watchdog:
+    """Raises ``NoProgress`` when the virtual time of a guest stands still.
+
+    Either its processes use ``SPIN_LIMIT_S`` of processor time without progress, or none at all for ``IDLE_LIMIT_S``.
+    ``session``: the id of their session.
+    """
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._next_s = self._alive_s = time.monotonic()
+        self._used_s = 0.0  # of processor time, when last looked
+        self._progress_s: float | None = None  # of processor time, at the first look after the last progress
+
+    def check(self, progress: bool) -> None:
+        """Look, every ``_CHECK_S``; ``progress``: whether the guest has told of any since the last call."""
+        if progress:
+            self._progress_s = None
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return
+        self._next_s, before_s, self._used_s = now_s + _CHECK_S, self._used_s, processor_s(self._session)
+        if self._used_s != before_s:
+            self._alive_s = now_s
+        elif now_s - self._alive_s > IDLE_LIMIT_S:
+            raise NoProgress(_DEAD)
+        if self._progress_s is None:
+            self._progress_s = self._used_s
+        elif self._used_s - self._progress_s > SPIN_LIMIT_S:
+            raise NoProgress(_STUCK)
 
 
 def processor_s(session: int) -> float:

@@ -64,6 +64,13 @@ def test_a_guest_that_waits_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
         assert list(exact.lines(process, tmp_path)) == []
 
 
+def test_a_guest_of_which_a_process_is_dead_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "IDLE_LIMIT_S", 0.5)
+    monkeypatch.setattr(exact, "_CHECK_S", 0.1)
+    with started("import time; time.sleep(30)", tmp_path) as process, pytest.raises(NoProgress, match="killed or"):
+        list(exact.lines(process, tmp_path))
+
+
 def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:
     with started("import time; time.sleep(60)", tmp_path) as idle:
         assert exact.processor_s(idle.pid) < exact.processor_s(os.getsid(0)) + 1
