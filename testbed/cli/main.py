@@ -59,7 +59,7 @@ exit codes:
     5  a wait passed its deadline, or no node could advance any more
     6  the emulated links do not match the plan
     7  the training diverged; the results are kept
-  130  interrupted (143 by SIGTERM); the results so far are kept
+  130  interrupted (143 by SIGTERM or SIGHUP); the results so far are kept
 """
 
 
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TestbedError as error:
         return _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
-        return _report(arguments, "interrupted", 143 if error.args == ("SIGTERM",) else 130, error)
+        return _report(arguments, "interrupted", 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130, error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
         return 0

@@ -1,13 +1,16 @@
 """Run a scenario: bring its network up, train, and write a run directory.
 
-Ctrl-C ends the run and keeps the results so far; a second one skips what can be made later.
+Ctrl-C, SIGTERM or the end of the terminal ends the run and keeps the results so far; a second Ctrl-C skips what can be
+made later.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -115,7 +118,7 @@ def _already_done(path: Path, as_json: bool) -> Outcome:
 
 @dataclass(slots=True)
 class Interrupts:
-    """Count of Ctrl-C and SIGTERM. While ``deferred`` they are only counted, since results are being written."""
+    """Count of Ctrl-C, SIGTERM and SIGHUP. While ``deferred`` they are only counted: results are being written."""
 
     count: int = 0
     terminated: bool = False
@@ -124,15 +127,28 @@ class Interrupts:
     def take(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.count += 1
-        self.terminated |= number == signal.SIGTERM
+        self.terminated |= number != signal.SIGINT
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if not self.deferred:
             raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def _leave_terminal() -> None:
+    """Write to nowhere what would go to a terminal: it has been closed, and every write would be an error."""
+    for descriptor in (1, 2):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), descriptor)
 
 
 @contextmanager
 def _interrupts() -> Iterator[Interrupts]:
     taken = Interrupts()
-    before = {number: signal.signal(number, taken.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # below nohup, a run outlives its terminal
+        numbers.remove(signal.SIGHUP)
+    before = {number: signal.signal(number, taken.take) for number in numbers}
     try:
         yield taken
     finally:

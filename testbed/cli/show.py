@@ -72,7 +72,7 @@ def _provenance(run: StoredRun) -> list[Any]:
 
 
 def _errors(run: StoredRun) -> list[Any]:
-    errors = run.tables["warnings"].query("kind == 'error'")
+    errors = run.tables["warnings"].query("kind == 'error' and cause != @STOPPED")
     if errors.empty:
         return []
     columns = (errors[name] for name in ("t_s", "node", "message", "cause"))

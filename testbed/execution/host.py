@@ -114,7 +114,11 @@ def _on_launcher(*_: object) -> None:
         return
     if not request:
         os._exit(LAUNCHER_GONE)
-    raise KeyboardInterrupt
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):  # Python's own raises KeyboardInterrupt; the fleet's ends its nodes in good order
+        handler(signal.SIGINT, None)
+    else:
+        raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

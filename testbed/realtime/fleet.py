@@ -20,8 +20,9 @@ from testbed.realtime.child import Launch
 from testbed.realtime.faults import FaultInjector
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
-from testbed.realtime.node import STATUS_INTERVAL_S, STOPPED
+from testbed.realtime.node import STATUS_INTERVAL_S
 from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd
+from testbed.results.events import STOPPED
 from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, oom_kills
 from testbed.results.progress import Progress
 

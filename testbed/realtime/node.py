@@ -16,11 +16,10 @@ from testbed.realtime.processor import Processor, Tokens
 from testbed.realtime.recorder import EventRecorder
 from testbed.realtime.sockets import Address
 from testbed.realtime.world import RealWorld
-from testbed.results.events import EventLog
+from testbed.results.events import STOPPED, EventLog
 from testbed.results.progress import Progress
 
 STATUS_INTERVAL_S = 0.5
-STOPPED = "stopped"  # cause in the ``error`` event of a node that was told to end
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
 OnMade = Callable[[RealWorld], None]

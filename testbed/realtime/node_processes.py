@@ -19,8 +19,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +37,8 @@ from testbed.realtime.node import NodeSetup
 from testbed.realtime.processor import Tokens
 
 Line = dict[str, Any]
+
+_LEAVE_S = 1.0  # that nodes have to end when the context is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.send_signal_to_all(signal.SIGTERM)  # after an error of the caller: nodes write what they have recorded
+        end_s = time.monotonic() + _LEAVE_S
+        for process in self._running.values():
+            ended = select.poll()
+            ended.register(process.pidfd, select.POLLIN)
+            ended.poll(max(0.0, end_s - time.monotonic()) * 1e3)
         self.send_signal_to_all(signal.SIGKILL)
         for process in self._running.values():
             os.waitpid(process.pid, 0)

@@ -2,8 +2,9 @@
 
 A process writes ``events/<writer>.<part>.jsonl.gz``. Every line has ``t`` (seconds since the run's start, on the run's
 clock), ``kind`` and ``node``, its writer. Nothing is rewritten: after ``PART_BYTES`` of lines, and in a new process of
-a node, a new part begins. Lines that are more than ``FLUSH_INTERVAL_S`` old survive the end of their process, by
-whatever signal; a reader takes a file whose end is missing, and ignores a last line without a newline.
+a node, a new part begins. Processes that end by an error, or by a signal that can be handled, write all their lines;
+after SIGKILL those are there that are more than half a second old. A reader takes a file whose end is missing, and
+ignores a last line without a newline.
 ``testbed events RUN`` prints the events of a run, and ``zcat`` and ``zgrep`` read the files.
 
 ``testbed.results.columns`` states the fields of a kind that has a table; those of the others are in parentheses.
@@ -63,6 +64,7 @@ _LEVEL = 3  # 300 MB of lines in a second
 _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
+STOPPED = "stopped"  # cause of the ``error`` of a node that was told to end: the run ended, or another node failed
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
 
 

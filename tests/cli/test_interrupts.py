@@ -1,10 +1,13 @@
-"""Ctrl-C and SIGTERM, once and often, against the command in a process of its own (its session only lingers)."""
+"""Ctrl-C, SIGTERM and a terminal's end, against the command in a process of its own (its session only lingers)."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import termios
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,14 @@ def linger(begun: Path) -> None:
     session.run = lingering  # type: ignore[assignment]
 
 
-def start(out: Path) -> Forked:
+def start(out: Path, prepare: Callable[[], None] = lambda: None) -> Forked:
     begun = out.with_name("begun")
-    run = Forked(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], partial(linger, begun))
+
+    def prepared() -> None:
+        prepare()
+        linger(begun)
+
+    run = Forked(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], prepared)
     deadline_s = time.monotonic() + 60
     while not begun.exists():
         assert run.poll() is None and time.monotonic() < deadline_s
@@ -61,3 +69,35 @@ def test_impatience_costs_nothing_but_what_can_be_made_later(tmp_path: Path) -> 
     assert "Traceback" not in ended.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+def test_a_run_whose_terminal_is_closed_keeps_its_results(tmp_path: Path) -> None:
+    """As when a connection by ssh is lost: SIGHUP, and nothing can be written to the terminal any more."""
+    ours, terminal = pty.openpty()
+
+    def on_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run below nohup
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        for descriptor in (0, 1, 2):
+            os.dup2(terminal, descriptor)
+        os.close(ours)
+
+    run = start(tmp_path / "run", on_terminal)
+    os.close(terminal)
+    os.close(ours)
+    assert run.wait(timeout=60).returncode == 143
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
+
+
+def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
+    def below_nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    run = start(tmp_path / "run", below_nohup)
+    os.kill(run.pid, signal.SIGHUP)
+    time.sleep(0.3)
+    assert run.poll() is None
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(timeout=60).returncode == 130

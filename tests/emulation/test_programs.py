@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.results.link_bytes import by_site
+from tests.cli.forked import command
 from tests.emulation.inside import ROOT
-from tests.end_to_end.runs import Finished, run_scenario
+from tests.end_to_end.runs import Finished, read_events, run_scenario
 
 pytestmark = pytest.mark.emulation
 
 PROGRAMS = ROOT / "scenarios" / "programs"
+PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # as a scenario's programs are looked up
+_CLONE_NEWUSER = 0x10000000
+NOBODY = 65534
 TWO = """
 version: 1
 name: two
@@ -72,6 +80,37 @@ def test_a_pair_of_programs_is_measured_on_hosts_with_names(tmp_path: Path) -> N
     assert by_site(sent_bytes(done), ["a", "b"])["a"]["down"] == carried
 
 
+def leave_root() -> None:
+    """Make this process that of an ordinary user: one without rights outside a user namespace of its own.
+
+    Whoever runs the tests, and wherever the interpreter is: files are accessed as before.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER):
+        raise OSError(ctypes.get_errno(), "no user namespaces")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
+
+
+def test_without_root_programs_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are root in the sandbox, with names, addresses, ssh and measured links, and an ordinary user outside."""
+    if subprocess.run(["unshare", "--map-root-user", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this kernel lets no ordinary user make namespaces")
+    about = "id -u; tr -s ' ' </proc/self/uid_map; ssh worker0.a hostname; exec iperf3 -c worker0.a -n 500K"
+    workload = {"first": "iperf3 -s", "command": ["sh", "-c", about], "listens": 5201, "ends": "others"}
+    (tmp_path / "two.yaml").write_text(f"{TWO}\nworkload: {json.dumps(workload)}\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    ended = command(["run", "two.yaml", "--on", "emulate", "--quiet", "--out", "run"], prepare=leave_root)
+    assert ended.returncode == 0, ended.stderr
+    words = (tmp_path / "run" / "logs" / "b.worker0.log").read_text().split("\n")
+    assert words[:3] == ["0", f" 0 {NOBODY} 1", "worker0.a"]
+    carried = {event["link"]: event["bytes"] for event in read_events(tmp_path / "run") if event["kind"] == "link"}
+    assert carried["b>a"] > 500_000 > 10 * carried["a>b"]
+
+
 @pytest.mark.slow  # 31 s
 def test_the_bytes_of_ddp_are_those_of_its_arithmetic(tmp_path: Path) -> None:
     """A step sends the gradients once (half of them summed, half of the sums); the start, the parameters once."""
@@ -95,11 +134,17 @@ def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # 40 s
-@pytest.mark.skipif(shutil.which("flower-superlink") is None, reason="Flower is not on the path (pip install flwr)")
-def test_a_flower_app_trains(tmp_path: Path) -> None:
-    done = run_scenario(tmp_path / "run", "emulate", scenario=PROGRAMS / "flower.yaml")
+@pytest.mark.skipif(shutil.which("flower-superlink", path=PATH) is None, reason="needs pip install 'testbed[flower]'")
+@pytest.mark.parametrize("back_end", ["local", "emulate"])
+def test_a_flower_app_trains(back_end: str, tmp_path: Path) -> None:
+    """Two rounds: the server sends 5 kB of weights to every client three times, and gets them back twice."""
+    done = run_scenario(tmp_path / "run", back_end, scenario=PROGRAMS / "flower.yaml")
     assert done.outcome.status == "done", done.outcome.message
     assert re.search(r"accuracy 0\.[89]", log(done, "virginia.worker0"))
+    if back_end == "emulate":
+        carried = sent_bytes(done)
+        assert min(carried[f"virginia>{client}"] for client in ("frankfurt", "tokyo")) > 3 * 5120
+        assert min(carried[f"{client}>virginia"] for client in ("frankfurt", "tokyo")) > 2 * 5120
 
 
 @pytest.mark.slow  # 23 s

@@ -81,6 +81,17 @@ MUTATIONS: dict[str, Mutation] = {
         edit('status = "diverged" if', 'status = "failed" if'),
         ("tests/api/test_api.py::test_numbers_that_are_not_finite_end_a_diverged_run",),
     ),
+    "nodes are killed with what they have recorded": Mutation(
+        "testbed.realtime.node_processes:NodeProcesses.__exit__",
+        edit("signal.SIGTERM", "signal.SIGKILL"),
+        ("tests/realtime/test_fleet.py",),
+    ),
+    "a request to stop is an exception in the fleet": Mutation(
+        "testbed.execution.host:_on_launcher", edit("callable(handler)", "False"), ("tests/execution/test_host.py",)
+    ),
+    "the end of the terminal is no interrupt": Mutation(
+        "testbed.cli.run:_interrupts", edit("== signal.SIG_IGN", "!= signal.SIG_IGN"), ("tests/cli/test_interrupts.py",)
+    ),
     "a callback cannot end a run": Mutation(
         "testbed.callbacks:Callbacks._call",
         edit("raise KeyboardInterrupt from stop", "return"),

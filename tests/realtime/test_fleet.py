@@ -212,12 +212,19 @@ def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(tmp_path:
         timer.join()
 
 
-def test_an_error_of_the_watcher_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_of_the_watcher_leaves_nothing_behind_but_all_events(tmp_path: Path) -> None:
+    async def told(world: RealWorld) -> None:
+        world.warn("recorded at once, and in the log half a second later")
+        await wait_long(world)
+
     def crash(line: dict[str, Any]) -> None:
-        raise KeyError("in the table")
+        if line["kind"] == "warning":
+            raise KeyError("in the table")
 
     with pytest.raises(KeyError):
-        fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}).run(crash)
+        fleet(tmp_path, {REMOTE: wait_long, WORKER: told}).run(crash)
+    kinds = [event["kind"] for event in read(tmp_path, WORKER)]
+    assert kinds == ["warning", "error"], "what was recorded, and that it was stopped"
 
 
 def test_a_stopped_node_is_found_dead(tmp_path: Path) -> None:
