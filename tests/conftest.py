@@ -1,13 +1,18 @@
-"""Of the whole suite: the profiles of hypothesis, less garbage collection, and no waits for disks."""
+"""Of the whole suite: the profiles of hypothesis, shared byte code, less garbage collection, no waits for disks."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from testbed.execution.compiler import leave_out_compiler
 from testbed.garbage import relaxed_garbage_collection
 
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
@@ -21,6 +26,32 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("thorough" if _is_thorough(config) else "ci")
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers import the test modules of a whole run, each from another one on: what one has compiled, others load.
+
+    To rewrite the assertions of all test modules takes six seconds of a processor. In the same order, all workers would
+    compile each module at the same time. Byte code is written even if ``PYTHONDONTWRITEBYTECODE`` is set.
+    """
+    number, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("", "_COUNT"))
+    if not number or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    names = [".".join(path.with_suffix("").parts) for path in _test_modules()]
+    first = len(names) * int(number.removeprefix("gw")) // int(workers)
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        for name in names[first:] + names[:first]:
+            with contextlib.suppress(Exception):  # collection reports it, with its place
+                importlib.import_module(name)
+    finally:
+        sys.dont_write_bytecode = dont_write
+
+
+def _test_modules() -> list[Path]:
+    """Return their paths, from the repository's root."""
+    folder = Path(__file__).parent
+    return sorted(path.relative_to(folder.parent) for path in folder.rglob("test_*.py"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``-m slow`` also runs all property tests, by the thorough profile."""
@@ -32,6 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_thorough(config: pytest.Config) -> bool:
     return bool(config.getoption("-m") == "slow")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_compiler() -> None:
+    """Runs in the process of the tests, and forked from it, leave torch's compiler out as their own process does."""
+    leave_out_compiler()
 
 
 @pytest.fixture(scope="session", autouse=True)

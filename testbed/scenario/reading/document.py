@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -85,7 +86,7 @@ def parse(text: str | bytes, source: str) -> Node:
     if len(text) > MAX_BYTES:
         raise ScenarioError(f"{source}: file is {len(text)} bytes, limit is {MAX_BYTES}")
     try:
-        return _Composer(source, _events(text.decode("utf-8"))).document()
+        return _copy(_document(text, source))
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{source}: not valid UTF-8 at byte {error.start}") from error
     except MarkedYAMLError as error:
@@ -93,6 +94,20 @@ def parse(text: str | bytes, source: str) -> Node:
     except (YAMLError, ValueError, RecursionError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ScenarioError(f"{source}: not valid YAML: {reason[0]}") from error
+
+
+@lru_cache(maxsize=128)  # the points of a sweep read the same scenario and the same overrides, 10 ms of the parser each
+def _document(text: bytes, source: str) -> Node:
+    return _Composer(source, _events(text.decode("utf-8"))).document()
+
+
+def _copy(node: Node) -> Node:
+    """Return a tree that may be changed: overrides set values in it."""
+    if isinstance(node, Mapping):
+        return Mapping(node.where, {key: _copy(value) for key, value in node.entries.items()}, dict(node.keys))
+    if isinstance(node, Sequence):
+        return Sequence(node.where, [_copy(item) for item in node.items])
+    return Scalar(node.text, node.where, node.quoted)
 
 
 def plain(node: Node) -> Any:
