@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.results.events import STOPPED
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
@@ -72,7 +73,8 @@ def _provenance(run: StoredRun) -> list[Any]:
 
 
 def _errors(run: StoredRun) -> list[Any]:
-    errors = run.tables["warnings"].query("kind == 'error' and cause != @STOPPED")
+    warnings = run.tables["warnings"]
+    errors = warnings[(warnings["kind"] == "error") & (warnings["cause"] != STOPPED)]  # not those who only followed
     if errors.empty:
         return []
     columns = (errors[name] for name in ("t_s", "node", "message", "cause"))
