@@ -1,4 +1,4 @@
-"""Runs in virtual time that are killed at an instant, and resumed; and what of a resumed run must equal the whole one."""
+"""Runs in virtual time that are killed at an instant and resumed, and what must then be as in a run that was not."""
 
 from __future__ import annotations
 
