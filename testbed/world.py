@@ -9,6 +9,7 @@ in. ``tests/contract/world.py`` tests both worlds against this contract.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -53,6 +54,14 @@ class Work(msgspec.Struct):
     def noted(self) -> dict[str, str]:
         """Return the fields that an event has for a part of a step; none for a whole one."""
         return {"part": self.part} if self.part else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """When a checkpoint was made, and when training had begun, in seconds of the run's clock."""
+
+    at_s: float
+    training_since_s: float = 0.0
 
 
 class Future(Protocol[T]):
@@ -112,6 +121,14 @@ class World(Protocol):
 
         Codecs have a core of their own beside the device that trains, sums and optimizes. Each of the two does one
         piece of work at a time, in the order of the calls. Messages keep moving meanwhile.
+        """
+
+    async def settle(self, instant: Instant | None = None) -> Instant:
+        """Return when nothing is in flight between nodes, as all wait for a checkpoint; and not before ``instant``,
+        if the run resumes one that was made then. Return the present instant.
+
+        In virtual time, connections begin anew: so what follows does not depend on whether a run was interrupted here.
+        Real worlds return at once: no run could repeat their times.
         """
 
     def aside(self, function: Callable[[], T]) -> Future[T]:

@@ -6,14 +6,14 @@ what was there plus what came, element by element and bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, ValueSource
+from testbed.codec.selectors.sources import Drawing, Feedback, Floats, Indices, Momentum, ValueSource
 
 Select = Callable[[ValueSource, int], Indices]
 
@@ -27,8 +27,11 @@ class ResidualMemory(Protocol):
     def unsent(self) -> Tensor:
         """Return what has not been sent yet; for tests and analysis."""
 
+    def state(self) -> dict[str, Tensor]:
+        """Return a copy of what the next choice depends on, on the CPU, by name."""
 
-MakeMemory = Callable[[int, torch.device], ResidualMemory]
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Inverse of ``state``."""
 
 
 class HostMemory:
@@ -55,21 +58,41 @@ class HostMemory:
     def unsent(self) -> Tensor:
         return torch.from_numpy(self._unsent)
 
+    def state(self) -> dict[str, Tensor]:
+        kept = {"unsent": self._unsent} | ({} if self._momentum is None else {"velocity": self._velocity})
+        return {name: torch.from_numpy(numbers.copy()) for name, numbers in kept.items()}
 
-def memories(select: Select, momentum: float | None = None, *, exact: bool = True) -> MakeMemory:
-    """Memories on the CPU or, where the selection is ``exact``, where the gradients are.
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._unsent[:] = state["unsent"].numpy()
+        if self._momentum is not None:
+            self._velocity[:] = state["velocity"].numpy()
+
+
+class Memories:
+    """Makes the memory of each key: on the CPU or, where the selection is ``exact``, where the gradients are.
 
     ``momentum``: of the momentum correction; ``None``: plain error feedback.
     """
 
-    def make(size: int, device: torch.device) -> ResidualMemory:
-        if device.type != "cuda" or not exact:
-            return HostMemory(size, select, momentum)
+    def __init__(self, select: Select, momentum: float | None = None, *, exact: bool = True) -> None:
+        self._select, self._momentum, self._exact = select, momentum, exact
+
+    def __call__(self, size: int, device: torch.device) -> ResidualMemory:
+        """Return an empty memory."""
+        if device.type != "cuda" or not self._exact:
+            return HostMemory(size, self._select, self._momentum)
         from testbed.codec.selectors.cuda import CudaMemory  # only where there is a GPU
 
-        return CudaMemory(size, device, momentum)
+        return CudaMemory(size, device, self._momentum)
 
-    return make
+    def state(self) -> dict[str, Any]:
+        """Return where the stream of random numbers is that all keys share, if the selection draws any."""
+        return self._select.state() if isinstance(self._select, Drawing) else {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        if isinstance(self._select, Drawing):
+            self._select.load_state(state)
 
 
 def numbers_of(tensor: Tensor) -> Floats:

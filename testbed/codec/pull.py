@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ from testbed.codec.pairs import entries, words
 from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import Cost, cost_of
+from testbed.state import below
 
 
 def make_pull(options: SparseOptions, highest_ratio: float, at: CodecContext) -> DensePull:
@@ -49,6 +53,12 @@ class DensePull:
 
     def value_bytes(self, size: int) -> int:
         return 4 * size
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        pass
 
 
 class SparseSumPull(DensePull):
@@ -113,6 +123,12 @@ class DifferencePull(DensePull):
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value.detach().clone()
+
+    def state(self) -> dict[str, Any]:
+        return {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._mirrors = {int(key): mirror.clone() for key, mirror in below("mirror", state).items()}
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -23,7 +25,7 @@ from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.fp16 import Fp16Codec
-from testbed.codec.memory import MakeMemory, ResidualMemory, memories
+from testbed.codec.memory import Memories, ResidualMemory
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import (
     BiSparseOptions,
@@ -43,6 +45,7 @@ from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost
+from testbed.state import below, by_key, under
 
 
 class WarmUp:
@@ -66,13 +69,14 @@ class LargeKeys(Codec):
     """
 
     def __init__(
-        self, options: SparseOptions, at: CodecContext, memory: MakeMemory, schedule: WarmUp | None = None,
+        self, options: SparseOptions, at: CodecContext, memory: Memories, schedule: WarmUp | None = None,
         max_norm: float = math.inf,
     ) -> None:  # fmt: skip
         self._schedule = schedule or WarmUp(options.ratio)
         self._make_memory, self._padded, self._max_norm = memory, options.padded, max_norm
         self._pull = make_pull(options, self._schedule.highest, at)
         self.memories: dict[int, ResidualMemory] = {}
+        self._resumed: dict[int, dict[str, Tensor]] = {}  # states of a checkpoint, until their keys are encoded
         self._rounds: Counter[int] = Counter()
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
@@ -85,6 +89,8 @@ class LargeKeys(Codec):
         check_finite(wire_key, tensor)
         if wire_key not in self.memories:
             self.memories[wire_key] = self._make_memory(size, tensor.device)
+            if resumed := self._resumed.pop(wire_key, None):
+                self.memories[wire_key].load_state(resumed)
         try:
             with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
                 indices, values = self.memories[wire_key].take(_clipped(tensor, self._max_norm), count)
@@ -120,6 +126,20 @@ class LargeKeys(Codec):
 
     def value_bytes(self, size: int) -> int:
         return self._pull.value_bytes(size)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {f"round/{key}": round_ for key, round_ in self._rounds.items()}
+        kept = self._resumed | {key: memory.state() for key, memory in self.memories.items()}
+        for key, content in kept.items():
+            state |= under(f"memory/{key}", content)
+        return state | under("draws", self._make_memory.state()) | under("pull", self._pull.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._rounds = Counter({int(key): round_ for key, round_ in below("round", state).items()})
+        self._resumed = by_key(below("memory", state))
+        if draws := below("draws", state):
+            self._make_memory.load_state(draws)
+        self._pull.load_state(below("pull", state))
 
     def _words(self, size: int) -> int | None:
         return pairs.words(size, self._schedule.highest) if self._padded else None
@@ -164,6 +184,13 @@ class BySize(Codec):
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._for(value.numel()).begin(wire_key, value)
 
+    def state(self) -> dict[str, Any]:
+        return under("small", self._small.state()) | under("large", self.large.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._small.load_state(below("small", state))
+        self.large.load_state(below("large", state))
+
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         return self._for(tensor.numel()).encode(wire_key, tensor)
 
@@ -185,7 +212,7 @@ class BySize(Codec):
 
 def momentum_corrected(options: BiSparseOptions, at: CodecContext) -> LargeKeys:
     """Return the codec of large keys that Bi-Sparse and MPQ share."""
-    return LargeKeys(options, at, memories(SampleAndSweep(at.seed), options.momentum))
+    return LargeKeys(options, at, Memories(SampleAndSweep(at.seed), options.momentum))
 
 
 def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
@@ -194,23 +221,23 @@ def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
 
 def dgc(options: DgcOptions, at: CodecContext) -> BySize:
     schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
-    memory = memories(SampleAndSweep(at.seed), options.momentum)
+    memory = Memories(SampleAndSweep(at.seed), options.momentum)
     max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if options.clip_norm else math.inf
     return _with_exact_small_keys(options, LargeKeys(options, at, memory, schedule, max_norm))
 
 
 def topk(options: TopKOptions, at: CodecContext) -> BySize:
-    return _with_exact_small_keys(options, LargeKeys(options, at, memories(SampleAndSweep(at.seed))))
+    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
 
 
 def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
-    return _with_exact_small_keys(options, LargeKeys(options, at, memories(RandomK(at.seed), exact=False)))
+    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(RandomK(at.seed), exact=False)))
 
 
 def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
     if options.selector != "published":
-        return _with_exact_small_keys(options, LargeKeys(options, at, memories(SampleAndSweep(at.seed))))
-    large = LargeKeys(options, at, memories(PublishedMsTopk(at.seed, options.samplings), exact=False))
+        return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
+    large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, options.samplings), exact=False))
     large.cost_name = "mstopk published"  # another search, which takes another time
     return _with_exact_small_keys(options, large)
 

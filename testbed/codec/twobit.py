@@ -7,6 +7,9 @@ of them in its two highest bits. (1-bit SGD, Seide et al., 2014, is where the re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,6 +18,7 @@ from testbed.codec.base import Codec, part
 from testbed.codec.blocks import blocks
 from testbed.codec.errors import check_finite
 from testbed.codec.options import TwoBitOptions
+from testbed.state import below
 
 SHIFTS = (6, 4, 2, 0)
 
@@ -31,6 +35,12 @@ class TwoBitCodec(Codec):
     def residual(self, wire_key: int) -> Tensor | None:
         """Return what has not been sent of this key yet."""
         return self._residuals.get(wire_key)
+
+    def state(self) -> dict[str, Any]:
+        return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._residuals = {int(key): residual.clone() for key, residual in below("residual", state).items()}
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:

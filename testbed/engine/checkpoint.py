@@ -1,10 +1,14 @@
 """Checkpoints of a running job: all nodes stop between two rounds, write their state, and continue.
 
 1. Workers meet at a barrier after every n-th round. Each of them has the replies to all its pushes by then, so no
-   message is in flight, whatever the synchronisation: a consistent cut (Chandy and Lamport, TOCS 3(1), 1985, reduced
-   to stopping).
+   tensor is in flight that belongs to the algorithm, whatever the synchronisation: a consistent cut (Chandy and
+   Lamport, TOCS 3(1), 1985, reduced to stopping). DGT's late blocks are lost by it, as its accounts say.
 2. The scheduler releases the workers and tells the servers; all of them write, and meet at a second barrier.
 3. The scheduler makes the files a checkpoint (``commit``) and releases everyone.
+
+A run that resumes begins at the second barrier: all nodes have loaded their states. In virtual time its scheduler
+releases them when the run before it did (``World.settle``), so that also times and all that follows from them, such as
+which of two asynchronous updates comes first, are those of a run that was never interrupted.
 
 On disk a checkpoint is a directory, absent or complete, whatever happens while it is written: every node writes its own
 file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files' SHA-256, gives the directory its
@@ -20,35 +24,36 @@ import io
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
 
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed, ScenarioError
 from testbed.plan.model import Plan
 from testbed.results import atomic
-from testbed.world import World
+from testbed.state import State, below, under
+from testbed.world import Instant, World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
 GetState = Callable[[], Mapping[str, Any]]
 
-VERSION = 1
+VERSION = 2
 KEPT = 2
-NodeState = dict[str, Tensor | int | float | str]
+NodeState = State
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that was read and verified: the last round that all have finished, and every node's state."""
+    """A checkpoint that was read and verified: the last round that all have finished, when, and every node's state."""
 
     path: Path
     round: int
     states: Mapping[str, NodeState]
+    instant: Instant
 
 
 class CheckpointFiles:
@@ -76,12 +81,15 @@ class CheckpointFiles:
             raise _explained(error, folder, len(data)) from error
         return hashlib.sha256(data).hexdigest()
 
-    def commit(self, round_: int, digests: Mapping[str, str]) -> Path:
+    def commit(self, round_: int, digests: Mapping[str, str], instant: Instant) -> Path:
         """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
         folder, path = self._temporary(round_), self._directory / f"ckpt-{round_ + 1:06d}"
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
-        about = {"version": VERSION, "round": round_, "job_sha256": self._job, "files": files, "nodes": nodes}
+        about = {
+            "version": VERSION, "round": round_, "job_sha256": self._job, "files": files, "nodes": nodes,
+            "instant": asdict(instant),
+        }  # fmt: skip
         atomic.write_json(folder / "manifest.json", about)
         shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
         folder.rename(path)
@@ -115,7 +123,7 @@ class CheckpointFiles:
         states = {about["nodes"][name]: _load(path / name, digest) for name, digest in about["files"].items()}
         if about["job_sha256"] != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
-        return Checkpoint(path, int(about["round"]), states)
+        return Checkpoint(path, int(about["round"]), states, Instant(**about["instant"]))
 
 
 def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
@@ -162,10 +170,16 @@ class Checkpointer:
         self.resumed = checkpoint is not None
         self.first_round = checkpoint.round + 1 if checkpoint else 0
         self.state: NodeState = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}
+        if "pacer/steps" in self.state:
+            world.pacer.load_state(below("pacer", self.state))
 
     def due(self, round_: int) -> bool:
         """Return whether a checkpoint follows ``round_``; none follows the last round."""
         return self._every > 0 and (round_ + 1) % self._every == 0 and round_ + 1 < self._rounds
+
+    async def resume(self) -> None:
+        """Return when all nodes have loaded their states, at the moment at which the checkpoint was made."""
+        await self._membership.barrier(f"{SAVED}{self.first_round - 1}", self._savers, self._deadline_s)
 
     async def save(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         """Write a worker's state after ``round_``. Return when all have written, or it is skipped."""
@@ -187,7 +201,8 @@ class Checkpointer:
         digest = ""
         try:
             self._check_disk(round_)
-            writing = self._world.aside(lambda: files.write(round_, node, state))
+            content = {**state, **under("pacer", self._world.pacer.state())}
+            writing = self._world.aside(lambda: files.write(round_, node, content))
             digest = await self._world.wait(writing, "its checkpoint to be written", self._deadline_s)
         except OSError as error:
             self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")
@@ -202,11 +217,12 @@ class Checkpointer:
 
 async def commit(world: World, files: CheckpointFiles, round_: int, digests: Mapping[str, str], wait_s: float) -> None:
     """Make the files of ``digests`` a checkpoint, or discard them where a node could not write (an empty digest)."""
+    instant = await world.settle()
 
     def make() -> str:
         try:
             if all(digests.values()):
-                files.commit(round_, digests)
+                files.commit(round_, digests, instant)
                 return ""
             files.discard(round_)
         except OSError as error:

@@ -7,7 +7,7 @@ depends on the mathematics and not on how fast a score was computed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from testbed.plan.model import Plan
@@ -68,7 +68,7 @@ class Evaluation:
             score = await self._world.wait(self._snapshot.score, "the evaluation to end")
             state["round"] = self._snapshot.round
             if score is not None:
-                state |= {"accuracy": score.accuracy, "loss": score.loss}
+                state |= {name: value for name, value in asdict(score).items() if value is not None}
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -78,7 +78,8 @@ class Evaluation:
         self._reached = bool(state["reached"])
         if "round" in state:
             score: Future[Score | None] = self._world.future()
-            score.set_result(Score(state["accuracy"], state["loss"]) if "accuracy" in state else None)
+            known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
+            score.set_result(Score(**known) if known else None)
             self._snapshot = _Snapshot(int(state["round"]), self._learner.epoch, self._world.now(), score)
 
     def _due(self, round_: int) -> bool:

@@ -6,7 +6,7 @@ A worker uses it towards its local server, a local server towards the global ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.policy.shard.slices import Slice
+from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.world import Future, Work, World
 
 CodecChoice = tuple[str, dict[str, Any]]  # the codec that a script has chosen, and its options
@@ -52,10 +53,12 @@ class PushRoute:
 
     send         takes the place of ``World.send`` for pushes
     on_declared  is called with each server and the elements of the wire keys that live there
+    memories     what order or overlay remember from round to round, by name
     """
 
     send: Send
     on_declared: Callable[[str, dict[int, int]], None] | None = None
+    memories: Mapping[str, Stateful] = field(default_factory=dict)
 
 
 class KVWorker:
@@ -80,6 +83,7 @@ class KVWorker:
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
+        self._resumed: Mapping[str, Any] = {}  # the codec's state in a checkpoint
         self.membership_epoch = 0
         self.retains_pushes = False
         self.first_control = ReplyControl()
@@ -91,6 +95,8 @@ class KVWorker:
         """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements. ``codec``: chosen by a script."""
         if codec is not None:
             self._codec = self._make_codec(codec)
+        if self._resumed:
+            self._codec.load_state(self._resumed)
         slices = self._slicer(tuple(sizes), len(self._servers), codec[0] if codec else None)
         for piece in slices:
             self._slices.setdefault(piece.key, []).append(piece)
@@ -241,13 +247,14 @@ class KVWorker:
         for message in again:
             await self._world.send(successor, message)
 
-    def state(self) -> dict[str, Any]:
-        """Return the codec's memory; between two rounds there is nothing else to keep."""
-        return self._codec.state()
+    def state(self) -> State:
+        """Return the memories of the codec and of the route; between two rounds there is nothing else to keep."""
+        return under("codec", self._codec.state()) | under("route", joined(self._route.memories))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self._codec.load_state(state)
+        """Inverse of ``state``; to be called before keys are declared."""
+        self._resumed = below("codec", state)
+        take_over(self._route.memories, below("route", state))
 
 
 def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:

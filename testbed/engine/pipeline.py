@@ -46,7 +46,7 @@ class PipelinedWorker(Worker):
 
     async def _train(self) -> int:
         before: _PipelinedRound | None = None
-        for round_ in range(self._plan.training.rounds):
+        for round_ in range(self._checkpointer.first_round, self._plan.training.rounds):
             current = _PipelinedRound(round_, self._world.now(), self._learner.begin(round_))
             await self._forward(current, before)
             if before is not None and before.last:
@@ -55,12 +55,21 @@ class PipelinedWorker(Worker):
                 self._notes["last"] = True
             await self._backward(current)
             before = current
-        assert before is not None
+            if self._checkpointer.due(round_):
+                await self._take_all(before)
+                if before.last:
+                    break
+                await self._checkpointer.save(round_, self._state)
+                before = None
+        assert before is not None, "no checkpoint follows the last round"
         if not before.last:
-            for segment in range(len(self._keys)):
-                await self._take(segment, before)
+            await self._take_all(before)
         await self._evaluation.finish(before.round)
         return before.round + 1
+
+    async def _take_all(self, before: _PipelinedRound) -> None:
+        for segment in range(len(self._keys)):
+            await self._take(segment, before)
 
     async def _forward(self, current: _PipelinedRound, before: _PipelinedRound | None) -> None:
         """Run all segments, each when its values are here; none once they say that the round before was the last."""

@@ -8,10 +8,10 @@ from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.dgt.receiver import block_receiver
-from testbed.engine.dgt.sender import block_sender
+from testbed.engine.dgt.sender import block_route
 from testbed.engine.guard import guarded
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvworker import KVWorker, PushRoute, codec_maker
+from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_work import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
@@ -30,6 +30,7 @@ from testbed.engine.upstream import ParentServers, Upstream
 from testbed.engine.worker import Departure, Worker, WorkerParts
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
+from testbed.state import Stateful, joined, take_over
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
@@ -52,7 +53,7 @@ def make_role(
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node, watch)
     without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
-    return without_servers(plan, node) if without_servers else _worker(plan, node, files)
+    return without_servers(plan, node, files) if without_servers else _worker(plan, node, files)
 
 
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
@@ -103,7 +104,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         upstream, relayed = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
         blocks = block_receiver(plan, node, world, inbox)
         make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
-        mail, send = relayed or (blocks or inbox, world.send)
+        mail, send = relayed[:2] if relayed else (blocks or inbox, world.send)
         weights = aggregation_weights(plan, node)
         server = Server(
             world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
@@ -112,11 +113,15 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if isinstance(upstream, ParentServers):
             membership.on_failover = upstream.fail_over_to
         checkpointer = Checkpointer(world, membership, plan, files)
+        memories: dict[str, Stateful] = {"server": server}
+        memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
         if checkpointer.resumed:
-            server.load_state(checkpointer.state)
             server.begin_at(checkpointer.first_round)
-        checkpointer.serve(server.state)
+            take_over(memories, checkpointer.state)
+        checkpointer.serve(lambda: joined(memories))
         await session.join()
+        if checkpointer.resumed:
+            world.spawn(checkpointer.resume(), "resume")
         server.on_members_absent(membership.absent)
         if isinstance(upstream, ParentServers):
             upstream.admit(membership.epoch)
@@ -162,7 +167,7 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
     make_codec = codec_maker(plan, node.parents[0])
     relayed = overlays.towards_parents(make_codec)
-    mail, route = relayed or (inbox, PushRoute(block_sender(plan, node, world, inbox)))
+    mail, route = relayed or (inbox, block_route(plan, node, world, inbox))
     store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)
     store.retains_pushes = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
     return store

@@ -15,7 +15,8 @@ from testbed.engine.reply import ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
-from testbed.training.learner import State, below, under
+from testbed.state import below, under
+from testbed.training.learner import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT

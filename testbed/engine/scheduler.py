@@ -139,6 +139,8 @@ class Scheduler:
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
         self._digests: dict[str, str] = {}  # of checkpoint files, by node
+        self._resuming = files.resumed if files else None  # until all nodes have loaded their states
+        self._order = {node.name: number for number, node in enumerate(plan.nodes)}
 
     async def __call__(self, world: World) -> None:
         world.record("start", role="scheduler")
@@ -195,13 +197,24 @@ class Scheduler:
         if len(arrived) < message.meta["size"]:
             await self._skip_checkpoints(world)
             return
-        if name.startswith(SAVED):
-            assert self._files is not None
-            round_, digests = int(name.removeprefix(SAVED)), {node: self._digests[node] for node in arrived}
-            await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
-        others = self._servers if name.startswith(CHECKPOINT) else ()
         nodes = self._arrived.pop(name)
-        await _tell(world, (*(self._collectors(nodes) if name == TRAIN else nodes), *others), name)
+        if name.startswith(SAVED):
+            nodes.sort(key=self._order.__getitem__)  # not as they came, which a resumed run cannot repeat
+            await self._end_checkpoint(world, int(name.removeprefix(SAVED)), nodes)
+        elif name.startswith(CHECKPOINT):
+            await world.settle()  # else messages that no round waits for would miss the states that are written now
+            nodes += self._servers
+        await _tell(world, self._collectors(nodes) if name == TRAIN else nodes, name)
+
+    async def _end_checkpoint(self, world: World, round_: int, nodes: list[str]) -> None:
+        """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant."""
+        assert self._files is not None
+        resumed, self._resuming = self._resuming, None
+        if resumed is not None:
+            await world.settle(resumed.instant)
+            return
+        digests = {node: self._digests[node] for node in nodes}
+        await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
 
     async def _skip_checkpoints(self, world: World) -> None:
         """Release the workers that wait for a checkpoint which one that has finished (at its target) will not reach."""

@@ -34,7 +34,7 @@ from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import SyncPolicy
-from testbed.training.learner import below, under
+from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
 
@@ -95,20 +95,22 @@ class Server:
         """Note that ``member``, with rounds from ``begin`` on, used the server whose place this one takes."""
         self._membership.resume_member(member, begin)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds: no reply is held, and every push is answered."""
-        state: dict[str, Any] = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
+        state: State = {"ending": int(self._ending)} | under("upstream", self._upstream.state())
+        state |= under("policy", self._policy.state())
         state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
         for member, codec in self._codecs.items():
             state |= under(f"codec/{member}", codec.state())
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``, to be called before any message has come; members declare their keys again."""
+        """Inverse of ``state``, to be called after ``begin_at``, and before any message: members declare again."""
         self._ending = bool(state["ending"])
         self._upstream.load_state(below("upstream", state))
         self._values = {int(key): Value(tensor) for key, tensor in below("value", state).items()}
         self._resumed_codecs = below("codec", state)
+        self._policy.load_state(below("policy", state))
 
     # ---- first values -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import ReplyControl, Value
-from testbed.training.learner import below, under
+from testbed.state import below, under
 from testbed.world import Future, World
 
 

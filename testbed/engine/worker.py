@@ -21,7 +21,8 @@ from testbed.engine.slicing import needs_loss
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
-from testbed.training.learner import SegmentedLearner, below, under
+from testbed.state import below, under
+from testbed.training.learner import SegmentedLearner
 from testbed.world import World
 
 
@@ -102,13 +103,13 @@ class Worker:
             self._work.steps = sum(map(self._declared_steps, range(self._store.first_control.begin)))
         if not self._node.trains:
             return 0
-        if not joining:
+        if self._checkpointer.resumed:
+            await self._checkpointer.resume()
+        elif not joining:
             timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
             deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
             await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
         self._evaluation.begin(self._plan.training.rounds, self._training_workers)
-        if self._checkpointer.resumed:
-            self._evaluation.load_state(below("evaluation", self._checkpointer.state))
         return await self._train()
 
     async def _agree_on_first_values(self, joining: bool) -> None:
@@ -125,22 +126,21 @@ class Worker:
 
     async def _resume(self) -> None:
         """Continue where the checkpoint was made."""
+        state = self._checkpointer.state
+        self._store.load_state(below("store", state))
         await self._store.declare(self._learner.sizes)
         if not self._node.trains:
             return
-        state = self._checkpointer.state
         self._learner.load_state(below("learner", state))
         self._work.load_state(below("work", state))
-        self._store.load_state(below("store", state))
         self._notes = json.loads(str(state["notes"]))
-        self._world.pacer.skip_to(float(state["paced"]))
         self._assigned_steps = int(state["assigned_steps"])
+        self._evaluation.load_state(below("evaluation", state))
 
     async def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             "assigned_steps": self._assigned_steps,
             "notes": json.dumps(self._notes),
-            "paced": self._world.pacer.steps_done,
         }
         state |= under("learner", self._learner.state()) | under("work", self._work.state())
         return state | under("store", self._store.state()) | under("evaluation", await self._evaluation.state())

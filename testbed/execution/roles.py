@@ -39,6 +39,6 @@ def role_maker(
     from testbed.execution.distributed.role import distributed_worker
 
     def make(plan: Plan, node: NodePlan) -> AnyRole:
-        return distributed_worker(plan, node) if node.role == "worker" else make_role(plan, node, files)
+        return distributed_worker(plan, node, files) if node.role == "worker" else make_role(plan, node, files)
 
     return make

@@ -45,6 +45,9 @@ def _attempt(
     from testbed.simulation.run import SimulationOptions, simulate
 
     files = checkpoint_files(plan, directory, report)
+    if files is not None and files.resumed is not None:
+        instant = files.resumed.instant
+        attempts.clock.resumed(files.resumed.round, instant.at_s, instant.training_since_s)
     options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
     exits = simulate(plan, partial(make_role, files=files, watch=watch), directory, report, options)
     for end in exits.values():

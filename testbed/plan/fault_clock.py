@@ -62,6 +62,14 @@ class FaultClock:
                 assert fault.at_s is not None
                 self._push(Due(fault, True, now_s + fault.at_s))
 
+    def resumed(self, round_: int, at_s: float, training_since_s: float) -> None:
+        """Record that the run resumes one that went on until ``at_s``, with its clock. What was due then is over."""
+        if self.training_since_s is None:
+            self.started(training_since_s)
+            self.finished(round_, at_s)
+            for _ in self.take(at_s):
+                pass
+
     def finished(self, round_: int, now_s: float) -> None:
         """Record that some worker has finished ``round_``."""
         for fault in [fault for fault in self._by_round if fault.round is not None and fault.round <= round_]:

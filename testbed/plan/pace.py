@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
+from typing import Any
 
 from testbed.plan.model import DevicePlan, Series
+from testbed.state import State
 
 _NORMAL = NormalDist()
 
@@ -30,14 +33,15 @@ class Pacer:
         self._steps_done = 0.0
         self._first_s = since_s
 
-    @property
-    def steps_done(self) -> float:
-        """Steps so far; a checkpoint keeps it, so that the draws go on where they were."""
-        return self._steps_done
+    def state(self) -> State:
+        """Return, for a checkpoint, where draws and slow-downs are."""
+        return {"steps": self._steps_done} | ({} if self._first_s is None else {"first": self._first_s})
 
-    def skip_to(self, steps_done: float) -> None:
-        """Go on as if so many steps had been done."""
-        self._steps_done = steps_done
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``. Slow-downs count as before if the run's clock goes on; else from the next step."""
+        self._steps_done = state["steps"]
+        if self._first_s is not None:
+            self._first_s = state.get("first")
 
     def duration_s(self, steps: float, now_s: float) -> float:
         """Seconds that ``steps`` steps (or a share of one), begun at ``now_s``, take."""

@@ -19,7 +19,7 @@ from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import USER_CODE, Future, Work, World
+from testbed.world import USER_CODE, Future, Instant, Work, World
 
 T = TypeVar("T")
 
@@ -104,6 +104,9 @@ class RealWorld:
 
     async def drain(self, to: str) -> None:
         await self.network.drain(to)
+
+    async def settle(self, instant: Instant | None = None) -> Instant:
+        return Instant(self.now())
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         end_s = self.now() + self._deadline(deadline_s)

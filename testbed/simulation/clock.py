@@ -158,6 +158,12 @@ class Clock(Environment):  # type: ignore[misc]
             return self.now
         return self._heap[0][0] if self._heap else float("inf")
 
+    def idle_but_for(self, callback: Callback) -> bool:
+        """Whether only background events are scheduled, and calls of ``callback``."""
+        kept = (callback, self._run_background)
+        scheduled = [*(each[2] for each in self._heap), *(each[0] for each in (*self._ready, *self._urgent))]
+        return not self._at_end_of_instant and all(each in kept for each in scheduled)
+
     @property
     def last_of_instant(self) -> bool:
         """Whether no event is left for the present instant, those at its end aside."""

@@ -44,11 +44,16 @@ class SimulatedNetwork:
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
         self._ports = reservable_ports(folded, plan, self.paths, self.flows)
+        self._streams = ""
 
     def monitor(self, log: EventLog) -> LinkMonitor:
         """Return the monitor of the WAN links. Once, before any connection."""
         self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log)
         return self._monitor
+
+    def begin_anew(self, now_s: float) -> None:
+        """From now on, datagrams of connections that are made draw their losses from other streams."""
+        self._streams = f"@{now_s}"
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""
@@ -60,7 +65,7 @@ class SimulatedNetwork:
         if self._plan.transport.best_effort_channels:
             settings = BestEffortSettings(
                 pace_bps(self._plan, source.node, target.node), self._tcp.goodput,
-                Random(f"{self._plan.seed}/{source.node}>{target.node}"), self._monitor.add_flow,
+                Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}"), self._monitor.add_flow,
             )  # fmt: skip
             best_effort = BestEffort(self._clock, self.flows, connection, path, links, settings, target.inbox.deliver)
         return Peer(connection, target.inbox, path.tier, best_effort)

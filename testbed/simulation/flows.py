@@ -224,6 +224,11 @@ class FlowNetwork:
             return flow_class.delivered
         return flow_class.delivered + flow_class.flows * self._served(flow_class) - flow_class.started
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no flow is active, and no event is scheduled but background events and wake-ups that are stale."""
+        return not self.active and self._clock.idle_but_for(self._wake_callback)
+
     def left_bytes(self, flow_class: FlowClass) -> float:
         """Return what the next flow of the class to end has still to carry, in bytes; 0 if none is active."""
         return flow_class.tags[0][0] - self._served(flow_class) if flow_class.tags else 0.0

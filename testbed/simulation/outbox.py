@@ -91,6 +91,10 @@ class SimulatedOutbox:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)
 
+    def begin_anew(self) -> None:
+        """Drop all connections, over which nothing is in flight: the next message makes a new one."""
+        self._peers.clear()
+
     def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
         """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""
         host, priority, connection = thread.host, envelope.message.priority, peer.connection

@@ -34,7 +34,7 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.worker_group import WorkerGroup
 from testbed.simulation.world import SimulatedWorld
-from testbed.world import Role
+from testbed.world import Instant, Role
 
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
 _BATCH_EVENTS = 64  # between looks at the wall clock
@@ -202,6 +202,7 @@ class Simulation:
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._connect
         )
         world.on_failure = partial(self._on_failure, name)
+        world.on_settle = self._settle
         if name == monitor_of(self._plan):
             world.inbox.on_missed = self._on_missed
         return world
@@ -293,6 +294,15 @@ class Simulation:
         self._training = True
         self._links.start_traces(since_s)
         self._links.start_background(self._plan, since_s)
+
+    def _settle(self) -> Instant | None:
+        """Let connections begin anew, if nothing is in flight; see ``World.settle``."""
+        if not self._network.flows.at_rest:
+            return None
+        for world in self._worlds.values():
+            world.outbox.begin_anew()
+        self._network.begin_anew(self.clock.now)
+        return Instant(self.clock.now, self._due.training_since_s or 0.0)
 
     def _look_for_stall(self) -> None:
         """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If

@@ -18,15 +18,18 @@ from testbed.simulation.outbox import Peer, SimulatedOutbox
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.task import Task, TaskFuture
 from testbed.simulation.waits import Waits
-from testbed.world import Future
+from testbed.world import Future, Instant
 
 T = TypeVar("T")
+
+_LOOK_S = 1e-3  # between looks whether the network is at rest
 
 
 class SimulatedWorld:
     """See ``testbed.world.World``. ``connect(self, name)`` makes the ``Peer`` of another node.
 
-    ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises.
+    ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises. ``on_settle()`` makes
+    connections begin anew and returns the instant; nothing is done, and ``None`` returned, while they carry anything.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class SimulatedWorld:
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+        self.on_settle: Callable[[], Instant | None] = lambda: Instant(clock.now)
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -51,6 +55,13 @@ class SimulatedWorld:
     async def sleep(self, duration_s: float) -> None:
         await Sleep(self._clock, self._clock.now + max(0.0, duration_s))
         await self.state.resumed(self._clock)
+
+    async def settle(self, instant: Instant | None = None) -> Instant:
+        if instant is not None:
+            await Sleep(self._clock, instant.at_s)
+        while (settled := self.on_settle()) is None:
+            await Sleep(self._clock, self._clock.now + _LOOK_S)
+        return settled
 
     # ---- messages -----------------------------------------------------------------------------------------------
 

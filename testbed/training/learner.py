@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -87,14 +87,3 @@ def values_sha256(values: Iterable[Tensor]) -> str | None:
             return None
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest() if any_ else None
-
-
-def under(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same state with ``prefix/`` before every name."""
-    return {f"{prefix}/{name}": content for name, content in state.items()}
-
-
-def below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of ``state`` below ``prefix``, by the names that ``under`` was given."""
-    start = f"{prefix}/"
-    return {name.removeprefix(start): content for name, content in state.items() if name.startswith(start)}

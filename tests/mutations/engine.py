@@ -9,6 +9,7 @@ import torch
 from tests.mutations.mutation import Mutation, always, edit
 
 DGT = ("tests/engine/dgt/test_rounds.py",)
+RESUMED = ("tests/engine/checkpoint/test_every_technique.py",)
 FAILURES, GEOMX = ("tests/kvstore/test_failures.py",), ("tests/kvstore/test_geomx.py",)
 WORLDS_OF_SCRIPTS = ("tests/kvstore/test_worlds.py",)
 SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
@@ -149,8 +150,28 @@ MUTATIONS: dict[str, Mutation] = {
         CHECKPOINT,
     ),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
+    "sparse codecs forget their residuals at a checkpoint": Mutation(
+        "testbed.codec.sparse:LargeKeys.state", edit('state |= under(f"memory/{key}", content)', "pass"), RESUMED
+    ),
+    "late blocks are taken after a checkpoint": Mutation(
+        "testbed.engine.dgt.receiver:BlockReceiver.state", edit("kept.last = None", "pass"), RESUMED
+    ),
+    "connections keep their windows at a checkpoint": Mutation(
+        "testbed.simulation.outbox:SimulatedOutbox.begin_anew", always(None), RESUMED
+    ),
+    "overlays forget their trees at a checkpoint": Mutation(
+        "testbed.engine.overlay.group:OverlayNode._resume", edit("self._trees =", "_ ="), RESUMED
+    ),
+    "the last score before a checkpoint is forgotten": Mutation(
+        "testbed.engine.evaluation:Evaluation.load_state", edit('if "round" in state:', "if False:"), RESUMED
+    ),
+    "4-bit blocks lose what their code lost": Mutation(
+        "testbed.engine.dgt.sender:BlockSender._cut",
+        edit("if state.residual is not None:", "if False:"),
+        ("tests/engine/test_accounts.py",),
+    ),
     "draws of step times start again after a checkpoint": Mutation(
-        "testbed.plan.pace:Pacer.skip_to",
+        "testbed.plan.pace:Pacer.load_state",
         always(None),
         ("tests/engine/checkpoint/test_checkpoint.py::test_step_times_continue",),
     ),

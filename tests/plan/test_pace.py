@@ -43,7 +43,7 @@ def test_draws_belong_to_seed_node_and_step() -> None:
     assert draws(1, "a/worker0") != draws(1, "a/worker1")
     assert draws(1, "a/worker0") != draws(2, "a/worker0")
     resumed = Pacer(device, 1, "a/worker0")
-    resumed.skip_to(3.0)
+    resumed.load_state({"steps": 3.0})
     assert resumed.duration_s(1, 0.0) == draws(1, "a/worker0")[3]
 
 
@@ -51,8 +51,8 @@ def test_draws_belong_to_seed_node_and_step() -> None:
 def test_pieces_of_a_step_take_what_the_step_takes(weights: list[float], steps_before: int) -> None:
     device = DevicePlan(step_time_s=1.0, variation=0.4)
     whole, cut = Pacer(device, 1, "n"), Pacer(device, 1, "n")
-    whole.skip_to(steps_before)
-    cut.skip_to(steps_before)
+    whole.load_state({"steps": steps_before})
+    cut.load_state({"steps": steps_before})
     pieces = [cut.duration_s(weight / math.fsum(weights), 0.0) for weight in weights]
     assert math.fsum(pieces) == pytest.approx(whole.duration_s(1, 0.0))
 

@@ -15,6 +15,7 @@ from testbed.codec.selectors.sources import (
     INFINITY_BITS,
     SMALLEST_BITS,
     Bits,
+    Drawing,
     Indices,
     NonFinite,
     ValueSource,
@@ -80,11 +81,8 @@ def _collect(source: ValueSource, bound: int, k: int) -> Indices:
     return chosen
 
 
-class RandomK:
+class RandomK(Drawing):
     """k distinct positions, drawn evenly; a new draw at every call, the same for the same ``seed``."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = np.random.default_rng(seed)
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
         check_k(k, source.size)

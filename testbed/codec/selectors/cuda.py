@@ -7,6 +7,7 @@ where there is a GPU (or Triton's interpreter): it needs Triton, which comes wit
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -39,6 +40,15 @@ class CudaMemory:
 
     def unsent(self) -> Tensor:
         return self._unsent
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {"unsent": self._unsent} | ({} if self._velocity is None else {"velocity": self._velocity})
+        return {name: tensor.to("cpu", copy=True) for name, tensor in kept.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._unsent.copy_(state["unsent"])
+        if self._velocity is not None:
+            self._velocity.copy_(state["velocity"])
 
     def _select(self, added: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Add to what is unsent; the k largest of it: ascending indices, values."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.codec.selectors.sources import Floats, Indices, ValueSource, check_finite, check_k
+from testbed.codec.selectors.sources import Drawing, Floats, Indices, ValueSource, check_finite, check_k
 
 SAMPLINGS = 30  # of the paper
 
@@ -26,11 +26,12 @@ class _Thresholds:
     lower_count: int = 0
 
 
-class PublishedMsTopk:
+class PublishedMsTopk(Drawing):
     """About the k largest, k in number for most tensors. ``seed`` draws where the random run begins."""
 
     def __init__(self, seed: int = 0, samplings: int = SAMPLINGS) -> None:
-        self._random, self._samplings = np.random.default_rng(seed), samplings
+        super().__init__(seed)
+        self._samplings = samplings
 
     def __call__(self, source: ValueSource, k: int) -> Indices:
         """Ascending positions. More than k, up to all, where the published algorithm does that (constant tensors)."""

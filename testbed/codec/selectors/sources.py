@@ -11,7 +11,9 @@ large elements and bad ones alike.
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,21 @@ class NonFinite(ArithmeticError):
     def __init__(self, count: int) -> None:
         self.count = count
         super().__init__(f"{count} elements are NaN or infinite")
+
+
+class Drawing:
+    """A selector that draws by chance: one stream of random numbers for all keys."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def state(self) -> dict[str, Any]:
+        """Return where the stream is."""
+        return {"stream": json.dumps(self._random.bit_generator.state)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._random.bit_generator.state = json.loads(state["stream"])
 
 
 def magnitude_bits(numbers: Floats, out: Bits | None = None) -> Bits:

@@ -9,6 +9,7 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
@@ -29,7 +30,7 @@ from testbed.world import Role, World
 PIECE_BYTES, MOST_SEGMENTS = 16_000, 8
 
 
-def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
+def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
     """Return the role of ``node``, a worker of a run with paradigm ``allreduce``."""
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
@@ -59,7 +60,7 @@ def allreduce_worker(plan: Plan, node: NodePlan) -> Role:
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, make_parts, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_parts, files, overlaps=options.overlap == BUCKETS)
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:

@@ -6,8 +6,10 @@ is updated by one worker, or by all in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,32 +17,49 @@ from torch import Tensor
 from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
+from testbed.state import State, below, joined
 from testbed.training.optimizers import KeyOptimizer, Norms
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
 
-# Steps in a round with the summed gradients; returns the new values of all keys.
-OptimizerStep = Callable[[World, int, Sequence[Tensor]], Awaitable[list[Tensor]]]
+
+class OptimizerStep(ABC):
+    """``_optimizers``: of the keys, or of the pieces of keys, that this worker updates."""
+
+    _optimizers: Sequence[KeyOptimizer]
+
+    @abstractmethod
+    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Step in a round with the summed gradients; return the new values of all keys."""
+
+    def state(self) -> State:
+        """Return the optimizers' states."""
+        return joined({str(number): one for number, one in enumerate(self._optimizers)})
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        for number, one in enumerate(self._optimizers):
+            one.load_state(below(str(number), state))
 
 
-class WholeStep:
+class WholeStep(OptimizerStep):
     """Every worker takes the whole step."""
 
     def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
-        self._keys = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
+        self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
         self._reads = UPDATE_READS + (NORM_READS if OPTIMIZERS[optimizer.kind].whole_tensors else 0)
 
     async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
         def step() -> None:
-            for key, gradient in zip(self._keys, gradients, strict=True):
+            for key, gradient in zip(self._optimizers, gradients, strict=True):
                 key.step(gradient)
 
         work = Work("optimizer", round_, size_bytes=self._reads * sum(gradient.nbytes for gradient in gradients))
         await world.compute(work, step)
-        return [key.value for key in self._keys]
+        return [key.value for key in self._optimizers]
 
 
-class SharedStep:
+class SharedStep(OptimizerStep):
     """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
 
     def __init__(

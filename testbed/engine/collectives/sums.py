@@ -5,27 +5,31 @@ What is not sent is kept and added to the next tensor (error feedback).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from testbed.codec.memory import ResidualMemory, memories
+from testbed.codec.memory import Memories, ResidualMemory
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.butterfly import recursive_doubling
 from testbed.policy.collective.threshold import TURNS, Turn, bin_of_kth, share_of_ties, top_count
+from testbed.state import Memoryless, State, Stateful
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
 
 
-# Chooses what to send of a tensor in a round, and keeps the rest for later (error feedback).
-Chooser = Callable[[Tensor, int], Awaitable[Choice]]
+class Chooser(Stateful, Protocol):
+    """Chooses what to send of a tensor in a round, and keeps the rest for later (error feedback)."""
+
+    def __call__(self, tensor: Tensor, round_: int) -> Awaitable[Choice]:
+        """Return what to send."""
 
 
 class OwnChoice:
@@ -33,8 +37,15 @@ class OwnChoice:
 
     def __init__(self, world: World, density: float, seed: int) -> None:
         self._world, self._density = world, density
-        self._make = memories(SampleAndSweep(seed))
+        self._make = Memories(SampleAndSweep(seed))
         self._memory: ResidualMemory | None = None
+        self._resumed: Mapping[str, Tensor] = {}
+
+    def state(self) -> State:
+        return dict(self._memory.state() if self._memory is not None else self._resumed)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._resumed = state
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         count = top_count(tensor.numel(), self._density)
@@ -47,6 +58,8 @@ class OwnChoice:
             return torch.empty(count, dtype=torch.int64, device="meta"), tensor[:count]
         if self._memory is None:
             self._memory = self._make(tensor.numel(), tensor.device)
+            if self._resumed:
+                self._memory.load_state(self._resumed)
         return self._memory.take(tensor, count)
 
 
@@ -62,6 +75,12 @@ class CoordinatedChoice:
     def __init__(self, world: World, inside: Collectives, density: float) -> None:
         self._world, self._inside, self._density = world, inside, density
         self._residual: Tensor | None = None
+
+    def state(self) -> State:
+        return {} if self._residual is None else {"residual": self._residual.clone()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._residual = state["residual"].clone() if state else None
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         """Return what reaches the threshold: ascending indices, and their values."""
@@ -113,12 +132,14 @@ def _counts(magnitudes: Tensor, turn: Turn, prefix: int) -> Tensor:
     return torch.bincount(bins, minlength=1 << turn.bits).to(torch.int32)
 
 
-# From one bucket's gradient, a round and this worker's flag to the sum of all workers' gradients, and whether one
-# raised its flag: the same at every worker. It may keep residuals for later rounds.
-BucketSum = Callable[[Tensor, int, bool], Coroutine[Any, Any, tuple[Tensor, bool]]]
+class BucketSum(Stateful, Protocol):
+    """How one bucket is summed. It may keep residuals for later rounds."""
+
+    def __call__(self, gradient: Tensor, round_: int, flag: bool) -> Coroutine[Any, Any, tuple[Tensor, bool]]:
+        """Return the sum of all workers' gradients, and whether one raised its flag: the same at every worker."""
 
 
-class DenseSum:
+class DenseSum(Memoryless):
     """All elements, by an all-reduce."""
 
     def __init__(self, collectives: Collectives, algorithm: Algorithm) -> None:
@@ -134,6 +155,12 @@ class FlatTopK:
 
     def __init__(self, world: World, workers: Collectives, choose: Chooser) -> None:
         self._world, self._workers, self._choose = world, workers, choose
+
+    def state(self) -> State:
+        return self._choose.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._choose.load_state(state)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._workers.round = round_
@@ -152,6 +179,12 @@ class HiTopK:
 
     def __init__(self, world: World, inside: Collectives, across: Collectives, choose: Chooser) -> None:
         self._world, self._inside, self._across, self._choose = world, inside, across, choose
+
+    def state(self) -> State:
+        return self._choose.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._choose.load_state(state)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._inside.round = self._across.round = round_

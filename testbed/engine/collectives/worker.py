@@ -7,36 +7,56 @@ earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.local_work import copying, load_batch, one_step
-from testbed.engine.membership import Membership
 from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
+from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.training.learner import Learner, SegmentedLearner, StepResult
 from testbed.world import Future, Work, World
 
 Tasks = dict[int, Future[Any]]  # sums of buckets that have begun, by number
-Train = Callable[[Any, CollectiveMail, Session, list[Tensor]], Awaitable[int]]
-MakeParts = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[tuple[Sequence[BucketSum], OptimizerStep]]]
+Parts = tuple[Sequence[BucketSum], OptimizerStep]
+MakeParts = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[Parts]]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a worker begins to train with: its mail, its place in the run, first values, and its checkpoints."""
+
+    mail: CollectiveMail
+    session: Session
+    values: list[Tensor]
+    checkpointer: Checkpointer
+
+    async def together(self, workers: int) -> None:
+        """Return when all workers begin to train, or to go on where a checkpoint was made."""
+        if self.checkpointer.resumed:
+            await self.checkpointer.resume()
+        else:
+            await self.session.membership.barrier("train", workers)
+
+
+Train = Callable[[Any, Start], Awaitable[int]]
 
 
 def serverless_worker(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, train: Train
-) -> Callable[[Any], Awaitable[list[Tensor]]]:
-    """Return the role of a worker of a run without servers.
-
-    ``train`` is given the world, the mail of collectives, the session, and first values; it returns the rounds done.
-    """
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, train: Train,
+    files: CheckpointFiles | None = None,
+) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
+    """Return the role of a worker of a run without servers. ``train`` returns the rounds that it has done."""
 
     async def run(world: Any) -> list[Tensor]:
         session = Session(plan, node, world)
@@ -44,7 +64,8 @@ def serverless_worker(
         session.use(learner)
         await session.join()
         values = await first_values(world, mail, plan, learner, buckets)
-        rounds = await train(world, mail, session, values) if node.trains else 0
+        start = Start(mail, session, values, Checkpointer(world, session.membership, plan, files))
+        rounds = await train(world, start) if node.trains else 0
         await session.finish()
         return await session.record_final(learner.values(), rounds=rounds)
 
@@ -52,43 +73,53 @@ def serverless_worker(
 
 
 def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_parts: MakeParts, *, overlaps: bool
-) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_parts: MakeParts,
+    files: CheckpointFiles | None = None, *, overlaps: bool,
+) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
     """Return the role of a worker that sums gradients with all others, bucket by bucket, and steps with the sums.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
     """
 
-    async def train(world: Any, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
-        sums, step = await make_parts(world, mail, values)
+    async def train(world: Any, start: Start) -> int:
+        parts = await make_parts(world, start.mail, start.values)
         kind = OverlappingWorker if overlaps else AllReduceWorker
-        return await kind(world, plan, learner, buckets, sums, step).run(session.membership)
+        return await kind(world, plan, learner, buckets, parts).run(start)
 
-    return serverless_worker(plan, node, learner, buckets, train)
+    return serverless_worker(plan, node, learner, buckets, train, files)
 
 
 class AllReduceWorker:
     """One training worker. ``sums[i]`` adds up bucket i. All workers end every round with the same bits."""
 
-    def __init__(
-        self, world: World, plan: Plan, learner: SegmentedLearner, buckets: Buckets, sums: Sequence[BucketSum],
-        step: OptimizerStep,
-    ) -> None:  # fmt: skip
+    def __init__(self, world: World, plan: Plan, learner: SegmentedLearner, buckets: Buckets, parts: Parts) -> None:
         self._world, self._plan, self._learner = world, plan, learner
-        self._buckets, self._sums, self._step = buckets, sums, step
+        self._buckets, (self._sums, self._step) = buckets, parts
         self._evaluation = Evaluation(world, plan, learner)
+        self._memories: dict[str, Stateful] = {
+            "learner": learner, "step": self._step,
+            **{f"sum/{number}": each for number, each in enumerate(self._sums)},
+        }  # fmt: skip
 
-    async def run(self, membership: Membership) -> int:
+    async def run(self, start: Start) -> int:
         """Train to the end. Return the number of rounds done."""
-        workers = len(self._plan.training_workers)
-        await membership.barrier("train", workers)
+        workers, checkpointer = len(self._plan.training_workers), start.checkpointer
+        if checkpointer.resumed:
+            take_over(self._memories, checkpointer.state)
+            self._evaluation.load_state(below("evaluation", checkpointer.state))
+        await start.together(workers)
         self._evaluation.begin(self._plan.training.rounds, workers)
-        round_, last = 0, False
+        round_, last = checkpointer.first_round, False
         while not last:
             last = await self._round(round_)
+            if not last and checkpointer.due(round_):
+                await checkpointer.save(round_, self._state)
             round_ += 1
         await self._evaluation.finish(round_ - 1)
         return round_
+
+    async def _state(self) -> State:
+        return joined(self._memories) | under("evaluation", await self._evaluation.state())
 
     async def _round(self, round_: int) -> bool:
         started_s = self._world.now()

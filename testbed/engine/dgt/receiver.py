@@ -19,6 +19,7 @@ a late block may still come.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt
+from testbed.state import State, below, by_key, under
 from testbed.world import World
 
 _TICK_S = 1e-6  # a shorter wait is over: sleeping for what rounding leaves of it would not advance the clock
@@ -132,11 +134,13 @@ class _ReceivedKey:
 
     open  pushes that are not handed over, by round
     last  the one that was handed over last; what becomes of its blocks is not recorded yet
+    closed_round  its round; of that and of earlier rounds nothing more is taken than ``last`` still misses
     late  its blocks that came after the close, for the next round
     """
 
     open: dict[int, Assembly] = field(default_factory=dict)
     last: Assembly | None = None
+    closed_round: int = -1
     late: dict[int, Tensor] = field(default_factory=dict)
     elements: int = 0  # of a block
     traffic: defaultdict[int, _BlockTraffic] = field(default_factory=lambda: defaultdict(_BlockTraffic))
@@ -176,6 +180,31 @@ class BlockReceiver:
 
         return make
 
+    def state(self) -> State:
+        """Return what a checkpoint keeps, between two rounds: late blocks that have come, for the next round.
+
+        A checkpoint ends the wait for late blocks: what has not come by then is lost. So no state of the network
+        belongs to the state of a run.
+        """
+        state: State = {}
+        for (sender, key), kept in self._keys.items():
+            self._settle(sender, key, kept)
+            kept.last = None
+            place = {"sender": sender, "round": kept.closed_round, "elements": kept.elements}
+            content: State = dict(place) | under(
+                "late", {str(block): each.clone() for block, each in kept.late.items()}
+            )
+            state |= under(str(len(state)), {"key": key, **content})
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        for kept in by_key(state).values():
+            late = {int(block): each.clone() for block, each in below("late", kept).items()}
+            self._keys[kept["sender"], kept["key"]] = _ReceivedKey(
+                late=late, elements=kept["elements"], closed_round=kept["round"]
+            )
+
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
@@ -196,7 +225,7 @@ class BlockReceiver:
         state = self._keys[message.sender, message.key]
         if message.channel != RELIABLE:
             state.traffic[message.round].count(message)
-        if state.last is not None and state.last.push is not None and message.round <= state.last.push.round:
+        if message.round <= state.closed_round:
             return self._on_late(state, state.last, message)
         assembly = state.open.setdefault(message.round, Assembly())
         assembly.heard_s = self._world.now()
@@ -204,10 +233,10 @@ class BlockReceiver:
             self._close(assembly)
         return None
 
-    def _on_late(self, state: _ReceivedKey, last: Assembly, message: Message) -> None:
+    def _on_late(self, state: _ReceivedKey, last: Assembly | None, message: Message) -> None:
         """Count a block of a closed round; keep it for the next round if it is of the last closed one."""
         block = message.meta["block"]
-        if last.push is None or message.round != last.push.round or block not in last.missing:
+        if last is None or last.push is None or message.round != last.push.round or block not in last.missing:
             return
         last.missing.discard(block)
         last.late += 1
@@ -253,7 +282,7 @@ class BlockReceiver:
         assert push is not None
         self._settle(push.sender, push.key, state)
         values = assembly.values(state.late)
-        state.last, state.late = assembly, {}
+        state.last, state.late, state.closed_round = assembly, {}, push.round
         self._record_traffic(push.sender, push.key, push.round, state)
         self._hand_over(
             Message(

@@ -13,7 +13,9 @@ last ones are on their way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ from testbed.engine.dgt.blocks import (
     rows,
 )
 from testbed.engine.inbox import Inbox
-from testbed.engine.kvworker import Send
+from testbed.engine.kvworker import PushRoute
 from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
@@ -37,6 +39,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.policy.sync import SYNC
+from testbed.state import State, below, by_key, under
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
 
@@ -74,6 +77,24 @@ class BlockSender:
         self._turns: dict[str, Future[None]] = {}  # by data centre: set when the latest push has left
         if options.late == dgt.RETRANSMIT:
             inbox.on(MessageKind.MISSING, self._on_missing)
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps, between two rounds: blocks that may be asked for again are not among it."""
+        state: State = {"chance": self._chance.get_state()} | under("threshold", self._threshold.state())
+        for key, kept in self._keys.items():
+            state[f"key/{key}/contributions"] = kept.contributions.clone()
+            if kept.residual is not None:
+                state[f"key/{key}/residual"] = kept.residual.clone()
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._chance.set_state(state["chance"])
+        self._threshold.load_state(below("threshold", state))
+        self._keys = {
+            key: _SentKey(kept["contributions"].clone(), kept["residual"].clone() if "residual" in kept else None)
+            for key, kept in by_key(below("key", state)).items()
+        }
 
     async def send(self, to: str, message: Message) -> None:
         """Send a push in blocks, any other message as it is."""
@@ -180,11 +201,12 @@ class BlockSender:
             await self._world.send(asked.sender, block_message(asked, block, asked.meta["of"], sent[block], RELIABLE))
 
 
-def block_sender(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> Send:
+def block_route(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> PushRoute:
     """Return how ``node`` sends to its parents: in blocks to a global server, or as the world does."""
     options = dgt_options(plan)
     if options is None or plan.node(node.parents[0]).role != "global_server":
-        return world.send
+        return PushRoute(world.send)
     # where workers do not wait for each other, each of them may have a push of a key in flight
     pushes_in_flight = 1 if SYNC[plan.technique.sync_tier1.kind].waits else max(1, len(node.children))
-    return BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), pushes_in_flight).send
+    sender = BlockSender(world, inbox, options, torch_stream(plan.seed, "dgt", node.name), pushes_in_flight)
+    return PushRoute(sender.send, memories={"blocks": sender})

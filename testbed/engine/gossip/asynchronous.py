@@ -8,14 +8,16 @@ all others (``stop``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.gossip.model import GossipMail, OwnModel
+from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.messages import Message
 from testbed.policy.gossip.mixing import Partners
+from testbed.state import State
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
@@ -43,9 +45,18 @@ class AsynchronousGossip:
         """This worker's model."""
         return self._model.flat
 
-    async def run(self, evaluation: Evaluation) -> int:
+    def state(self) -> State:
+        """Return what a checkpoint keeps: all workers have made the same number of steps, and no exchange is open."""
+        return self._model.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._model.load_state(state)
+
+    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Step until the end is declared. Return the number of steps of this worker."""
-        step = 0
+        step = first_round
+        self._missing_steps -= first_round * len(self._ranks)
         while not self._stopped:
             started_s = self._world.now()
             exchange = self._world.spawn(self._exchange(step), "an exchange") if self._partners.asks else None
@@ -58,6 +69,8 @@ class AsynchronousGossip:
             self._answer_offers()
             self._model.end_round(step, started_s, result)
             await self._after_step(step, evaluation)
+            if not self._stopped:
+                await keep(step)
             step += 1
         return step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,10 +13,13 @@ from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import one_step
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
+from testbed.state import State
 from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
+
+Keep = Callable[[int], Awaitable[None]]  # makes a checkpoint after a round, if one is due
 
 WIDTH = 256
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
@@ -34,6 +38,14 @@ class OwnModel:
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
         self._sketch = Sketch(sum(learner.sizes), plan.seed)
         self._every = plan.training.evaluate_every
+
+    def state(self) -> State:
+        """Return values and optimizer, for a checkpoint."""
+        return self._optimizer.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._optimizer.load_state(state)
 
     @property
     def flat(self) -> Tensor:

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from testbed.codec.options import CODECS
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.worker import serverless_worker
+from testbed.engine.collectives.worker import Start, serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.session import Session
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
 from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
 from testbed.policy.shard.slices import buckets_of
+from testbed.state import State, below, joined, take_over, under
 from testbed.training.learner import Learner
 from testbed.world import Role, World
 
@@ -37,7 +37,7 @@ FIRST_VALUES_BYTES = 25_000_000  # of one message
 Gossip = SynchronousGossip | AsynchronousGossip
 
 
-def gossip_worker(plan: Plan, node: NodePlan) -> Role:
+def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
     """Return the role of ``node``, a worker of a run with paradigm ``gossip``."""
     learner = guarded(plan, node, make_learner(plan, node))
     options = GossipOptions(**plan.technique.paradigm.options)
@@ -46,22 +46,34 @@ def gossip_worker(plan: Plan, node: NodePlan) -> Role:
         fitting = " or ".join(CODECS.where(lambda codec: codec.exact))
         raise ScenarioError(f"codec: gossip averages models, and rounding would change the average; write {fitting}")
 
-    async def train(world: World, mail: CollectiveMail, session: Session, values: list[Tensor]) -> int:
+    async def train(world: World, start: Start) -> int:
         ranks = [worker.name for worker in plan.training_workers]
-        model = OwnModel(world, plan, learner, values, float(len(ranks)) if options.gradients == "sum" else 1.0)
-        gossip = _make_gossip(plan, options, graph, world, GossipMail(world, session.inbox), model)
-        workers = Collectives(world, mail, ranks, name="end")
+        model = OwnModel(world, plan, learner, start.values, float(len(ranks)) if options.gradients == "sum" else 1.0)
+        gossip = _make_gossip(plan, options, graph, world, GossipMail(world, start.session.inbox), model)
+        workers = Collectives(world, start.mail, ranks, name="end")
         workers.round = -1  # after training
-        await session.membership.barrier("train", workers.size)
-        evaluation = Evaluation(world, plan, learner)
+        evaluation, checkpointer = Evaluation(world, plan, learner), start.checkpointer
+        if checkpointer.resumed:
+            take_over({"learner": learner, "gossip": gossip}, checkpointer.state)
+            evaluation.load_state(below("evaluation", checkpointer.state))
+        await start.together(workers.size)
         evaluation.begin(plan.training.rounds, workers.size)
-        rounds = await gossip.run(evaluation)
-        await session.membership.barrier("trained", workers.size)  # from here on no model changes
+
+        async def state() -> State:
+            kept = joined({"learner": learner, "gossip": gossip})
+            return kept | under("evaluation", await evaluation.state())
+
+        async def keep(round_: int) -> None:
+            if checkpointer.due(round_):
+                await checkpointer.save(round_, state)
+
+        rounds = await gossip.run(evaluation, checkpointer.first_round, keep)
+        await start.session.membership.barrier("trained", workers.size)  # from here on no model changes
         learner.load(await _average(world, workers, gossip.value, learner, rounds))
         await evaluation.finish(rounds)
         return rounds
 
-    return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train)
+    return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train, files)
 
 
 async def _average(world: World, workers: Collectives, flat: Tensor, learner: Learner, rounds: int) -> list[Tensor]:

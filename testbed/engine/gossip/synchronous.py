@@ -6,14 +6,16 @@ SGP (Assran et al., ICML 2019): a step on the push-sum numerator x with the grad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.gossip.model import GossipMail, OwnModel
+from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.messages import Message
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
+from testbed.state import State, below, under
 from testbed.training.learner import StepResult
 from testbed.world import Future, Work, World
 
@@ -28,7 +30,7 @@ class SynchronousGossip:
         self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
         self._ranks, self._rank = ranks, ranks.index(world.node)
         self._weight, self._push = 1.0, push
-        self._last_round = rounds - 1
+        self._last_round = self._planned_round = rounds - 1
         # The end is announced in the messages of round r and known to all workers this many rounds later, one of which
         # passes before the first of these messages leaves. All workers so stop after the same round.
         self._rounds_to_announce = rounds_to_reach_all(mixing) + 1
@@ -39,9 +41,19 @@ class SynchronousGossip:
         flat = self._model.flat
         return flat if self._weight == 1.0 else flat / self._weight
 
-    async def run(self, evaluation: Evaluation) -> int:
+    def state(self) -> State:
+        """Return what a checkpoint keeps, between two rounds."""
+        ends = {"last_round": self._last_round} if self._last_round < self._planned_round else {}  # announced
+        return {"weight": self._weight, **ends} | under("model", self._model.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._weight, self._last_round = state["weight"], state.get("last_round", self._planned_round)
+        self._model.load_state(below("model", state))
+
+    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number."""
-        round_ = 0
+        round_ = first_round
         while round_ <= self._last_round:
             started_s = self._world.now()
             result = await (self._push_round if self._push else self._mix_round)(round_)
@@ -49,6 +61,8 @@ class SynchronousGossip:
             if await evaluation.before_push(round_):
                 self._last_round = min(self._last_round, round_ + self._rounds_to_announce)
             evaluation.after_round(round_)
+            if round_ < self._last_round:
+                await keep(round_)
             round_ += 1
         return round_
 

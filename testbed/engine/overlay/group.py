@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from testbed.policy.overlay.base import ROOT, Overlay, TreeOverlay
 from testbed.policy.overlay.events import Chunk, chunks_of
 from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.parents import Parents
+from testbed.state import State, below, under
 from testbed.world import World
 
 CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are about
@@ -49,6 +51,7 @@ class OverlayNode:
         self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
         self._spreads: dict[int, Message] = {}  # by chunk: the last values
         self._meter = ThroughputMeter(world)
+        self._resumed: Mapping[str, Any] = {}  # the state of a checkpoint
 
     def declare(self, sizes: Mapping[int, int]) -> None:
         """Note the elements of the wire keys that live on the group's root."""
@@ -56,6 +59,23 @@ class OverlayNode:
             self._chunks[chunk.name] = chunk
             self._chunk_of_key.update(dict.fromkeys(chunk.sizes, chunk))
         self._trees = self._new_trees()
+        if self._resumed:
+            self._resume(self._resumed)
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps, between two rounds: nothing is under way, so nothing waits for a link."""
+        if self._group.detours is not None:
+            self._group.detours.clear()
+        return {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``; to be called before keys are declared."""
+        self._resumed = state
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of a checkpoint; keys have been declared."""
+        self._trees = trees_of(state["trees"])
+        self._group.policy.load_state(below("policy", state))
 
     def _new_trees(self) -> dict[int, Parents]:
         elements = {name: sum(chunk.sizes.values()) for name, chunk in self._chunks.items()}
@@ -75,6 +95,16 @@ class OverlayNode:
             if via != group.rank(to):
                 to, meta["on_to"] = group.members[via], to
         await self._world.send(to, with_meta(message, meta))
+
+
+def trees_text(trees: Mapping[int, Parents]) -> str:
+    """Return trees by chunk as text, for a checkpoint."""
+    return json.dumps({name: tree.parents for name, tree in trees.items()})
+
+
+def trees_of(text: str) -> dict[int, Parents]:
+    """Inverse of ``trees_text``."""
+    return {int(name): Parents(tuple(parents)) for name, parents in json.loads(text).items()}
 
 
 def with_meta(message: Message, meta: dict[str, Any]) -> Message:

@@ -6,6 +6,10 @@ as if the server had sent them.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from testbed.codec.base import Codec
 from testbed.engine.overlay.entries import Entry, packed, summed, unpack
 from testbed.engine.overlay.group import (
@@ -20,6 +24,7 @@ from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.parents import Parents
+from testbed.state import State
 from testbed.world import World
 
 
@@ -44,6 +49,13 @@ class OverlayMember(OverlayNode):
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.SPREAD, group.root, self._on_spread)
         mail.on(MessageKind.TELL, group.root, self._on_tell)
+
+    def state(self) -> State:
+        return super().state() | {"measured": json.dumps(self._measured)}
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        super()._resume(state)
+        self._measured = {int(chunk): measured for chunk, measured in json.loads(state["measured"]).items()}
 
     # ---- up -----------------------------------------------------------------------------------------------------
 

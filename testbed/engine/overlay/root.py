@@ -6,16 +6,26 @@ every server schedules its own keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from testbed.engine.overlay.entries import Entry, packed, unpack
-from testbed.engine.overlay.group import CONTROL_PRIORITY, InterceptedMail, OverlayGroup, OverlayMail, OverlayNode
+from testbed.engine.overlay.group import (
+    CONTROL_PRIORITY,
+    InterceptedMail,
+    OverlayGroup,
+    OverlayMail,
+    OverlayNode,
+    trees_of,
+    trees_text,
+)
 from testbed.engine.reply import PULL_ROUND
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
+from testbed.state import State
 from testbed.world import World
 
 
@@ -45,7 +55,17 @@ class Root(OverlayNode):
         if not self._chunks:
             keys, counts = message.parts
             self.declare(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
-            self._planned_trees = dict(self._trees)
+
+    def declare(self, sizes: Mapping[int, int]) -> None:
+        super().declare(sizes)
+        self._planned_trees = self._planned_trees or dict(self._trees)
+
+    def state(self) -> State:
+        return super().state() | {"planned": trees_text(self._planned_trees)}
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        super()._resume(state)
+        self._planned_trees = trees_of(state["planned"])
 
     # ---- up -----------------------------------------------------------------------------------------------------
 

@@ -44,16 +44,17 @@ class NodeOverlays:
         return mail, PushRoute(
             lambda server, message: members[server].push(message),
             lambda server, sizes: members[server].declare(sizes),
+            members,
         )
 
-    def towards_children(self) -> tuple[Mail, Send] | None:
-        """Return how a ``Server`` reads and replies, if its children contribute through an overlay."""
+    def towards_children(self) -> tuple[Mail, Send, Root] | None:
+        """Return how a ``Server`` reads and replies, if its children contribute through an overlay, and the root."""
         if not _relays(self._plan, self._node.name):
             return None
         mail = InterceptedMail(self._inbox)
         root = Root(self._world, self._mail, mail, group_of(self._plan, self._node.name, self._node))
         mail.before(MessageKind.DECLARE, root.on_declare)
-        return mail, root.send
+        return mail, root.send, root
 
 
 def _choice(plan: Plan, server: str) -> Choice:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, WholeStep
@@ -24,6 +25,7 @@ from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
+from testbed.state import Memoryless
 
 
 def _options(plan: Plan) -> GlooOptions | MpiOptions:
@@ -36,7 +38,7 @@ def require(plan: Plan) -> None:
     BACKENDS[_options(plan).backend].require(sum(worker.trains for worker in plan.with_role("worker")))
 
 
-def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
+def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
     """The role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
@@ -51,10 +53,10 @@ def distributed_worker(plan: Plan, node: NodePlan) -> AnyRole:
         sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
         return sums, WholeStep(plan.technique.optimizer, values)
 
-    return data_parallel(plan, node, learner, buckets, make_parts, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_parts, files, overlaps=options.overlap == BUCKETS)
 
 
-class LibrarySum:
+class LibrarySum(Memoryless):
     """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round."""
 
     def __init__(self, world: RealWorld, group: ProcessGroup, library: str, bucket: int) -> None:

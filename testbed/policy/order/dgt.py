@@ -12,13 +12,14 @@ learning", Future Generation Computer Systems 121, 2021. Counts are those of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
 from testbed.policy.order.fifo import Fifo
 from testbed.policy.shard.slices import ELEMENT_BYTES
+from testbed.state import State
 
 RELIABLE = 0
 MAX_CHANNELS = 7  # three bits of precedence in the IP header
@@ -105,6 +106,14 @@ class Threshold:
         self._options = options
         self._first: float | None = None
         self.k = options.k
+
+    def state(self) -> State:
+        """Return k, and what it is measured by, for a checkpoint."""
+        return {"k": self.k} | ({} if self._first is None else {"first": self._first})
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self.k, self._first = state["k"], state.get("first")
 
     def update(self, loss: float) -> float:
         """``loss``: of the latest round. A loss that is no positive number changes nothing."""

@@ -7,6 +7,7 @@ transfer by transfer, by the root (``ScheduledOverlay``). ``docs/axes/overlay.md
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
+from testbed.state import State
 
 ROOT = -1  # the rank of the server
 Rates = Mapping[tuple[int, int], float]  # bytes per second between ranks, directed; a missing pair has no link
@@ -52,6 +54,13 @@ class Overlay(ABC):
     def detour_bytes(cls, options: Any) -> int:
         """Return how many bytes may wait for a link before the next chunk takes a detour; 0: no detours."""
         return 0
+
+    def state(self) -> State:
+        """Return, for a checkpoint, what decisions depend on, as numbers and texts; nothing is under way then."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Inverse of ``state``."""
 
 
 class TreeOverlay(Overlay):
@@ -103,6 +112,15 @@ class Throughput:
     def add(self, source: str, target: str, bytes_per_s: float, round_: int) -> None:
         """A transfer has ended in ``round_``."""
         self._measured[source, target] = (bytes_per_s, round_)
+
+    def state(self) -> State:
+        """Return all measurements, in their order, for a checkpoint."""
+        return {"measured": json.dumps([[*pair, *made] for pair, made in self._measured.items()])}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        rows = json.loads(state["measured"])
+        self._measured = {(source, target): (rate, made) for source, target, rate, made in rows}
 
     def get(self, source: str, target: str, round_: int) -> float | None:
         """Bytes per second, or ``None`` if it is unknown, or forgotten by ``round_``."""

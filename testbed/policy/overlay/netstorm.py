@@ -16,15 +16,17 @@ there, so the sums stay those of the trees. How much waits is reckoned from what
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from testbed.axes import option
 from testbed.policy.overlay.base import ROOT, GroupSetting, Rates, Throughput, TreeOverlay
 from testbed.policy.overlay.events import CHUNK, MERGE
 from testbed.policy.overlay.parents import Parents
+from testbed.state import State, below, under
 
 
 class NetStorm(TreeOverlay):
@@ -63,6 +65,14 @@ class NetStorm(TreeOverlay):
         self._used = now
         return True
 
+    def state(self) -> State:
+        used = [[*link, rate] for link, rate in self._used.items()]
+        return {"used": json.dumps(used)} | under("throughput", self._throughput.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._used = {(source, target): rate for source, target, rate in json.loads(state["used"])}
+        self._throughput.load_state(below("throughput", state))
+
     def _rate(self, link: tuple[int, int], round_: int) -> float:
         return self._throughput.get(str(link[0]), str(link[1]), round_) or self._planned[link]
 
@@ -86,6 +96,10 @@ class Detours:
     def __init__(self, rank: int, rates: Rates, bound_bytes: int) -> None:
         self._rank, self._rates, self._bound = rank, rates, bound_bytes
         self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
+
+    def clear(self) -> None:
+        """Note that everything has left: nothing waits for any link."""
+        self._free_s.clear()
 
     def way(self, to: int, size_bytes: int, now_s: float) -> int:
         """Return the neighbour that the chunk for ``to`` is sent to: ``to`` itself, or a node in between."""

@@ -22,12 +22,15 @@ the greed is a fraction and applies, several chunks are under way at once, and t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
 from testbed.policy.overlay.events import CHUNK, MERGE, OverlayTransfer
+from testbed.state import State, below, under
 
 _MASK = (1 << 64) - 1
 
@@ -39,12 +42,12 @@ class Stream:
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _MASK
+        self.position = seed & _MASK
 
     def bits(self) -> int:
         """64 random bits."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        mixed = self._state
+        self.position = (self.position + 0x9E3779B97F4A7C15) & _MASK
+        mixed = self.position
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
         return mixed ^ (mixed >> 31)
@@ -113,6 +116,13 @@ class TsEngine(ScheduledOverlay):
             gather.weights[transfer.target] += gather.weights.pop(transfer.source)
             if transfer.target == self._root:
                 gather.begun.remove(transfer)
+
+    def state(self) -> State:
+        return {"stream": str(self._stream.position)} | under("throughput", self.throughput.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._stream.position = int(state["stream"])
+        self.throughput.load_state(below("throughput", state))
 
     # ---- choices ------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ with a list of pushes. ``docs/axes/sync.md`` explains the contract with a worked
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push
+from testbed.state import State
 
 Weights = str  # "party" | "worker" | "sample"
 WEIGHTS: dict[str, Any] = {
@@ -136,6 +137,16 @@ class SyncPolicy(ABC):
     @abstractmethod
     def begin_at(self, round_: int) -> None:
         """All members have finished the rounds before ``round_``: the run is resumed, or this server has joined it."""
+
+    def state(self) -> State:
+        """Return, for a checkpoint, what decisions depend on besides the number of the round (``begin_at``).
+
+        It is asked for between two rounds: every push is answered. Contents are numbers and texts.
+        """
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Inverse of ``state``; called after ``begin_at``."""
 
     @abstractmethod
     def on_member_lost(self, member: str) -> list[Effect]:

@@ -13,6 +13,7 @@ there is no staleness.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Collection, Mapping
@@ -24,6 +25,7 @@ from testbed.axes import option
 from testbed.policy.events import Contribution, Effect, Push, WorkerReport
 from testbed.policy.sync.base import WEIGHTS, Tier
 from testbed.policy.sync.fsa import Fsa
+from testbed.state import State, below
 
 RECENT = 3  # reports whose median counts
 LEAST_S = 1e-6  # reports have a resolution of 1 µs; a shorter step is reported as 0, by which one cannot divide
@@ -95,6 +97,20 @@ class ESync(Fsa):
         for worker in self._workers.pop(member, ()):
             if worker not in kept and self._reported_by.get(worker) == member:
                 del self._reports[worker], self._reported_by[worker]
+
+    def state(self) -> State:
+        state: State = {f"member/{worker}": member for worker, member in self._reported_by.items()}
+        for worker, recent in self._recent.items():
+            state[f"recent/{worker}"] = json.dumps([[report.step_s, report.transfer_s] for report in recent])
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        for worker, text in below("recent", state).items():
+            for report in json.loads(text):
+                self._note(worker, WorkerReport(*report))
+        for worker, member in below("member", state).items():
+            self._reported_by[worker] = member
+            self._workers[member] = (*self._workers.get(member, ()), worker)
 
     def _steps(self) -> Mapping[str, int]:
         return balanced_steps(self._reports, self._options) if self._assigns else {}

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from testbed.training.learner import State, below, under
+from testbed.state import below, under
+from testbed.training.learner import State
 from testbed.training.options.optimizers import DcAsgd
 
 EPSILON = 1e-7  # the paper's, under the root of the adaptive variant

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from testbed.costs import Cost, cost_of
 from testbed.errors import ScenarioError
-from testbed.training.learner import State, below, under
+from testbed.state import below, under
+from testbed.training.learner import State
 from testbed.training.optimizers.compensation import Compensation
 from testbed.training.options import OPTIMIZERS
 from testbed.training.options import optimizers as options_of

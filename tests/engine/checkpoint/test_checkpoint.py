@@ -147,19 +147,6 @@ def test_checkpoints_do_not_change_what_is_computed(tmp_path: Path) -> None:
     assert files.resumed is None
 
 
-@pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
-def test_asynchronous_runs_are_cut_where_nothing_is_on_its_way(sync: str, tmp_path: Path) -> None:
-    """Which update comes first then depends on time, so there is no one hash; but no gradient is lost by the cut."""
-    plan = plan_of(f"sync={sync}", "optimizer={kind: dcasgd, learning_rate: 0.05}",
-                   "data_centers[west].device.speed=0.3")  # fmt: skip
-    run(plan, tmp_path / "whole")
-    versions = max(event["version"] for event in events(tmp_path / "whole", "update"))
-    run_and_be_killed(plan, tmp_path / "killed", 20)
-    _, files = run(plan, tmp_path / "killed")
-    assert files.resumed is not None
-    assert max(event["version"] for event in events(tmp_path / "killed", "update")) == versions
-
-
 def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp_path: Path) -> None:
     plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.rounds=60",
                    "optimizer={kind: sgd, learning_rate: 0.1}", "data_centers[east].device.speed=0.2",
@@ -204,8 +191,3 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["ckpt-000003"]
     (warning,) = (event for event in events(tmp_path, "warning") if "checkpoint" in event["message"])
     assert "No space left" in warning["message"]
-
-
-def test_what_has_a_memory_of_its_own_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="the memory of this technique"):
-        plan_of("codec={tier1: none, tier2: {kind: bisparse, ratio: 1 %}}")

@@ -1,0 +1,110 @@
+"""Killed at any instant and resumed, a run in virtual time goes on as if nothing had been: same bits, same times.
+
+Whatever its techniques are: kinds are taken from the tables, so that a new one is tested without a change here.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.policy.collective import ALL_REDUCE, SPARSE
+from testbed.policy.gossip import ALGORITHMS
+from testbed.scenario.load import load
+from testbed.scenario.matrix import AXES, Combination, filled, overrides
+from testbed.training.options import OPTIMIZERS
+from tests.engine.checkpoint.killed import resumed_at, run_until, story
+from tests.engine.runs import THREE_SITES
+
+SMALL = (
+    "training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=2", "checkpoint.every=2",
+    "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9}", "device.variation=30 %",
+    "data_centers[west].device.speed=0.5", "data_centers[hub].global_servers=2",
+)  # fmt: skip
+# few steps a round, and keys that are large enough for sparse codecs
+QUICK = {"hfa": ("sync.k1=2",), "diloco": ("sync.h=2",),
+         **dict.fromkeys(("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"), ("codec.bound=100",))}  # fmt: skip
+LOSSY = ("links[*].loss=1 %", "links[*].queue=20 KB")
+ONE_BY_ONE: dict[str, Combination] = {f"{axis} {kind}": {axis: kind} for axis, kinds in AXES.items() for kind in kinds}
+INSIDE = {
+    **{f"all-reduce {kind}": [f"paradigm={{kind: allreduce, algorithm: {kind}}}", "data_centers[*].workers=1"]
+       for kind in (*ALL_REDUCE, *SPARSE)},
+    **{f"gossip {kind}": [f"paradigm={{kind: gossip, algorithm: {kind}}}"] for kind in ALGORITHMS},
+    **{f"optimizer {kind}": [f"optimizer={{kind: {kind}, learning_rate: 0.01}}"] for kind in OPTIMIZERS},
+    "layers": ["order={kind: fifo, overlap: layers}"],
+    "pull differences": ["codec={kind: bisparse, ratio: 0.05, pull: difference, bound: 100}"],
+    "published selector": ["codec={kind: mstopk, ratio: 0.05, selector: published, bound: 100}"],
+    "dgt lossy": ["order={kind: dgt, block: 512 bytes}", *LOSSY],
+    "dgt 4-bit": ["order={kind: dgt, block: 512 bytes, code: 4-bit, selection: random}", *LOSSY],
+    "dgt retransmits": ["order={kind: dgt, block: 512 bytes, late: retransmit}", *LOSSY],
+    "tsengine sums": ["overlay={kind: tsengine, chunk: 2000 bytes}"],
+    "netstorm detours": ["overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01}"],
+    "shared optimizer": ["paradigm={kind: allreduce, optimizer_work: update}"],
+    "overlapping buckets": ["paradigm={kind: allreduce, overlap: buckets}"],
+    "coordinated": ["paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "data_centers[*].workers=2"],
+    "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
+    "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
+    "slower and slower": ["sync=esync", "optimizer.at=worker",
+                          "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
+}  # fmt: skip
+# one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
+QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers")
+
+
+def texts_of(combination: Combination) -> list[str]:
+    return [*overrides(combination), *(text for kind in combination.values() for text in QUICK.get(kind, ()))]
+
+
+TECHNIQUES = {name: texts_of(combination) for name, combination in ONE_BY_ONE.items()} | INSIDE
+
+
+def drawn(seed: int) -> list[Combination]:
+    """Return full combinations in which every value of every axis occurs."""
+    rng = random.Random(seed)
+    left = [pair for combination in ONE_BY_ONE.values() for pair in combination.items()]
+    rows = []
+
+    def new(row: Combination) -> int:
+        return len(set(left) & set(row.items()))
+
+    while left:
+        rows.append(filled(dict([rng.choice(left)]), rng, new))
+        left = [pair for pair in left if pair not in rows[-1].items()]
+    return rows
+
+
+def plan_of(*texts: str) -> Plan:
+    return build_plan(load(THREE_SITES, (*SMALL, *texts)), "simulate")
+
+
+def goes_on_as_if_nothing_had_been(plan: Plan, directory: Path, chance: random.Random, instants: int = 1) -> None:
+    whole = run_until(plan, directory / "whole")
+    begin_s = next(event["t"] for event in whole if event["kind"] == "evaluate")  # the first checkpoint is before it
+    for number in range(instants):
+        killed = directory / f"killed{number}"
+        for _ in range(chance.choice((1, 1, 2))):
+            run_until(plan, killed, chance.uniform(begin_s, whole[-1]["t"]))
+        since_s = resumed_at(killed, plan)
+        expected = story(whole, since_s)
+        assert story(run_until(plan, killed), since_s) == expected != []
+
+
+@pytest.mark.parametrize("combination", drawn(1), ids=lambda combination: "-".join(combination.values()))
+def test_drawn_techniques_go_on(combination: Combination, tmp_path: Path) -> None:
+    plan = plan_of(*texts_of(combination))
+    goes_on_as_if_nothing_had_been(plan, tmp_path, random.Random(str(combination)))
+
+
+@pytest.mark.parametrize("name", QUICKLY)
+def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
+    goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))
+
+
+@pytest.mark.slow  # 25 s each: 15 instants, a thousand together
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_each_technique_goes_on_from_many_instants(name: str, tmp_path: Path) -> None:
+    goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(), 15)
