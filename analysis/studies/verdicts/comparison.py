@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,8 +43,10 @@ class Expected:
 class Comparison:
     """Variants of a scenario, the twin first and the technique last, in every case, and what is expected of them.
 
-    rates    for a case, learning rates that are tried for every variant alike: each is judged by its best. In a case
-             without, variants have the rates that they state
+    Comparisons that share a case (same name, network and training) share the runs of variants that are equal.
+
+    rates    learning rates that are tried for every variant alike, with one seed, in the first case; claims ask whether
+             the rates that the variants state are the best of them. Empty: the learning rate does not matter
     on       back ends that can run it; empty: all
     """
 
@@ -54,7 +56,7 @@ class Comparison:
     variants: Mapping[str, Settings]
     cases: Mapping[str, Settings]
     expected: tuple[Expected, ...]
-    rates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rates: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
     columns: Mapping[str, Column] = field(default_factory=dict)
 
@@ -62,23 +64,28 @@ class Comparison:
         """Return the study of this technique alone."""
         return study_of((self,), f"{self.technique} beside its twin without it", self.source)
 
-    def sweeps(self, quick: bool) -> tuple[StudySweep, ...]:
-        """One for each case, named by technique and case."""
-        return tuple(
-            StudySweep(self.place(case), {name: {**changed, **each} for name, each in self.variants.items()},
-                       {RATE: self.rates[case]} if case in self.rates else {}, 2 if quick else SEEDS, self.scenario,
-                       self.on)
-            for case, changed in self.cases.items()
-        )  # fmt: skip
+    @property
+    def search(self) -> str:
+        """The sweep in which learning rates are tried."""
+        return f"{next(iter(self.cases))}, learning rates"
 
-    def place(self, case: str) -> str:
-        """Return the name of the case's sweep."""
-        return f"{self.technique}, {case}"
+    def sweeps(self, quick: bool) -> tuple[StudySweep, ...]:
+        """One for each case, and the search of learning rates."""
+        cases = tuple(
+            StudySweep(case, self._changed(case), {}, 2 if quick else SEEDS, self.scenario, self.on)
+            for case in self.cases
+        )
+        grid = {RATE: self.rates}
+        searched = StudySweep(self.search, self._changed(next(iter(self.cases))), grid, 1, self.scenario, ("simulate",))
+        return (*cases, searched) if self.rates else cases
+
+    def _changed(self, case: str) -> dict[str, Settings]:
+        return {name: {**self.cases[case], **each} for name, each in self.variants.items()}
 
     def values(self, found: Results, expected: Expected, back_end: str) -> tuple[list[float], str]:
         """What was measured, seed by seed; and why the claim fails whatever it is, if it does."""
         twin, technique = expected.twin or next(iter(self.variants)), expected.technique or list(self.variants)[-1]
-        rows = best_rates(found.rows(sweep=self.place(expected.case), back_end=back_end))
+        rows = found.rows(sweep=expected.case, back_end=back_end)
         return factors(rows, expected.column, twin, technique, expected.points)
 
 
@@ -133,7 +140,7 @@ def to_target_s(each: StudyRun) -> float | None:
 
 def claim_of(comparison: Comparison, found: Results, expected: Expected, back_end: str) -> Claim:
     """One claim on one back end, decided."""
-    text = f"{comparison.place(expected.case)}: {expected.claim}"
+    text = f"{comparison.technique}, {expected.case}: {expected.claim}"
     text += "" if back_end == "simulate" else f" ({BACK_ENDS[back_end].label})"
     values, lost = comparison.values(found, expected, back_end)
     if lost:
@@ -142,33 +149,36 @@ def claim_of(comparison: Comparison, found: Results, expected: Expected, back_en
     return between(text, values, expected.low, expected.high, unit)
 
 
-def claims_of(comparisons: Iterable[Comparison], found: Results) -> Claims:
-    """All claims of these techniques, on every back end that ran."""
+def claims_of(comparisons: Sequence[Comparison], found: Results) -> Claims:
+    """All claims of these techniques, on every back end that ran, and whether their learning rates are well chosen."""
     for comparison, expected, back_end in _asked(comparisons, found):
         yield claim_of(comparison, found, expected, back_end)
     for comparison in comparisons:
-        yield from _edges(comparison, found)
+        rows = found.rows(sweep=comparison.search)
+        stated = {name: each[RATE] for name, each in comparison.variants.items() if RATE in each}
+        yield from well_chosen(rows[rows["variant"].isin(stated)], stated)
 
 
-def _asked(comparisons: Iterable[Comparison], found: Results) -> Iterable[tuple[Comparison, Expected, str]]:
+def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
+    """Whether every variant's stated learning rate is the best of those tried. At an end of them nothing is decided."""
+    for variant, tried in rows.groupby("variant", sort=False):
+        name, known = str(variant), sorted(tried["learning_rate"].unique())
+        best = float(best_rates(tried)["learning_rate"].iloc[0])
+        claim = f"{name}: of {', '.join(f'{each:g}' for each in known)} the best learning rate is {stated[name]}"
+        if best in (known[0], known[-1]):
+            yield unresolved(claim, "an end of those tried: a better one may lie beyond", f"{best:g}")
+        else:
+            yield decided(claim, f"{best:g}", best == float(stated[name]), "another is")
+
+
+def _asked(comparisons: Sequence[Comparison], found: Results) -> Iterable[tuple[Comparison, Expected, str]]:
     for comparison in comparisons:
         for expected in comparison.expected:
-            ran = found.rows(sweep=comparison.place(expected.case))["back_end"].unique()
+            ran = found.rows(sweep=expected.case)["back_end"].unique()
             yield from ((comparison, expected, back_end) for back_end in ran)
 
 
-def _edges(comparison: Comparison, found: Results) -> Claims:
-    """A best learning rate at an end of those tried decides nothing: a better one may lie beyond."""
-    for case in comparison.rates:
-        for (variant, back_end), runs in found.rows(sweep=comparison.place(case)).groupby(["variant", "back_end"]):
-            tried = sorted(runs["learning_rate"].unique())
-            best = best_rates(runs)["learning_rate"].iloc[0]
-            if len(tried) > 1 and best in (tried[0], tried[-1]):
-                text = f"{comparison.place(case)}: the best learning rate of {variant} is inside those tried"
-                yield unresolved(text, f"{best:g} is an end of {', '.join(map(str, tried))} ({back_end})")
-
-
-def table_of(comparisons: Iterable[Comparison], found: Results) -> pd.DataFrame:
+def table_of(comparisons: Sequence[Comparison], found: Results) -> pd.DataFrame:
     """Technique, claim, back end, measured, wanted, verdict: one row per claim and back end."""
     rows = []
     for comparison, expected, back_end in _asked(comparisons, found):
@@ -212,13 +222,19 @@ def comparison_values(each: tuple[Comparison, Expected, str], found: Results) ->
     return comparison.values(found, expected, back_end)[0]
 
 
+def _once(runs: pd.DataFrame) -> pd.DataFrame:
+    """Every run once: comparisons that share a case have some in common."""
+    place = [name for name in ("sweep", "variant", "learning_rate", "back_end", "seed") if name in runs]
+    return runs.drop_duplicates(place, ignore_index=True)
+
+
 def study_of(comparisons: tuple[Comparison, ...], title: str, source: str) -> Study:
     """The study of one technique, or of several together."""
     columns: dict[str, Column] = {"learning_rate": setting(RATE), "round_s": round_s, "to_target_s": to_target_s}
     for each in comparisons:
         columns |= each.columns
     return Study(
-        title=title, source=source, columns=columns, claims=partial(claims_of, comparisons),
+        title=title, source=source, columns=columns, derive=_once, claims=partial(claims_of, comparisons),
         sweeps=lambda quick: [sweep for each in comparisons for sweep in each.sweeps(quick)],
         table=partial(table_of, comparisons),
         panels=(Panel("Times better than the twin without it", draw=partial(draw_forest, comparisons),
