@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.studies import EXPERIMENTS, PAPERS
+from analysis.studies import EXPERIMENTS, PAPERS, VERDICTS
 from testbed.cli.options import BACK_ENDS, Outcome, check_jobs
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ HELP = "reproduce a figure from a paper, with a verdict on every claim"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME",
                         help=f"from papers: {', '.join(PAPERS)}; experiments: {', '.join(EXPERIMENTS)}; "
+                             f"techniques beside their twins: {', '.join(VERDICTS)}; "
                              "or package.module:NAME, or file.py:NAME")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, nargs="+", default=[], help="back ends; default: the study's own")

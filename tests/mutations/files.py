@@ -20,6 +20,21 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing else each", "if False else each"),
         ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
     ),
+    "a technique is judged by the seeds that reached the target": Mutation(
+        "analysis.studies.verdicts.comparison:factors",
+        edit("missing = int(ours[column].isna().sum())", "ours, missing = ours.dropna(subset=[column]), 0"),
+        ("tests/analysis/test_verdicts.py",),
+    ),
+    "a twin that never reaches the target is left out": Mutation(
+        "analysis.studies.verdicts.comparison:factors",
+        edit('theirs[column].fillna(theirs["training_s"])', "theirs[column]"),
+        ("tests/analysis/test_verdicts.py",),
+    ),
+    "the twin has the technique's learning rate": Mutation(
+        "analysis.studies.verdicts.comparison:best_rates",
+        edit('rows["variant"].map(best)', "best.iloc[0]"),
+        ("tests/analysis/test_verdicts.py",),
+    ),
     "the compiler is absent for good": Mutation(
         "testbed.execution.compiler:_Absent.__getattr__",
         edit("importlib.import_module(NAME)", "self.__dict__"),

@@ -1,0 +1,243 @@
+"""A technique beside its twin without it: what is expected of the two, as data, and the study that decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from analysis.identity import BACK_ENDS
+from analysis.metrics import mean_of, time_to_accuracy
+from analysis.studies.claims import FAIL, INFINITY, PASS, Claim, Claims, between, decided, unresolved
+from analysis.studies.columns import Column, setting
+from analysis.studies.drawing import INK, log_axis
+from analysis.studies.study import Panel, Results, Settings, Study, StudyRun, StudySweep
+
+RATE = "optimizer.learning_rate"
+SEEDS = 5
+_COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One claim: in ``case``, the twin's ``column`` over the technique's lies in [``low``, ``high``].
+
+    ``points``: instead, the technique's share less the twin's, in points.
+    ``twin`` and ``technique`` name other variants than the first and the last.
+    """
+
+    claim: str
+    case: str
+    column: str
+    low: float = -INFINITY
+    high: float = INFINITY
+    points: bool = False
+    twin: str = ""
+    technique: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Variants of a scenario, the twin first and the technique last, in every case, and what is expected of them.
+
+    Comparisons that share a case (same name, network and training) share the runs of variants that are equal.
+
+    rates    learning rates that are tried for every variant alike, with one seed, in the first case; claims ask whether
+             the rates that the variants state are the best of them. Empty: the learning rate does not matter
+    on       back ends that can run it; empty: all
+    """
+
+    technique: str
+    source: str
+    scenario: str
+    variants: Mapping[str, Settings]
+    cases: Mapping[str, Settings]
+    expected: tuple[Expected, ...]
+    rates: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+    columns: Mapping[str, Column] = field(default_factory=dict)
+
+    def __call__(self) -> Study:
+        """Return the study of this technique alone."""
+        return study_of((self,), f"{self.technique} beside its twin without it", self.source)
+
+    @property
+    def search(self) -> str:
+        """The sweep in which learning rates are tried."""
+        return f"{next(iter(self.cases))}, learning rates"
+
+    def sweeps(self, quick: bool) -> tuple[StudySweep, ...]:
+        """One for each case, and the search of learning rates."""
+        cases = tuple(
+            StudySweep(case, self._changed(case), {}, 2 if quick else SEEDS, self.scenario, self.on)
+            for case in self.cases
+        )
+        grid = {RATE: self.rates}
+        searched = StudySweep(self.search, self._changed(next(iter(self.cases))), grid, 1, self.scenario, ("simulate",))
+        return (*cases, searched) if self.rates else cases
+
+    def _changed(self, case: str) -> dict[str, Settings]:
+        return {name: {**self.cases[case], **each} for name, each in self.variants.items()}
+
+    def values(self, found: Results, expected: Expected, back_end: str) -> tuple[list[float], str]:
+        """What was measured, seed by seed; and why the claim fails whatever it is, if it does."""
+        twin, technique = expected.twin or next(iter(self.variants)), expected.technique or list(self.variants)[-1]
+        rows = found.rows(sweep=expected.case, back_end=back_end)
+        return factors(rows, expected.column, twin, technique, expected.points)
+
+
+def factors(
+    rows: pd.DataFrame, column: str, twin: str, technique: str, points: bool = False
+) -> tuple[list[float], str]:
+    """The twin's value over the technique's (or the difference in points) by seed; and why it has lost, if it has.
+
+    A twin that does not reach the target counts as if it had at its end; a technique that does not has lost.
+    """
+    ours, theirs = (rows[rows["variant"] == name].set_index("seed") for name in (technique, twin))
+    missing = int(ours[column].isna().sum())
+    if missing:
+        return [], f"{missing} of {len(ours)} seeds of {technique} did not reach the target"
+    mine, reached = ours[column], theirs[column].fillna(theirs["training_s"])
+    seeds = [seed for seed in ours.index if seed in theirs.index]
+    if points:
+        return [100 * (mine[seed] - reached[seed]) for seed in seeds], ""
+    return [reached[seed] / mine[seed] for seed in seeds], ""
+
+
+def best_rates(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of every variant, the runs at the learning rate with which most seeds reach the target, then soonest.
+
+    Without a target in any run, those at the learning rate of the highest accuracy.
+    """
+    if "learning_rate" not in rows or rows["learning_rate"].isna().all():
+        return rows
+    known = rows.assign(reached=rows["to_target_s"].notna(), at_s=rows["to_target_s"].fillna(rows["training_s"]))
+    means = known.groupby(["variant", "learning_rate"])[["reached", "at_s", "accuracy"]].mean().reset_index()
+    by = ["reached", "at_s", "accuracy"] if rows["to_target_s"].notna().any() else ["accuracy"]
+    order = means.sort_values(by, ascending=[each == "at_s" for each in by])
+    best = order.groupby("variant")["learning_rate"].first()
+    return rows[rows["learning_rate"] == rows["variant"].map(best)]
+
+
+def round_s(each: StudyRun, first: int = 1) -> float:
+    """Mean time from the end of one round to that of the next, from round ``first`` on (0 sets connections up).
+
+    Not a round's own length: where one worker has its values sooner than another, its next round has begun by then.
+    """
+    ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
+    late = ends[ends.index >= first - 1]
+    return float((late.iloc[-1] - late.iloc[0]) / (len(late) - 1))
+
+
+def to_target_s(each: StudyRun) -> float | None:
+    """Seconds to the scenario's own target accuracy."""
+    target = each.run.plan["training"]["target_accuracy"]
+    return None if target is None else time_to_accuracy(each.run, target)
+
+
+def claim_of(comparison: Comparison, found: Results, expected: Expected, back_end: str) -> Claim:
+    """One claim on one back end, decided."""
+    text = f"{comparison.technique}, {expected.case}: {expected.claim}"
+    text += "" if back_end == "simulate" else f" ({BACK_ENDS[back_end].label})"
+    values, lost = comparison.values(found, expected, back_end)
+    if lost:
+        return decided(text, "–", False, lost)
+    unit = " points" if expected.points else " times"
+    return between(text, values, expected.low, expected.high, unit)
+
+
+def claims_of(comparisons: Sequence[Comparison], found: Results) -> Claims:
+    """All claims of these techniques, on every back end that ran, and whether their learning rates are well chosen."""
+    for comparison, expected, back_end in _asked(comparisons, found):
+        yield claim_of(comparison, found, expected, back_end)
+    for comparison in comparisons:
+        rows = found.rows(sweep=comparison.search)
+        stated = {name: each[RATE] for name, each in comparison.variants.items() if RATE in each}
+        yield from well_chosen(rows[rows["variant"].isin(stated)], stated)
+
+
+def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
+    """Whether every variant's stated learning rate is the best of those tried. At an end of them nothing is decided."""
+    for variant, tried in rows.groupby("variant", sort=False):
+        name, known = str(variant), sorted(tried["learning_rate"].unique())
+        best = float(best_rates(tried)["learning_rate"].iloc[0])
+        claim = f"{name}: of {', '.join(f'{each:g}' for each in known)} the best learning rate is {stated[name]}"
+        if best in (known[0], known[-1]):
+            yield unresolved(claim, "an end of those tried: a better one may lie beyond", f"{best:g}")
+        else:
+            yield decided(claim, f"{best:g}", best == float(stated[name]), "another is")
+
+
+def _asked(comparisons: Sequence[Comparison], found: Results) -> Iterable[tuple[Comparison, Expected, str]]:
+    for comparison in comparisons:
+        for expected in comparison.expected:
+            ran = found.rows(sweep=expected.case)["back_end"].unique()
+            yield from ((comparison, expected, back_end) for back_end in ran)
+
+
+def table_of(comparisons: Sequence[Comparison], found: Results) -> pd.DataFrame:
+    """Technique, claim, back end, measured, wanted, verdict: one row per claim and back end."""
+    rows = []
+    for comparison, expected, back_end in _asked(comparisons, found):
+        claim = claim_of(comparison, found, expected, back_end)
+        rows.append({"technique": comparison.technique, "case": expected.case, "claim": expected.claim,
+                     "back end": BACK_ENDS[back_end].label, "measured": claim.measured, "verdict": claim.verdict,
+                     "why": claim.why})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def draw_forest(comparisons: tuple[Comparison, ...], axes: Axes, found: Results) -> None:
+    """For every claim on times, the mean and interval of its factor, and a bracket where it is expected."""
+    shown = [each for each in _asked(comparisons, found) if not each[1].points]
+    labels = []
+    for place, (comparison, expected, back_end) in enumerate(reversed(shown)):
+        values, _ = comparison.values(found, expected, back_end)
+        claim = claim_of(comparison, found, expected, back_end)
+        color = _COLORS.get(claim.verdict, "#E69F00")
+        low, high = max(expected.low, 0.05), min(expected.high, 50.0)
+        axes.plot([low, high], [place, place], color=color, alpha=0.18, linewidth=7, solid_capstyle="butt", zorder=1)
+        if values:
+            mean = mean_of(values)
+            width = mean.half_width if mean.count > 1 else 0.0
+            axes.errorbar(mean.value, place, xerr=width, color=color, marker="o", markersize=5, capsize=2.5, zorder=3,
+                          markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+        labels.append(f"{comparison.technique}: {expected.case}"
+                      + ("" if back_end == "simulate" else f", {BACK_ENDS[back_end].label}"))  # fmt: skip
+    axes.axvline(1, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=7.5)
+    axes.set_ylim(-0.7, len(labels) - 0.3)
+    log_axis(axes, "x")
+    axes.grid(axis="y", visible=False)
+    known = [value for each in shown for value in comparison_values(each, found)]
+    if known:
+        axes.set_xlim(min(0.5, 0.8 * min(known)), max(2.5, 1.25 * max(known)))
+
+
+def comparison_values(each: tuple[Comparison, Expected, str], found: Results) -> list[float]:
+    """Of one claim on one back end, seed by seed."""
+    comparison, expected, back_end = each
+    return comparison.values(found, expected, back_end)[0]
+
+
+def _once(runs: pd.DataFrame) -> pd.DataFrame:
+    """Every run once: comparisons that share a case have some in common."""
+    place = [name for name in ("sweep", "variant", "learning_rate", "back_end", "seed") if name in runs]
+    return runs.drop_duplicates(place, ignore_index=True)
+
+
+def study_of(comparisons: tuple[Comparison, ...], title: str, source: str) -> Study:
+    """The study of one technique, or of several together."""
+    columns: dict[str, Column] = {"learning_rate": setting(RATE), "round_s": round_s, "to_target_s": to_target_s}
+    for each in comparisons:
+        columns |= each.columns
+    return Study(
+        title=title, source=source, columns=columns, derive=_once, claims=partial(claims_of, comparisons),
+        sweeps=lambda quick: [sweep for each in comparisons for sweep in each.sweeps(quick)],
+        table=partial(table_of, comparisons),
+        panels=(Panel("Times better than the twin without it", draw=partial(draw_forest, comparisons),
+                      x_label="twin's time / technique's time (bars: what is expected)"),),
+        size_in=(7.2, 1.2 + 0.27 * sum(len(each.expected) for each in comparisons)),
+    )  # fmt: skip

@@ -1,0 +1,9 @@
+"""All techniques in one table and one figure: technique, claim, back end, verdict."""
+
+from __future__ import annotations
+
+from analysis.studies.verdicts import rounds, training
+from analysis.studies.verdicts.comparison import Comparison, study_of
+
+ALL = tuple(value for module in (rounds, training) for value in vars(module).values() if isinstance(value, Comparison))
+STUDY = study_of(ALL, "Every technique beside its twin without it", "scenarios/verdicts")

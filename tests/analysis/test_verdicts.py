@@ -1,0 +1,134 @@
+"""Verdicts: a technique beside its twin, each at its best learning rate; what does not arrive has lost."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis.studies import VERDICTS, engine
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED
+from analysis.studies.loading import find
+from analysis.studies.study import Request, Results
+from analysis.studies.verdicts.comparison import (
+    RATE,
+    Comparison,
+    Expected,
+    best_rates,
+    claims_of,
+    draw_forest,
+    factors,
+    table_of,
+)
+from analysis.studies.verdicts.everything import ALL
+
+FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
+TWICE = Expected("twice as soon", "here", "to_target_s", low=2)
+EXAMPLE = Comparison("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": {}}, (TWICE,),
+                     ("1", "1.5", "2", "3"))  # fmt: skip
+
+
+def runs(times: dict[tuple[str, float, int], float | None]) -> pd.DataFrame:
+    """(variant, learning rate, seed) to the time at the target; all runs end at 100 s."""
+    return pd.DataFrame([
+        {"sweep": sweep, "back_end": "simulate", "variant": variant, "learning_rate": rate, "seed": seed,
+         "to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
+        for (variant, rate, seed), time in times.items()
+        for sweep in ("here", "here, learning rates")
+        if sweep != "here" or rate == float(EXAMPLE.variants[variant][RATE])
+    ])  # fmt: skip
+
+
+def claims(times: dict[tuple[str, float, int], float | None]) -> list[str]:
+    frame = runs(times)
+    return [each.verdict for each in claims_of([EXAMPLE], Results(frame, frame))]
+
+
+BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
+    ("twin", 1.0, 1): 50.0, ("twin", 1.0, 2): 52.0, ("twin", 2.0, 1): 30.0, ("twin", 2.0, 2): 31.0,
+    ("twin", 3.0, 1): 20.0, ("twin", 3.0, 2): None,
+    ("X", 1.0, 1): 40.0, ("X", 1.0, 2): 40.0, ("X", 1.5, 1): 10.0, ("X", 1.5, 2): 10.2,
+    ("X", 3.0, 1): 11.0, ("X", 3.0, 2): 11.0,
+}  # fmt: skip
+
+
+def test_both_sides_are_judged_at_their_own_best_learning_rate() -> None:
+    best = best_rates(runs(BOTH_SIDES))
+    assert best.groupby("variant")["learning_rate"].unique().map(list).to_dict() == {"twin": [2.0], "X": [1.5]}
+    values, lost = factors(best.drop_duplicates(["variant", "seed"]), "to_target_s", "twin", "X")
+    assert values == pytest.approx([3.0, 31 / 10.2]) and not lost
+    assert claims(BOTH_SIDES) == [PASS, PASS, PASS]
+
+
+def test_a_stated_learning_rate_that_is_not_the_best_fails() -> None:
+    better = {**BOTH_SIDES, ("twin", 1.5, 1): 8.0, ("twin", 1.5, 2): 8.0}
+    assert claims(better) == [PASS, FAIL, PASS]
+
+
+def test_a_technique_that_misses_the_target_once_has_lost() -> None:
+    """The mean over the seeds that arrived says nothing about the one that did not."""
+    times = {place: None if place[0] == "X" and place[2] == 2 else time for place, time in BOTH_SIDES.items()}
+    assert claims(times)[0] == FAIL
+
+
+def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end() -> None:
+    times = {place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()}
+    frame = runs(times)
+    assert factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")[0] == pytest.approx([10.0, 100 / 10.2])
+
+
+def test_a_best_learning_rate_at_an_end_of_the_search_is_not_resolved() -> None:
+    times = {place: time for place, time in BOTH_SIDES.items() if place[1] != 3.0}
+    assert claims(times) == [PASS, UNRESOLVED, PASS]
+
+
+def test_table_and_forest_have_a_row_for_every_claim() -> None:
+    frame = runs(BOTH_SIDES)
+    found = Results(frame, frame)
+    (row,) = table_of([EXAMPLE], found).to_dict("records")
+    assert (row["technique"], row["back end"], row["verdict"]) == ("X", "simulated", PASS)
+    axes = Figure().subplots()
+    draw_forest((EXAMPLE,), axes, found)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["X: here"]
+
+
+def test_every_scenario_of_the_folder_belongs_to_a_verdict_and_to_the_readme() -> None:
+    files = {path.name for path in FOLDER.glob("*.yaml")}
+    assert files == {Path(each.scenario).name for each in ALL}
+    readme = (FOLDER / "README.md").read_text()
+    assert [name for name in files if name not in readme] == []
+    assert len({each.technique for each in ALL}) == len(ALL) == len(VERDICTS) - 1
+
+
+def test_every_claim_is_of_a_case_and_of_variants_that_run() -> None:
+    for each in ALL:
+        for expected in each.expected:
+            assert expected.case in each.cases
+            assert {expected.twin, expected.technique} <= {"", *each.variants}
+
+
+def decided(name: str, out: Path, seeds: int | None = None) -> dict[str, str]:
+    """Claim to verdict, of all runs of a study."""
+
+    def unseen(job: Any) -> AbstractContextManager[Any]:
+        return nullcontext(SimpleNamespace(take=lambda *_: None))
+
+    found = engine.execute(name, find(name)[1], Request(out, jobs=1, seeds=seeds), unseen)
+    return {each["claim"]: each["verdict"] for each in found["assertions"]}
+
+
+def test_a_verdict_from_runs_to_table(tmp_path: Path) -> None:
+    verdicts = decided("verdict-parallel-optimizer", tmp_path, seeds=2)
+    assert set(verdicts.values()) == {PASS}, verdicts
+    table = pd.read_csv(tmp_path / "verdict-parallel-optimizer-table.csv")
+    assert table["verdict"].tolist() == [PASS] * len(verdicts)
+
+
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("name", [name for name in VERDICTS if name != "verdicts"])
+def test_every_technique_wins_where_it_should(name: str, tmp_path: Path) -> None:
+    verdicts = decided(name, tmp_path)
+    assert set(verdicts.values()) == {PASS}, verdicts
