@@ -49,6 +49,7 @@ class Capabilities:
     tbf: bool
     netem: bool
     nfqueue: bool
+    icmp: bool
     iptables: tuple[str, ...]
     nft: bool
     tun: bool
@@ -97,6 +98,7 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
             delay,
             Gap("sch_netem or NFQUEUE", "one makes delays and losses", f"{module_cure('sch_netem')}; or {tools}", True),
         ),
+        (found.icmp, Gap("ICMP", "round trips are measured with it", "in a container: --cap-add NET_RAW", True)),
         (found.netem, Gap("sch_netem", _NETEM_WHY, module_cure("sch_netem"), False)),
         (
             found.realtime,
@@ -155,7 +157,7 @@ def probe() -> Capabilities:
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "netem", "nfqueue", "tun", "realtime")
+_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "netem", "nfqueue", "icmp", "tun", "realtime")
 
 
 def _path() -> str:

@@ -52,6 +52,10 @@ def _bind_queue() -> None:
     PacketQueue("/proc/self/ns/net", 7)
 
 
+def _open_icmp() -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
+
+
 def _open_tun() -> None:
     with open("/dev/net/tun", "rb+", buffering=0) as tun:
         fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"probe0", 0x1002))
@@ -94,6 +98,7 @@ def main() -> None:
         "netem": _queue("netem", "delay", "1ms"),
         "iptables": flavours,
         "nfqueue": bool(flavours) and _try(_bind_queue),
+        "icmp": _try(_open_icmp),
         "tun": _try(_open_tun),
         "realtime": _try(_realtime),
         "congestion_controls": _congestion_controls(),
