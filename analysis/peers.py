@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from testbed.costs import USER_CODE
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.world import USER_CODE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from testbed.costs import CODING, Cost, Costs, Row, reference_costs
+from testbed.costs import CODING, USER_CODE, Cost, Costs, Row, reference_costs
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
-from testbed.world import USER_CODE, Work
+from testbed.world import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ from testbed.errors import ScenarioError
 
 ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
+USER_CODE = "user_code"
+"""``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""
 COLUMNS = "row,call_us,element_ns,payload_byte_ns"
 REFERENCE = Path(__file__).parent / "reference_costs.csv"
 

@@ -21,10 +21,6 @@ from testbed.plan.pace import Pacer
 T = TypeVar("T")
 
 
-USER_CODE = "user_code"
-"""``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""
-
-
 class Work(msgspec.Struct):
     """Describes a piece of computation, so that the world knows how long it takes.
 

@@ -146,10 +146,11 @@ class KVWorker:
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:
-            elements = _elements_of(tensor, piece)
+            size = piece.stop - piece.start
+            elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
             parts = await coding.encode(self._world, self._codec, piece.wire_key, elements, round_)
             message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
-            message.decoding = coding.codec_work(self._codec, DECODE, elements.numel(), round_, parts)
+            message.decoding = coding.codec_work(self._codec, DECODE, size, round_, parts)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
             if self.retains_pushes:
@@ -261,8 +262,3 @@ def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:
     """Return wire keys and their elements, as int64."""
     keys = torch.tensor([piece.wire_key for piece in pieces], dtype=torch.int64)
     return keys, torch.tensor([piece.stop - piece.start for piece in pieces], dtype=torch.int64)
-
-
-def _elements_of(tensor: Tensor, piece: Slice) -> Tensor:
-    """Return the elements of a slice; of a slice that is a whole key the tensor itself, without a view."""
-    return tensor if piece.stop - piece.start == tensor.numel() else tensor[piece.start : piece.stop]

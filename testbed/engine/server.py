@@ -260,8 +260,8 @@ class Server:
             parts = payloads.get(codec.cost_name)
             if parts is None:
                 parts = await coding.encode_value(self._world, codec, key, value.tensor, round_)
-            if codec.shares_values(value.tensor.numel()):
-                payloads[codec.cost_name] = parts
+                if codec.shares_values(value.tensor.numel()):
+                    payloads[codec.cost_name] = parts
             if member in self._membership.absent or self._codecs[member] is not codec:
                 continue  # the same, meanwhile
             await self._send(

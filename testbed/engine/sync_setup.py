@@ -89,4 +89,7 @@ def _devices(plan: Plan) -> dict[str, list[WorkerDevice]]:
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
     """Return the children that contribute to rounds: training workers, or servers with a training worker, in order."""
-    return tuple(child for child in node.children if child in plan.contributing)
+    found: dict[str, tuple[str, ...]] = plan.memory.setdefault(contributors, {})
+    if node.name not in found:
+        found[node.name] = tuple(child for child in node.children if child in plan.contributing)
+    return found[node.name]

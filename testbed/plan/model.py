@@ -479,8 +479,14 @@ def from_json(text: bytes) -> Plan:
     return msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)
 
 
+_CONTAINERS = (dict, list)  # of JSON
+
+
 def _without_null(value: Any) -> Any:
     """Without the keys that hold ``null``: their defaults say the same, and infinity has no other spelling in JSON."""
     if isinstance(value, dict):
-        return {key: _without_null(entry) for key, entry in value.items() if entry is not None}
+        return {
+            key: _without_null(entry) if isinstance(entry, _CONTAINERS) else entry
+            for key, entry in value.items() if entry is not None
+        }  # fmt: skip
     return [_without_null(entry) for entry in value] if isinstance(value, list) else value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.compute_model import ComputeModel
-from testbed.costs import CODING
+from testbed.costs import CODING, USER_CODE
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
@@ -19,7 +19,7 @@ from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor, timed
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import USER_CODE, Future, Instant, Work, World
+from testbed.world import Future, Instant, Work, World
 
 T = TypeVar("T")
 

@@ -88,14 +88,11 @@ class EventLog:
     def __init__(self, directory: Path, name: str, beside: EventLog | None = None) -> None:
         self.node = name
         self._file: _EventFile = _EventFile(directory, name) if beside is None else beside._file
+        self.append = self._file.append  # no method, which would cost a call for each of millions of events
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         """Append one event. NaN becomes ``null``."""
-        self._file.append({"t": round(t, 6), "kind": kind, "node": self.node, **fields})
-
-    def append(self, event: dict[str, Any]) -> None:
-        """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, ``node``, and its fields."""
-        self._file.append(event)
+        self.append({"t": round(t, 6), "kind": kind, "node": self.node, **fields})
 
     def flush(self) -> None:
         self._file.flush()
@@ -136,13 +133,15 @@ class _EventFile:
         self._path: Path | None = None  # of the part that is being written: it is made with its first lines
         self._bytes = 0  # of its lines
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-        self._flushed_s = time.monotonic()
+        self._due_s = time.monotonic() + FLUSH_INTERVAL_S  # the time of the next flush
 
     def append(self, event: dict[str, Any]) -> None:
+        """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, ``node``, and its fields."""
         with self._lock:
-            _encoder.encode_into(event, self._lines, -1)
-            self._lines += b"\n"
-            if len(self._lines) >= _BUFFER_BYTES or time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S:
+            lines = self._lines
+            _encode_into(event, lines, -1)
+            lines += b"\n"
+            if len(lines) >= _BUFFER_BYTES or time.monotonic() >= self._due_s:
                 self._flush()
 
     def flush(self) -> None:
@@ -155,7 +154,7 @@ class _EventFile:
             self._end_part()
 
     def _flush(self) -> None:
-        self._flushed_s = time.monotonic()
+        self._due_s = time.monotonic() + FLUSH_INTERVAL_S
         if not self._lines:
             return
         if self._path is None:
@@ -258,4 +257,4 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be part of an event")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encode_into = msgspec.json.Encoder(enc_hook=_plain).encode_into

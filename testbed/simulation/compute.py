@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from testbed.compute_model import ComputeModel
-from testbed.costs import CODING
+from testbed.costs import CODING, USER_CODE
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.world import USER_CODE, Work
+from testbed.world import Work
 
 T = TypeVar("T")
 

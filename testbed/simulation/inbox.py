@@ -55,12 +55,14 @@ class SimulatedInbox:
             return
         cost_s = self._message_cost_s * copies
         if cost_s <= 0:
-            self._decode_part(envelope, copies, self._clock.now)
+            if envelope.folded:
+                self._decode_part(envelope, copies, self._clock.now)
             if not envelope.parts:
                 self._hand_over(envelope)
             return
         ready_s = self._read(self._clock.now, cost_s)
-        self._decode_part(envelope, copies, ready_s - cost_s)
+        if envelope.folded:
+            self._decode_part(envelope, copies, ready_s - cost_s)
         if not envelope.parts:
             self._clock.at(ready_s, self._hand_over, envelope)
 
@@ -73,7 +75,7 @@ class SimulatedInbox:
     def _decode_part(self, envelope: Envelope, copies: int, begin_s: float) -> None:
         """Let the core of codecs decode the contributions of folded workers, which are read one by one."""
         work = envelope.message.decoding
-        if work is not None and envelope.folded:
+        if work is not None:
             core = self.node.coding
             work.done_s = core.take_copies(begin_s, self._message_cost_s, copies, core.duration_s(work))
 

@@ -48,6 +48,21 @@ def test_importing_the_package_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_the_command_leaves_torch_to_the_processes_that_train(tmp_path: Path) -> None:
+    """Importing torch costs nearly two seconds of processor time in each process."""
+    scenario = tmp_path / "small.yaml"
+    scenario.write_text(api.load(SMALL).to_yaml())
+    code = (
+        "import sys\n"
+        "from testbed.cli.main import main\n"
+        "assert main(['run', sys.argv[1], '--out', sys.argv[2]]) == 0\n"
+        "assert 'matplotlib.figure' in sys.modules, 'it drew no figure'\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", code, str(scenario), str(tmp_path / "run")]
+    subprocess.run(command, check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+
 def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
     scenario = api.load(SMALL)
     assert scenario.training.rounds == 4

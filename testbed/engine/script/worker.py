@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.options import CODECS
+from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.kvworker import KVWorker
@@ -25,7 +26,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
-from testbed.world import USER_CODE, Work, World
+from testbed.world import Work, World
 
 
 class ScriptWorker:
