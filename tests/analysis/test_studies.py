@@ -94,7 +94,7 @@ def six_runs(times: dict[tuple[str, str, int], float]) -> Results:
     rows = [
         {"sweep": six_way.ALIKE, "back_end": back_end, "variant": variant, "seed": seed, "round_time_s": time,
          "s_per_1000_samples": 10 * time, "to_target_s": 20 * time, "training_s": 30 * time, "accuracy": 0.9,
-         "learning_rate": 0.003, "wan_mb_per_1000_samples": 2.0, "parameters_sha256": f"{variant}{seed}"}
+         "wan_mb_per_1000_samples": 2.0, "parameters_sha256": f"{variant}{seed}"}
         for (back_end, variant, seed), time in times.items()
     ]  # fmt: skip
     return Results(pd.DataFrame(rows), pd.DataFrame())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,7 +130,7 @@ def round_s(each: StudyRun, first: int = 1) -> float:
     """
     ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
     late = ends[ends.index >= first - 1]
-    return float((late.iloc[-1] - late.iloc[0]) / (len(late) - 1))
+    return float((late.iloc[-1] - late.iloc[0]) / (len(late) - 1)) if len(late) > 1 else math.nan
 
 
 def to_target_s(each: StudyRun) -> float | None:
