@@ -90,7 +90,7 @@ say "installing the testbed and its Python packages"
 pip install -c constraints.txt 'setuptools>=77'  # what builds the testbed, so that no environment is made for that
 pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
 wait
-compile 0 "$packages"
+compile 0 "$packages" testbed emulation topologies analysis scenarios
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
 printf '%s' "$wanted" > "$stamp"

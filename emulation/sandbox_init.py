@@ -26,6 +26,13 @@ def main() -> int:
         signal.signal(number, lambda *_: None)
     wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup_write)
+    mount_own()
+    child = _start(arguments[split + 1 :], lifeline)
+    return _supervise(child, wakeup, lifeline)
+
+
+def mount_own() -> None:
+    """Give the calling process' namespaces directories of their own."""
     _mount("tmpfs", "/run")  # a place of our own for sockets and locks, without root as well
     Path("/run/testbed").mkdir(mode=0o700)  # as testbed.runtime_directory wants it
     Path("/run/testbed/sandbox").write_text("")
@@ -34,8 +41,6 @@ def main() -> int:
     if Path("/dev/shm").is_dir():
         _mount("tmpfs", "/dev/shm", _SHARED_MEMORY)
     _mount("sysfs", "/sys")  # so that /sys/class/net shows this namespace
-    child = _start(arguments[split + 1 :], lifeline)
-    return _supervise(child, wakeup, lifeline)
 
 
 def _mount(kind: str, target: str, options: str = "") -> None:

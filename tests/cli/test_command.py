@@ -257,7 +257,6 @@ def test_a_machine_that_cannot_emulate_says_so_before_anything_is_made(
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_run(tmp_path / "run")
-    (path / "figure.png").unlink()
     assert command.main(["show", str(path), "--figure"]) == 0
     said = capsys.readouterr().out
     for words in ("quickstart on emulate: done", "WAN traffic", "time per round", "fidelity: ok", "ran on"):

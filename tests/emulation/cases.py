@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Records(list[dict[str, Any]]):
         self.append({"kind": kind, **fields})
 
 
+@cache
 def capabilities() -> Capabilities:
     """What this machine has, without netem if the environment says so."""
     return replace(probe(), netem=False) if os.environ.get("TESTBED_WITHOUT_NETEM") else probe()

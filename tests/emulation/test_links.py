@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from itertools import takewhile
+from typing import Any
 
 import pytest
 
 from emulation.bulk import GOODPUT_SHARE
 from testbed.plan.model import BackgroundPlan
 from testbed.traffic import bursts
-from tests.emulation.inside import finish, run, start
+from tests.emulation.inside import WarmSandbox, finish, start
 
 BURSTS = BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x")
 
@@ -18,6 +20,31 @@ pytestmark = [
     pytest.mark.emulation,
     pytest.mark.flaky(reruns=2),
 ]  # others disturb rates and delays
+
+
+SANDBOXES: list[WarmSandbox] = []  # the one of these tests; after a failure, another
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sandbox() -> Iterator[None]:
+    yield
+    _close()
+
+
+def _close() -> None:
+    while SANDBOXES:
+        SANDBOXES.pop().close()
+
+
+def run(case: str, **arguments: Any) -> Any:
+    """Run one of ``tests.emulation.cases``."""
+    if not SANDBOXES:
+        SANDBOXES.append(WarmSandbox())
+    try:
+        return SANDBOXES[0].run(case, **arguments)
+    except BaseException:
+        _close()
+        raise
 
 
 def test_every_link_and_path_is_measured_and_right() -> None:
@@ -180,5 +207,5 @@ def test_the_host_stays_single_threaded() -> None:
 
 
 def test_without_root() -> None:
-    seen = run("sees_link", rootless=True, seconds=3.0)
+    seen = finish(start("sees_link", rootless=True, seconds=3.0))
     assert seen == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,20 +37,18 @@ def test_golden() -> None:
 
 
 def test_the_same_scenario_gives_the_same_bytes() -> None:
-    """In other processes too, whatever the hash seed is."""
+    """In another process too, whatever the hash seed is."""
     program = (
         "import sys; from testbed.scenario import load; from testbed.plan.build import build_plan; "
         "from testbed.plan.model import to_json; sys.stdout.buffer.write(to_json(build_plan(load(sys.argv[1]))))"
     )
-    plans = {
-        subprocess.run(
-            [sys.executable, "-c", program, str(QUICKSTART)],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            cwd=ROOT, capture_output=True, check=True, timeout=60,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }  # fmt: skip
-    assert plans == {to_json(build_plan(load(QUICKSTART)))}
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    other = subprocess.run(
+        [sys.executable, "-c", program, str(QUICKSTART)],
+        env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert other.stdout == to_json(build_plan(load(QUICKSTART)))
 
 
 @pytest.mark.parametrize("on", BACK_ENDS)

@@ -8,8 +8,6 @@ import dataclasses
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -29,8 +27,6 @@ from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
 from tests.realtime.processes import Processes
-
-ROOT = Path(__file__).parents[2]
 
 
 async def wait_long(world: RealWorld) -> None:
@@ -275,24 +271,24 @@ async def wait_unguarded(world: RealWorld) -> None:
     await wait_long(world)
 
 
-@pytest.mark.parametrize("role", ["wait_long", "wait_dead", "wait_unguarded"])
-def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: str) -> None:
-    script = (
-        "import sys, pathlib\n"
-        f"from tests.realtime.test_fleet import fleet, {role}\n"
-        "names = ['a/scheduler', 'a/worker0', 'b/server0', 'b/global0']\n"
-        f"under_test = fleet(pathlib.Path(sys.argv[1]), dict.fromkeys(names, {role}))\n"
-        "under_test.run(lambda line: print(line, flush=True))\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    parent.stdout.readline()
-    nodes = psutil.Process(parent.pid).children()
+@pytest.mark.parametrize("role", [wait_long, wait_dead, wait_unguarded])
+def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: Any) -> None:
+    names = ["a/scheduler", "a/worker0", "b/server0", "b/global0"]
+    read_end, write_end = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            fleet(tmp_path, dict.fromkeys(names, role)).run(lambda event: os.write(write_end, b"."))
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    assert os.read(read_end, 1) == b"."
+    nodes = psutil.Process(parent).children()
     assert len(nodes) == 4
-    parent.kill()
-    parent.wait(5)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
     time.sleep(0.5)
-    parent.stdout.close()
+    os.close(read_end)
     assert [node for node in nodes if node.is_running() and node.status() != psutil.STATUS_ZOMBIE] == []
 
 

@@ -92,15 +92,16 @@ def fake_session(plan: Plan, directory: Path, on_progress: Callable[[dict[str, A
     return SessionResult("done", "", 0)  # fmt: skip
 
 
-def make_run(path: Path, **options: Any) -> Path:
-    """A finished run directory, by way of the same code that finishes a real one."""
+def make_run(path: Path, *, drawn: bool = False, **options: Any) -> Path:
+    """A finished run directory, by way of the same code that finishes a real one; its figure takes half a second."""
     from testbed.execution.record import prepare
     from testbed.launch import finish
 
     plan = make_plan(**options)
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})
     write_events(plan, run.events)
-    finish(run, plan, SessionResult("done", "", 0), started="2025-03-01T14:05:02+00:00", duration_s=12.5)
+    outcome, started = SessionResult("done", "", 0), "2025-03-01T14:05:02+00:00"
+    finish(run, plan, outcome, started=started, duration_s=12.5, hurry=lambda: not drawn)
     return path
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,29 +12,33 @@ import pytest
 from testbed.process_id import ProcessId, start_ticks
 from testbed.results import atomic
 
-WRITER = """
-import sys
-from pathlib import Path
-from testbed.results import atomic
-path = Path(sys.argv[1])
-for number in range(1_000_000):
-    atomic.write_json(path, {"number": number, "filling": [number] * 20_000})
-    if number == 0:
-        print("writing", flush=True)
-"""
+
+def writer(path: Path) -> tuple[int, int]:
+    """Fork a process that replaces a file again and again; return its id, and what it writes to when it has begun."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for number in range(1_000_000):
+                atomic.write_json(path, {"number": number, "filling": [number] * 20_000})
+                if number == 0:
+                    os.write(write_end, b".")
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    return pid, read_end
 
 
 def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(tmp_path: Path) -> None:
     result, chance = tmp_path / "result.json", random.Random(5)
     left_behind = 0
     for _ in range(30):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(result)], stdout=subprocess.PIPE)
-        assert writer.stdout is not None
-        writer.stdout.readline()
+        pid, begun = writer(result)
+        assert os.read(begun, 1) == b"."
         time.sleep(chance.uniform(0, 0.02))
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(begun)
         content = json.loads(result.read_text())
         assert content["filling"] == [content["number"]] * 20_000
         left_behind += len(atomic.sweep(tmp_path))

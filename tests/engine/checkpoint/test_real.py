@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed.results.events import read
+from tests.cli import forked
 from tests.engine.runs import THREE_SITES
 
 JOB = ("--set", "training.model={kind: mlp, hidden: 8}", "--set", "training.rounds=40", "--set",
@@ -84,8 +85,7 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_resumed_is_said_before_anything_is_made(tmp_path: Path) -> None:
-    done = subprocess.run(command(tmp_path / "new", "--resume", str(tmp_path / "none")), check=False, timeout=60,
-                          capture_output=True, text=True)  # fmt: skip
+    done = forked.command(command(tmp_path / "new", "--resume", str(tmp_path / "none"))[3:])
     assert done.returncode == 2
     assert "holds no checkpoint" in done.stderr
     assert not (tmp_path / "new").exists()
