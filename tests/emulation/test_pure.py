@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import Flood
 from emulation.layout import lay_out
+from emulation.probe import Capabilities
 from emulation.replay import Replay, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkSpec, Shaper
@@ -345,3 +346,13 @@ def test_socket_buffers_and_the_initial_window() -> None:
     assert found["net.ipv4.tcp_rmem"].split()[2] == str(int(65_536 / share))
     assert found["net.ipv4.tcp_wmem"] == "4096 65536 1000000"
     assert (window_share("6.1.0-18-amd64"), window_share("6.18.44")) == (0.5, 0.625)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"), [("icmp", "ICMP.*--cap-add NET_RAW"), ("bridge", "bridge.*modprobe bridge")]
+)
+def test_what_a_container_forbids_is_named_with_its_cure(missing: str, says: str) -> None:
+    all_there: dict[str, Any] = {field.name: True for field in fields(Capabilities)}
+    Capabilities(**all_there).require_emulation()
+    with pytest.raises(CapabilityError, match=says):
+        Capabilities(**{**all_there, missing: False}).require_emulation()
