@@ -1,7 +1,7 @@
 """FSA, HFA, ESync, DGT, TSEngine and P3 on three networks: who is sooner at the same accuracy, where, and why.
 
 Every algorithm has the learning rate with which it is soonest on that network, of the same four (tried with one seed).
-Emulated runs take real time, ninety of half a minute each; with ``--on emulate simulate`` the table compares the worlds.
+Emulated runs take real time, ninety of half a minute each; ``--on emulate simulate`` compares the two worlds.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from analysis.studies.study import Panel, Results, Settings, Study, StudyRun, St
 
 RATE = "optimizer.learning_rate"
 SEEDS = 5
+_TICKS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 _COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
 
 
@@ -212,15 +213,12 @@ def draw_forest(comparisons: tuple[Comparison, ...], axes: Axes, found: Results)
     axes.set_ylim(-0.7, len(labels) - 0.3)
     log_axis(axes, "x")
     axes.grid(axis="y", visible=False)
-    known = [value for each in shown for value in comparison_values(each, found)]
+    known = [value for comparison, expected, back_end in shown
+             for value in comparison.values(found, expected, back_end)[0]]  # fmt: skip
     if known:
         axes.set_xlim(min(0.5, 0.8 * min(known)), max(2.5, 1.25 * max(known)))
-
-
-def comparison_values(each: tuple[Comparison, Expected, str], found: Results) -> list[float]:
-    """Of one claim on one back end, seed by seed."""
-    comparison, expected, back_end = each
-    return comparison.values(found, expected, back_end)[0]
+    low, high = axes.get_xlim()
+    axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
 
 
 def _once(runs: pd.DataFrame) -> pd.DataFrame:
