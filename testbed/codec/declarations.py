@@ -33,6 +33,12 @@ class CodecDeclarations:
     geomx: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod
+    def to_add_up(cls, options: Any) -> dict[str, Any]:
+        """Return the options with which what it sends and what it keeps back add up to what it was given; those that
+        differ. Momentum correction and clipping are to be left out where tensors are not gradients."""
+        return {}
+
+    @classmethod
     def pull_on(cls, options: Any, tier: int) -> str:
         """Return how values are sent back on ``tier``.
 

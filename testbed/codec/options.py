@@ -79,6 +79,11 @@ class BiSparseOptions(SparseOptions):
 
     momentum: float = option(0.9, "of the momentum correction; 0: none", min=0, max=1)
 
+    @classmethod
+    def to_add_up(cls, options: Any) -> dict[str, Any]:
+        plain = {"momentum": 0, "clip_norm": 0}
+        return {name: value for name, value in plain.items() if getattr(options, name, value) != value}
+
 
 @dataclass(frozen=True, slots=True)
 class DgcOptions(BiSparseOptions):

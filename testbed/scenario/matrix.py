@@ -102,6 +102,10 @@ def _needed_options(scenario: Scenario) -> Settings:
         options["order"] = {"late": "retransmit"}
     if scenario.overlay.tier2.declared.relays and not scenario.codec.tier2.declared.dense:
         options["overlay"] = {"merge": "exact"}
+    if scenario.paradigm.declared.models and (
+        plain := scenario.codec.tier2.declared.to_add_up(scenario.codec.tier2.options)
+    ):
+        options["codec"] = plain
     counter = lan_rounds_option(scenario.sync.tier2)
     if tiers_of(scenario) == 1 and counter:
         options["sync"] = {counter: 1}

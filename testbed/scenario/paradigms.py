@@ -17,14 +17,16 @@ class Paradigm:
 
     tiers       tiers of parameter servers; 0: workers exchange with each other
     library     the sum is made by a library with sockets of its own, which virtual time does not see
-    codecs      codecs that it takes: ``any``, ``dense`` (declared by the codec), or ``exact``: values as they are
+    codecs      whether what is sent passes through a codec; otherwise values travel as they are
+    models      workers send each other models, not gradients
     global_sum  every worker's contribution enters every update, so that all hold the same model
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
     """
 
     tiers: ClassVar[int] = 0
     library: ClassVar[bool] = False
-    codecs: ClassVar[str] = "any"
+    codecs: ClassVar[bool] = True
+    models: ClassVar[bool] = False
     global_sum: ClassVar[bool] = True
     messages: ClassVar[tuple[str, ...]] = ()
 
@@ -47,7 +49,6 @@ class ParameterServer(Paradigm):
 class AllReduce(AllReduceOptions, Paradigm):
     """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
 
-    codecs: ClassVar[str] = "dense"
     messages: ClassVar[tuple[str, ...]] = ("collective",)
 
 
@@ -55,7 +56,7 @@ class AllReduce(AllReduceOptions, Paradigm):
 class Gossip(GossipOptions, Paradigm):
     """No servers, and no global sum: every worker has a model of its own and mixes it with its neighbours'."""
 
-    codecs: ClassVar[str] = "exact"
+    models: ClassVar[bool] = True
     global_sum: ClassVar[bool] = False
     messages: ClassVar[tuple[str, ...]] = ("gossip",)
 
@@ -65,7 +66,7 @@ class Gloo(GlooOptions, Paradigm):
     """No servers: gradients are summed by torch.distributed, on the same hosts and links. Not simulated."""
 
     library: ClassVar[bool] = True
-    codecs: ClassVar[str] = "exact"
+    codecs: ClassVar[bool] = False
     messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
@@ -74,7 +75,7 @@ class Mpi(MpiOptions, Paradigm):
     """No servers: gradients are summed by an MPI (MPICH), on the same hosts and links. Not simulated."""
 
     library: ClassVar[bool] = True
-    codecs: ClassVar[str] = "exact"
+    codecs: ClassVar[bool] = False
     messages: ClassVar[tuple[str, ...]] = ("mpi",)
 
 

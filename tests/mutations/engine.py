@@ -165,6 +165,16 @@ MUTATIONS: dict[str, Mutation] = {
     "the last score before a checkpoint is forgotten": Mutation(
         "testbed.engine.evaluation:Evaluation.load_state", edit('if "round" in state:', "if False:"), RESUMED
     ),
+    "compressed gossip mixes what it has, not what is known": Mutation(
+        "testbed.engine.gossip.compressed:SentModel.encode",
+        edit("self.known = self.known +", "self.known = model + 0 *"),
+        ("tests/engine/gossip/test_compressed.py",),
+    ),
+    "gathered payloads are decoded once": Mutation(
+        "testbed.engine.collectives.sums:GatheredSum.__call__",
+        edit("for parcel in parcels]", "for parcel in parcels[:1]]"),
+        ("tests/engine/gossip/test_compressed.py",),
+    ),
     "4-bit blocks lose what their code lost": Mutation(
         "testbed.engine.dgt.sender:BlockSender._cut",
         edit("if state.residual is not None:", "if False:"),

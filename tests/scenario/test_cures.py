@@ -24,9 +24,7 @@ CURES: dict[str, list[tuple[str, ...]]] = {
     "codec={tier1: none, tier2: bisparse}": [("codec={tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",)],
     "order={kind: p3, overlap: layers}": [("order={kind: p3, overlap: none}",)],
     "sync=bsp": [("-sync",), (HIPS,)],
-    "codec=bisparse": [
-        ("codec=none",), ("codec=fp16",), ("-codec", "paradigm={kind: allreduce, algorithm: hitopk}"),
-    ],
+    "codec=bisparse": [("codec={kind: bisparse, momentum: 0}",)],
     "codec=fp16": [("codec=none",)],
     "shard=multigps": [("-shard",), (HIPS,)],
     "order=p3": [("-order",), (HIPS,)],

@@ -13,7 +13,15 @@ from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
-from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
+from testbed.engine.collectives.sums import (
+    BucketSum,
+    CoordinatedChoice,
+    DenseSum,
+    FlatTopK,
+    GatheredSum,
+    HiTopK,
+    OwnChoice,
+)
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import data_parallel
 from testbed.engine.guard import guarded
@@ -83,11 +91,12 @@ class _SumMaker:
 
     def sum_of(self, bucket: int, elements: int) -> BucketSum:
         options, world = self._options, self._world
+        codec = self._codec()
+        if codec is not None and not CODECS[self._plan.technique.codec_tier2.kind].dense:
+            return GatheredSum(world, self._group(self._ranks.names, f"bucket {bucket}"), codec, bucket)
         if options.algorithm in ALL_REDUCE:
             shape = self._ranks.shape(options.segments or self._segments(elements))
-            group = Collectives(
-                world, self._mail, self._ranks.names, self._codec(), shape=shape, name=f"bucket {bucket}"
-            )
+            group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=f"bucket {bucket}")
             return DenseSum(group, ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed)
         if not SPARSE[options.algorithm].hierarchical:
@@ -108,9 +117,7 @@ class _SumMaker:
         return Collectives(self._world, self._mail, names, name=name)
 
     def _codec(self) -> Codec | None:
-        choice = self._plan.technique.codec_tier2
-        codec = CODECS[choice.kind]
-        if not codec.dense:
-            fitting = ", ".join(CODECS.where(lambda each: each.dense))
-            raise ScenarioError(f"codec: partial sums cannot be sent in '{choice.kind}'; all-reduce takes {fitting}")
-        return None if codec.exact else make_codec(choice.kind, choice.options)
+        """Return a codec of its own for each bucket; ``None`` if values travel as they are."""
+        choice, workers = self._plan.technique.codec_tier2, len(self._ranks.names)
+        exact = CODECS[choice.kind].exact
+        return None if exact else make_codec(choice.kind, choice.options, 2, workers, self._plan.seed)

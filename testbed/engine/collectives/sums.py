@@ -12,10 +12,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from testbed.codec.base import Codec
 from testbed.codec.memory import Memories, ResidualMemory
 from testbed.codec.selectors.sweep import SampleAndSweep
+from testbed.engine import coding
+from testbed.engine.aggregation import sum_in_order
 from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
+from testbed.messages import Message, MessageKind
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.butterfly import recursive_doubling
 from testbed.policy.collective.threshold import TURNS, Turn, bin_of_kth, share_of_ties, top_count
@@ -148,6 +152,34 @@ class DenseSum(Memoryless):
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._collectives.round = round_
         return await self._collectives.all_reduce_flagged(gradient, flag, self._algorithm)
+
+
+class GatheredSum:
+    """Each worker's payload to every other, around the ring; all decode and add them up in rank order.
+
+    For codecs whose payloads cannot be added up on the way. What a codec keeps back is of its worker and bucket.
+    """
+
+    def __init__(self, world: World, workers: Collectives, codec: Codec, bucket: int) -> None:
+        self._world, self._workers, self._codec, self._bucket = world, workers, codec, bucket
+
+    def state(self) -> State:
+        return self._codec.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._codec.load_state(state)
+
+    async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        self._workers.round = round_
+        parts = await coding.encode(self._world, self._codec, self._bucket, gradient, round_)
+        parcels, flag = await self._workers.all_gather_parts(parts, flag=flag)
+        decoded = [await self._decoded(parcel, gradient.numel(), round_) for parcel in parcels]
+        work = Work("sum", round_, size_bytes=gradient.nbytes * len(decoded))
+        return await self._world.compute(work, lambda: sum_in_order(decoded)), flag
+
+    def _decoded(self, parts: Parts, size: int, round_: int) -> Coroutine[Any, Any, Tensor]:
+        message = Message(MessageKind.COLLECTIVE, self._bucket, round_, parts=parts)
+        return coding.decode(self._world, self._codec, message, size)
 
 
 class FlatTopK:

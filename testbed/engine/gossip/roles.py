@@ -12,12 +12,15 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
+from testbed.codec.table import make_codec
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.worker import Start, serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
+from testbed.engine.gossip.compressed import Compression
 from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
@@ -33,6 +36,7 @@ from testbed.training.learner import Learner
 from testbed.world import Role, World
 
 FIRST_VALUES_BYTES = 25_000_000  # of one message
+_SPARSE_STEP = 0.2  # γ where a message holds some elements only: with 1, models follow what is long out of date
 
 Gossip = SynchronousGossip | AsynchronousGossip
 
@@ -42,9 +46,6 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
     learner = guarded(plan, node, make_learner(plan, node))
     options = GossipOptions(**plan.technique.paradigm.options)
     graph = graph_of(plan, options.graph)
-    if not CODECS[plan.technique.codec_tier2.kind].exact:
-        fitting = " or ".join(CODECS.where(lambda codec: codec.exact))
-        raise ScenarioError(f"codec: gossip averages models, and rounding would change the average; write {fitting}")
 
     async def train(world: World, start: Start) -> int:
         ranks = [worker.name for worker in plan.training_workers]
@@ -98,7 +99,25 @@ def _make_gossip(
     mixing: Mixing = Metropolis(graph)
     if push:
         mixing = PushToOne(len(ranks)) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
-    return SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)
+    synchronous = SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)
+    synchronous.compression = _compression(plan, options, world, model, mixing)
+    return synchronous
+
+
+def _compression(
+    plan: Plan, options: GossipOptions, world: World, model: OwnModel, mixing: Mixing
+) -> Compression | None:
+    """Return what models pass through; ``None`` if they travel as they are."""
+    choice, workers = plan.technique.codec_tier2, len(plan.training_workers)
+    codec = CODECS[choice.kind]
+    if codec.exact:
+        return None
+    step = options.step or (_SPARSE_STEP if codec.sparse else 1.0)
+
+    def make() -> Codec:
+        return make_codec(choice.kind, choice.options, 2, workers, plan.seed)
+
+    return Compression(world, (choice.kind, make), model.flat, step, together=mixing.period == 1)
 
 
 def graph_of(plan: Plan, kind: str) -> Graph:

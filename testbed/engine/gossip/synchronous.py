@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.engine.evaluation import Evaluation
+from testbed.engine.gossip.compressed import Compression
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.messages import Message
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
@@ -21,7 +22,10 @@ from testbed.world import Future, Work, World
 
 
 class SynchronousGossip:
-    """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD)."""
+    """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
+
+    compression  what models pass through; ``None``: they travel as they are
+    """
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], mixing: Mixing,
@@ -30,6 +34,7 @@ class SynchronousGossip:
         self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
         self._ranks, self._rank = ranks, ranks.index(world.node)
         self._weight, self._push = 1.0, push
+        self.compression: Compression | None = None
         self._last_round = self._planned_round = rounds - 1
         # The end is announced in the messages of round r and known to all workers this many rounds later, one of which
         # passes before the first of these messages leaves. All workers so stop after the same round.
@@ -44,12 +49,15 @@ class SynchronousGossip:
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds."""
         ends = {"last_round": self._last_round} if self._last_round < self._planned_round else {}  # announced
-        return {"weight": self._weight, **ends} | under("model", self._model.state())
+        kept = under("compression", self.compression.state()) if self.compression else {}
+        return {"weight": self._weight, **ends, **kept} | under("model", self._model.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``."""
         self._weight, self._last_round = state["weight"], state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
+        if self.compression is not None:
+            self.compression.load_state(below("compression", state))
 
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number."""
@@ -68,7 +76,7 @@ class SynchronousGossip:
 
     async def _mix_round(self, round_: int) -> StepResult:
         part = self._mixing.part(round_, self._rank)
-        sends = self._send_all(part, round_)
+        sends = await self._send_all(part, round_)
         result = await self._model.gradient(round_)
         await self._mix(part, round_)
         await self._model.step(round_, result)
@@ -79,17 +87,19 @@ class SynchronousGossip:
         part = self._mixing.part(round_, self._rank)
         result = await self._model.gradient(round_, self.value)
         await self._model.step(round_, result)
-        sends = self._send_all(part, round_)
+        sends = await self._send_all(part, round_)
         await self._mix(part, round_)
         await self._sent(sends, round_)
         return result
 
-    def _send_all(self, part: Part, round_: int) -> list[Future[None]]:
+    async def _send_all(self, part: Part, round_: int) -> list[Future[None]]:
         flat, meta = self._model.flat, {"weight": self._weight, "last": self._last_round}
-        return [
-            self._world.spawn(self._mail.send(self._ranks[to], "model", round_, flat, **meta), "a model")
-            for to in part.sends
-        ]
+        sends = []
+        for to in part.sends:
+            parts = (flat,) if self.compression is None else await self.compression.sent(to, flat, round_)
+            sending = self._mail.send(self._ranks[to], "model", round_, *parts, **meta)
+            sends.append(self._world.spawn(sending, "a model"))
+        return sends
 
     async def _sent(self, sends: list[Future[None]], round_: int) -> None:
         for send in sends:
@@ -100,10 +110,13 @@ class SynchronousGossip:
         messages = [await self._mail.model(round_, self._ranks[source]) for source, _ in part.receives]
         own = self._model.flat
         pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
-        size_bytes = own.nbytes * (1 + len(pairs))
-        mixed = await self._world.compute(Work("sum", round_, size_bytes=size_bytes), lambda: _mixed(own, part, pairs))
+        if self.compression is not None:
+            mixed, self._weight = await self.compression.mixed(own, self._weight, part, messages)
+        else:
+            work = Work("sum", round_, size_bytes=own.nbytes * (1 + len(pairs)))
+            mixed = await self._world.compute(work, lambda: _mixed(own, part, pairs))
+            self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
         self._model.set(mixed)
-        self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
         self._last_round = min([self._last_round, *(message.meta["last"] for message in messages)])
 
 

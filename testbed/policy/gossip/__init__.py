@@ -42,3 +42,9 @@ class GossipOptions:
         "moves as in the other paradigms; mean: once",
         choices=("sum", "mean"),
     )
+    step: float = option(
+        0.0,
+        "consensus step size γ of models that pass through a codec; 0: 1, and 0.2 where it sends some elements only",
+        min=0,
+        max=1,
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from testbed.codec.options import CODECS
+from testbed.policy.collective import SPARSE
+from testbed.policy.gossip import ALGORITHMS
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, by_tier, kinds, overlaps, without_servers
+from testbed.scenario.rules.facts import Found, by_tier, overlaps, without_servers
 from testbed.scenario.schema import Scenario
 
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
@@ -19,20 +21,35 @@ def no_synchronisation(scenario: Scenario) -> Found:
 
 def codec_of_paradigm(scenario: Scenario) -> Found:
     paradigm, codec = scenario.paradigm, scenario.codec.tier2
-    if paradigm.declared.codecs == "dense" and not codec.declared.dense:
+    if not paradigm.declared.codecs and codec.kind != CODECS.default:
+        problem = "a library sums the values of workers as they are"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}'")
+    if getattr(paradigm.options, "algorithm", "") in SPARSE and codec.kind != CODECS.default:
+        problem = f"'algorithm: {paradigm.options.algorithm}' chooses by itself what is sent"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or another algorithm")
+
+
+def codecs_of_models_add_up(scenario: Scenario) -> Found:
+    codec = scenario.codec.tier2
+    plain = codec.declared.to_add_up(codec.options)
+    if without_servers(scenario) and scenario.paradigm.declared.models and plain:
         yield Violation(
             ("codec",),
-            "this codec has a memory per server, and without servers there is none",
-            f"'{paradigm.kind}' takes {kinds(CODECS, lambda codec: codec.dense)}; "
-            "'algorithm: hitopk' is sparse by itself",
+            "changes of models are sent, and what this codec sends and keeps back must add up to them",
+            f"write '{', '.join(f'{name}: {value}' for name, value in plain.items())}'",
         )
-    if paradigm.declared.codecs == "exact" and codec.kind != CODECS.default:
-        problem = (
-            "a library sums the values of workers as they are"
-            if paradigm.declared.library
-            else "gossip averages models, and an element that a codec withholds would be missing in the average"
-        )
-        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}'")
+
+
+def pairs_exchange_whole_models(scenario: Scenario) -> Found:
+    algorithm = ALGORITHMS.get(getattr(scenario.paradigm.options, "algorithm", ""))
+    if (
+        scenario.paradigm.declared.models
+        and algorithm
+        and algorithm.pairwise
+        and scenario.codec.tier2.kind != CODECS.default
+    ):
+        problem = "a pair of workers moves by the difference of its models, which both must know exactly"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or an algorithm that mixes in rounds")
 
 
 def no_sharding(scenario: Scenario) -> Found:

@@ -1,0 +1,153 @@
+"""Models that travel through a codec: each end keeps what the receiver knows of the sender's model (CHOCO-SGD).
+
+Koloskova, Stich and Jaggi, Decentralized stochastic optimization and gossip algorithms with compressed communication,
+ICML 2019. What a receiver knows of a model x is x̂, at both ends the same bits. A message carries Q(x − x̂), and x̂ moves
+by what was sent. Workers mix what is known, not what they have: x_i ← x_i + γ (Σ w_ij x̂_j − Σ w_ji x̂_i). So nothing is
+ever withheld, only late, and the sum of all models stays what it was.
+
+A codec with error feedback keeps x − x̂ by itself, as its residual: it is given the change of x since its last message.
+One without memory is given x − x̂.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.codec.options import CODECS
+from testbed.engine import coding
+from testbed.messages import Message, MessageKind
+from testbed.policy.gossip.mixing import Part
+from testbed.state import State, below, by_key, joined, under
+from testbed.world import Work, World
+
+KEY = 0
+
+
+class SentModel:
+    """A worker's own model as its receivers know it. ``known``: x̂, a new tensor after every message.
+
+    ``has_memory``: the codec keeps x − x̂ itself.
+    """
+
+    def __init__(self, world: World, codec: Codec, first: Tensor, *, has_memory: bool) -> None:
+        self._world, self._codec, self._has_memory = world, codec, has_memory
+        self.known = self._last = first
+
+    async def encode(self, model: Tensor, round_: int) -> coding.Parts:
+        """Return the payload that brings receivers nearer to ``model``."""
+        behind = model - (self._last if self._has_memory else self.known)
+        parts = await coding.encode(self._world, self._codec, KEY, behind, round_)
+        self._last = model
+        self.known = self.known + await _decoded(self._world, self._codec, parts, model.numel(), round_)
+        return parts
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+        return {"known": self.known, "last": self._last} | under("codec", self._codec.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self.known, self._last = state["known"], state["last"]
+        self._codec.load_state(below("codec", state))
+
+
+class ReceivedModel:
+    """Another worker's model, as far as it is known here: the same bits as its ``SentModel`` has."""
+
+    def __init__(self, world: World, codec: Codec, first: Tensor) -> None:
+        self._world, self._codec, self.known = world, codec, first
+
+    async def take(self, parts: Sequence[Tensor], round_: int) -> Tensor:
+        """Return the model after a message."""
+        self.known = self.known + await _decoded(self._world, self._codec, tuple(parts), self.known.numel(), round_)
+        return self.known
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+        return {"known": self.known}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self.known = state["known"]
+
+
+async def _decoded(world: World, codec: Codec, parts: coding.Parts, size: int, round_: int) -> Tensor:
+    message = Message(MessageKind.GOSSIP, KEY, round_, parts=parts)
+    return await coding.decode(world, codec, message, size)
+
+
+def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Return the model after mixing: what was told leaves it, and what was heard comes in, with their weights."""
+    total = own.clone()
+    for weight, known in told:
+        total = torch.add(total, known, alpha=-weight)
+    for weight, known in heard:
+        total = torch.add(total, known, alpha=weight)
+    return total
+
+
+class Compression:
+    """All models that one worker sends and receives, by the other's rank.
+
+    kind      of codec, with what makes one
+    step      γ
+    together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
+    """
+
+    def __init__(
+        self, world: World, codec: tuple[str, Callable[[], Codec]], first: Tensor, step: float, *, together: bool
+    ) -> None:
+        self._world, self._first, self._step, self._together = world, first, step, together
+        kind, self._make = codec
+        self._has_memory = CODECS[kind].has_memory
+        self._sent: dict[int, SentModel] = {}
+        self._received: dict[int, ReceivedModel] = {}
+        self._latest: tuple[int, coding.Parts] = (-1, ())  # round and payload of what goes to all
+
+    async def sent(self, to: int, model: Tensor, round_: int) -> coding.Parts:
+        """Return the payload of this round's model for ``to``."""
+        if self._together and self._latest[0] == round_:
+            return self._latest[1]
+        parts = await self._sent_to(to).encode(model, round_)
+        self._latest = (round_, parts)
+        return parts
+
+    async def mixed(self, own: Tensor, weight: float, part: Part, messages: Sequence[Message]) -> tuple[Tensor, float]:
+        """Return model and push-sum weight after a round of mixing, slowed down by γ."""
+        given, step = (1.0 - part.keep) / max(1, len(part.sends)), self._step
+        told = [(step * given, self._sent_to(to).known) for to in part.sends]
+        heard = []
+        weight_after = weight * (1.0 - step * (1.0 - part.keep))
+        for (source, share), message in zip(part.receives, messages, strict=True):
+            heard.append((step * share, await self._received_from(source).take(message.parts, message.round)))
+            weight_after += step * share * message.meta["weight"]
+        work = Work("sum", messages[0].round if messages else 0, own.nbytes * (1 + len(told) + len(heard)))
+        return await self._world.compute(work, lambda: mixed(own, told, heard)), weight_after
+
+    def _sent_to(self, to: int) -> SentModel:
+        place = 0 if self._together else to
+        if place not in self._sent:
+            self._sent[place] = SentModel(self._world, self._make(), self._first, has_memory=self._has_memory)
+        return self._sent[place]
+
+    def _received_from(self, source: int) -> ReceivedModel:
+        if source not in self._received:
+            self._received[source] = ReceivedModel(self._world, self._make(), self._first)
+        return self._received[source]
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+        sent = under("sent", joined({str(rank): each for rank, each in self._sent.items()}))
+        return sent | under("received", joined({str(rank): each for rank, each in self._received.items()}))
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        for rank, content in by_key(below("sent", state)).items():
+            self._sent_to(rank).load_state(content)
+        for rank, content in by_key(below("received", state)).items():
+            self._received_from(rank).load_state(content)
