@@ -164,7 +164,7 @@ def _messages(workers: int, keys: int = 1, sites: int = 1000) -> int:
     return 2 * sites * (workers + 1) * keys
 
 
-RING = "{kind: allreduce, algorithm: ring}"
+RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chunk would be up to eight messages
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from testbed.codec.options import CODECS
@@ -26,6 +27,14 @@ Slicer = Callable[[tuple[int, ...], int, str | None], tuple[Slice, ...]]
 
 
 def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], Any]:
+    where = (_order, script_codec)
+    if where not in plan.memory:
+        plan.memory[where] = _chosen_order(plan, script_codec)
+    order: tuple[type[Order], Any] = plan.memory[where]
+    return order
+
+
+def _chosen_order(plan: Plan, script_codec: str | None) -> tuple[type[Order], Any]:
     choice = plan.technique.order
     options = ORDERS.options(choice.kind, choice.options)
     if getattr(options, "slice", WHOLE) == AUTO:
@@ -77,8 +86,16 @@ def dgt_options(plan: Plan) -> Dgt.Options | None:
 def slicer_of(plan: Plan) -> Slicer:
     """Return the function that places keys by the shard axis and cuts them further by the order axis.
 
-    The function raises ``ScenarioError`` where servers would update slices with an optimizer of whole tensors.
+    The function raises ``ScenarioError`` where servers would update slices with an optimizer of whole tensors. All
+    nodes share it, and what it has returned: most ask for the same slices.
     """
+    if slicer_of not in plan.memory:
+        plan.memory[slicer_of] = cache(_make_slicer(plan))
+    slicer: Slicer = plan.memory[slicer_of]
+    return slicer
+
+
+def _make_slicer(plan: Plan) -> Slicer:
     choice = plan.technique.shard
     shard = SHARDS[choice.kind](SHARDS.options(choice.kind, choice.options))
     whole_tensors = OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)

@@ -14,7 +14,7 @@ from simpy.core import EmptySchedule
 
 from testbed.compute_model import ComputeModel
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.garbage import relaxed_garbage_collection
+from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
 from testbed.plan.model import NodePlan, Plan, monitor_of
@@ -86,10 +86,10 @@ def simulate(
     """
     simulation = Simulation(plan, run_directory, on_progress, options or SimulationOptions())
     try:
-        with flushed(simulation.events):
+        with flushed(simulation.events), relaxed_garbage_collection():
             simulation.start(make_role)
-            with relaxed_garbage_collection():
-                simulation.run()
+            pass_over_present_objects()
+            simulation.run()
     except KeyboardInterrupt:
         simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -11,13 +12,19 @@ from testbed.training.learner import SegmentedStep, State, StepResult
 from testbed.training.shapes import ModelShape
 
 
+@cache
+def _tensor(size: int) -> Tensor:
+    """Return the tensor of that size: one object for all workers, so that its messages are measured once."""
+    return torch.empty(size, device="meta")
+
+
 class ShapeTrainer:
     """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy."""
 
     def __init__(self, shape: ModelShape, batch_size: int) -> None:
         self.shape, self.sizes = shape, shape.sizes
         self._batch_size = batch_size
-        self._values = [torch.empty(size, device="meta") for size in self.sizes]
+        self._values = [_tensor(size) for size in self.sizes]
 
     epoch = 0
 

@@ -26,6 +26,9 @@ SLICES = ("tests/engine/test_slices.py",)
 MUTATIONS: dict[str, Mutation] = {
     "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
     "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
+    "all codecs that scripts choose cut keys as the first one": Mutation(
+        "testbed.engine.slicing:_order", edit("(_order, script_codec)", "(_order, None)"), SLICES
+    ),
     "a server registers before its workers": Mutation(
         "testbed.engine.membership:Membership.join", edit("if self._collected:", "if False:"), COLLECTION
     ),

@@ -72,7 +72,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.tables:_read", edit("return _read_by_line(lines, schema)", "raise"), TABLES
     ),
     "a log is written only at its end": Mutation(
-        "testbed.results.events:_EventFile.append", edit(">= FLUSH_INTERVAL_S", ">= 1e9"), EVENTS
+        "testbed.results.events:_EventFile.append", edit(">= self._due_s", ">= 1e9"), EVENTS
     ),
     "a new process of a node writes on in the part of the one before": Mutation(
         "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS
