@@ -65,6 +65,7 @@ class Fleet:
         self.wait_graph = ""
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
         self._ending = False  # all have been sent SIGTERM
+        self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
         self._oom_kills = oom_kills()
         self._errors: dict[str, Line] = {}  # by node: errors of its own, recorded before its peers could notice
@@ -136,6 +137,9 @@ class Fleet:
             else:
                 self._on_line(event)
         self._faults.fire()
+        for node in [node for node in self._returning if node not in self._processes]:
+            self._returning.discard(node)
+            self._start_again(node)
         now_s = time.monotonic()
         self._check_progress(now_s)
         if now_s >= self._stop_at_s:
@@ -217,6 +221,9 @@ class Fleet:
     def _start_again(self, name: str) -> None:
         """Start a lost node again, and those that ended because of it, in a run that has continued without them."""
         if not self._continues or self._ending or self._monitor not in self._processes:
+            return
+        if name in self._faults.killed and name in self._processes:  # on a busy machine, SIGKILL takes a while
+            self._returning.add(name)
             return
         missing = [node for node in needed_with(self._plan, name) if node not in self._processes]
         self._faults.killed.difference_update(missing)

@@ -101,6 +101,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("signal.SIGTERM", "signal.SIGKILL"),
         ("tests/realtime/test_fleet.py",),
     ),
+    "a node that dies slowly never starts again": Mutation(
+        "testbed.realtime.fleet:Fleet._start_again",
+        edit("self._returning.add(name)", "pass"),
+        ("tests/realtime/test_fleet.py",),
+    ),
     "a request to stop is an exception in the fleet": Mutation(
         "testbed.execution.host:_on_launcher", edit("callable(handler)", "False"), ("tests/execution/test_host.py",)
     ),

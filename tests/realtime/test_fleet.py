@@ -22,6 +22,7 @@ from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan
 from testbed.realtime.fleet import Fleet
+from testbed.realtime.fleet_status import FleetStatus
 from testbed.realtime.world import RealWorld
 from testbed.results.events import read
 from testbed.world import Work
@@ -332,3 +333,33 @@ def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_pa
     under_test = Fleet(plan, Processes(tmp_path).launch(programs, cores=1))
     exits = {end.node: end for end in under_test.run()}
     assert exits[WORKER].code == -signal.SIGKILL and exits[REMOTE].code == 0
+
+
+def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) -> None:
+    """On a busy machine a killed process may still be there when the fault that killed it is over."""
+    under_test = fleet(tmp_path, {REMOTE: idle, WORKER: idle})
+    started: list[str] = []
+    running = {WORKER, REMOTE}
+
+    class Running:
+        def __contains__(self, node: str) -> bool:
+            return node in running
+
+        def wait(self, timeout_s: float) -> list[Any]:
+            return []
+
+        def start(self, nodes: list[str], since_s: float | None) -> None:
+            started.extend(nodes)
+
+    under_test._processes, under_test._continues = Running(), True  # type: ignore[assignment]
+    under_test._monitor = WORKER
+    under_test._started_s = time.monotonic()
+    under_test._status = FleetStatus(under_test._started_s)
+    under_test._faults.killed.add(REMOTE)
+    under_test._start_again(REMOTE)
+    under_test._turn()
+    assert started == []
+    running.discard(REMOTE)
+    under_test._turn()
+    assert REMOTE in started and not under_test._faults.killed
+    os.close(under_test._wake)

@@ -73,6 +73,7 @@ class Supervisor:
         self._ended: list[Ended] = []
         self._selector = selectors.DefaultSelector()
         self._lifeline = os.pipe()
+        self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
         self._stopping = False
         self._fail_at_s = self._status_at_s = float("inf")
 
@@ -133,7 +134,11 @@ class Supervisor:
 
     def _start_again(self, node: str) -> None:
         """Start a process again that a fault has killed."""
-        if node in self._faults.killed and node not in self._running and not self._stopping:
+        if node not in self._faults.killed or self._stopping:
+            return
+        if node in self._running:
+            self._returning.add(node)
+        else:
             self._faults.killed.discard(node)
             self._start(self._by_node[node])
 
@@ -165,6 +170,9 @@ class Supervisor:
         for running in self._running.values():
             self._pass_on(running, now_s)
         self._faults.fire()
+        for node in self._returning.difference(self._running):
+            self._returning.discard(node)
+            self._start_again(node)
         if time.monotonic() >= self._status_at_s:
             self._status_at_s = time.monotonic() + _STATUS_S
             self._report_status(now_s)
