@@ -15,8 +15,8 @@ from analysis.studies.loading import find
 from analysis.studies.study import Request, Results
 from analysis.studies.verdicts.comparison import (
     RATE,
-    Comparison,
     Expected,
+    TwinComparison,
     best_rates,
     claims_of,
     draw_forest,
@@ -27,7 +27,7 @@ from analysis.studies.verdicts.everything import ALL
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
 TWICE = Expected("twice as soon", "here", "to_target_s", low=2)
-EXAMPLE = Comparison("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": {}}, (TWICE,),
+EXAMPLE = TwinComparison("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": {}}, (TWICE,),
                      ("1", "1.5", "2", "3"))  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end
 
 def test_a_best_learning_rate_at_an_end_of_the_search_is_not_resolved() -> None:
     times = {place: time for place, time in BOTH_SIDES.items() if place[1] != 3.0}
-    assert claims(times) == [PASS, UNRESOLVED, PASS]
+    assert claims(times) == [PASS, UNRESOLVED, UNRESOLVED]
 
 
 def test_table_and_forest_have_a_row_for_every_claim() -> None:

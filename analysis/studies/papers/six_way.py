@@ -17,7 +17,7 @@ from analysis.metrics import mean_of, time_to_accuracy
 from analysis.studies import worlds
 from analysis.studies.claims import Claims, between, decided
 from analysis.studies.columns import accuracy, computing_share, samples, setting
-from analysis.studies.drawing import INK
+from analysis.studies.drawing import INK, log_axis
 from analysis.studies.study import Panel, Results, Study, StudySweep
 from analysis.studies.verdicts.comparison import RATE, SEEDS, factors, well_chosen
 
@@ -106,17 +106,18 @@ def claims(found: Results) -> Claims:
 
 
 def _accuracy(network: str, axes: Axes, found: Results) -> None:
-    """Of every algorithm, its seeds; the first is bold."""
+    """Of every algorithm, the mean over seeds after every round; a seed that has ended keeps its last accuracy."""
     curves = found.curves[(found.curves["sweep"] == network) & (found.curves["back_end"] == worlds.VIRTUAL)]
     for variant, look in LOOKS.items():
         mine = curves[curves["variant"] == variant]
-        for seed, run in mine.groupby("seed"):
-            first = seed == mine["seed"].min()
-            axes.plot(run["at_s"], 100 * run["at_accuracy"], color=look.color, linewidth=1.5 if first else 0.9,
-                      alpha=1 if first else 0.25, label=look.label if first else None, linestyle=look.line)  # fmt: skip
+        scores = mine.pivot_table(index="at_round", columns="seed", values="at_accuracy").ffill().mean(axis=1)
+        times = mine.groupby("at_round")["at_s"].mean()
+        axes.plot(times, 100 * scores, color=look.color, label=look.label, linestyle=look.line, marker=look.marker,
+                  markersize=4, markevery=0.15, markeredgecolor="white", markeredgewidth=0.5)  # fmt: skip
     axes.axhline(100 * TARGET, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    log_axis(axes, "x")
+    low, high = axes.get_xlim()
+    axes.set_xticks([tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100) if low <= tick <= high])
     axes.set_ylim(0, 100)
 
 

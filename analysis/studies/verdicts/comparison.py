@@ -42,7 +42,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TwinComparison:
     """Variants of a scenario, the twin first and the technique last, in every case, and what is expected of them.
 
     Comparisons that share a case (same name, network and training) share the runs of variants that are equal.
@@ -140,7 +140,7 @@ def to_target_s(each: StudyRun) -> float | None:
     return None if target is None else time_to_accuracy(each.run, target)
 
 
-def claim_of(comparison: Comparison, found: Results, expected: Expected, back_end: str) -> Claim:
+def claim_of(comparison: TwinComparison, found: Results, expected: Expected, back_end: str) -> Claim:
     """One claim on one back end, decided."""
     text = f"{comparison.technique}, {expected.case}: {expected.claim}"
     text += "" if back_end == "simulate" else f" ({BACK_ENDS[back_end].label})"
@@ -151,7 +151,7 @@ def claim_of(comparison: Comparison, found: Results, expected: Expected, back_en
     return between(text, values, expected.low, expected.high, unit)
 
 
-def claims_of(comparisons: Sequence[Comparison], found: Results) -> Claims:
+def claims_of(comparisons: Sequence[TwinComparison], found: Results) -> Claims:
     """All claims of these techniques, on every back end that ran, and whether their learning rates are well chosen."""
     for comparison, expected, back_end in _asked(comparisons, found):
         yield claim_of(comparison, found, expected, back_end)
@@ -173,14 +173,14 @@ def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
             yield decided(claim, f"{best:g}", best == float(stated[name]), "another is")
 
 
-def _asked(comparisons: Sequence[Comparison], found: Results) -> Iterable[tuple[Comparison, Expected, str]]:
+def _asked(comparisons: Sequence[TwinComparison], found: Results) -> Iterable[tuple[TwinComparison, Expected, str]]:
     for comparison in comparisons:
         for expected in comparison.expected:
             ran = found.rows(sweep=expected.case)["back_end"].unique()
             yield from ((comparison, expected, back_end) for back_end in ran)
 
 
-def table_of(comparisons: Sequence[Comparison], found: Results) -> pd.DataFrame:
+def table_of(comparisons: Sequence[TwinComparison], found: Results) -> pd.DataFrame:
     """Technique, claim, back end, measured, wanted, verdict: one row per claim and back end."""
     rows = []
     for comparison, expected, back_end in _asked(comparisons, found):
@@ -191,7 +191,7 @@ def table_of(comparisons: Sequence[Comparison], found: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_forest(comparisons: tuple[Comparison, ...], axes: Axes, found: Results) -> None:
+def draw_forest(comparisons: tuple[TwinComparison, ...], axes: Axes, found: Results) -> None:
     """For every claim on times, the mean and interval of its factor, and a bracket where it is expected."""
     shown = [each for each in _asked(comparisons, found) if not each[1].points]
     labels = []
@@ -227,7 +227,7 @@ def _once(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.drop_duplicates(place, ignore_index=True)
 
 
-def study_of(comparisons: tuple[Comparison, ...], title: str, source: str) -> Study:
+def study_of(comparisons: tuple[TwinComparison, ...], title: str, source: str) -> Study:
     """The study of one technique, or of several together."""
     columns: dict[str, Column] = {"learning_rate": setting(RATE), "round_s": round_s, "to_target_s": to_target_s}
     for each in comparisons:
