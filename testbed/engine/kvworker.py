@@ -219,6 +219,11 @@ class KVWorker:
         for server in self._servers:
             await self._world.send(server, Message(MessageKind.LEAVE))
 
+    @property
+    def idle(self) -> bool:
+        """Whether every push is answered, and every answer taken."""
+        return not self._pending
+
     # ---- failover and checkpoints -------------------------------------------------------------------------------
 
     def fail_over_to(self, server: str, successor: str) -> None:

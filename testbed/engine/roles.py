@@ -51,7 +51,7 @@ def make_role(
     if node.role != "worker":
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
-        return _script(plan, node, watch)
+        return _script(plan, node, files, watch)
     without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
     return without_servers(plan, node, files) if without_servers else _worker(plan, node, files)
 
@@ -80,14 +80,15 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
-def _script(plan: Plan, node: NodePlan, watch: ScriptWatch | None) -> Role:
+def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: ScriptWatch | None) -> Role:
     job = script_job(plan, node)
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         store = _store(plan, node, world, session.inbox, NodeOverlays(plan, node, world, session.inbox))
         await session.join()
-        worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan))
+        checkpointer = Checkpointer(world, session.membership, plan, files)
+        worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan), checkpointer)
         await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,22 +73,29 @@ class RootStore(Upstream):
     def __init__(self, world: World, make_state: Callable[[Tensor], ParameterState]) -> None:
         self._world, self._make_state = world, make_state
         self._keys: dict[int, ParameterState] = {}
+        self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._sent_versions: dict[tuple[int, str], int] = {}
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
+        if "optimizer" in notes:
+            self._chosen[key] = notes["optimizer"]
 
         def make() -> ParameterState:
-            if "optimizer" not in notes:
-                return self._make_state(tensor)
-            kind, options = notes["optimizer"]
-            return KeyOptimizer(kind, options, tensor)
+            return self._made(key, tensor)
 
         self._keys[key] = await self._world.compute(Work("copy", size_bytes=tensor.nbytes), make)
         self._versions[key] = 0
         self._first_value(key).set_result(None)
+
+    def _made(self, key: int, value: Tensor) -> ParameterState:
+        """Return the state of a key: of the optimizer that a script has chosen for it, or as the Plan says."""
+        if key not in self._chosen:
+            return self._make_state(value)
+        kind, options = self._chosen[key]
+        return KeyOptimizer(kind, options, value)
 
     async def pull(self, key: int) -> Tensor:
         await self._world.wait(self._first_value(key), f"first value of key {key} from the master worker")
@@ -120,6 +128,7 @@ class RootStore(Upstream):
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
         state |= {f"seen/{key}/{member}": version for (key, member), version in self._sent_versions.items()}
+        state |= under("chosen", {str(key): json.dumps(choice) for key, choice in self._chosen.items()})
         for key, content in self._keys.items():
             state |= under(f"key/{key}", content.state())
         return state
@@ -129,9 +138,10 @@ class RootStore(Upstream):
         for name, version in below("seen", state).items():
             key, member = name.split("/", 1)
             self._sent_versions[int(key), member] = int(version)
+        self._chosen = {int(key): json.loads(text) for key, text in below("chosen", state).items()}
         for number in self._versions:
             content = below(f"key/{number}", state)
-            self._keys[number] = self._make_state(content["value"])
+            self._keys[number] = self._made(number, content["value"])
             self._keys[number].load_state(content)
             self._first_value(number).set_result(None)
 

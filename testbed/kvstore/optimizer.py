@@ -69,6 +69,10 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._load(self.store.first_values())
         self._declared = True
         self.store.holds(self._flat)
+        self.store.on_resume.append(self._on_resume)
+
+    def _on_resume(self, steps: int) -> None:
+        self._steps = steps or self._steps
 
     def _averaged(self, model: torch.nn.Module | None, buffers: str) -> list[Tensor]:
         """Return the buffers that are averaged. Raise ``ScenarioError`` where there is no mean of them."""

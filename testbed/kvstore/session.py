@@ -10,6 +10,9 @@ step()                                 a local training step has ended here: it 
 barrier()                              wait for all workers
 untimed(on)                            while ``on``, the script's work is not part of a training step
 score(accuracy, loss)                  as measured by the script on its test set
+resume()                               the step with which the script begins, the local steps of its round, and what
+                                       ``keep`` was given; None unless the run begins with a checkpoint
+keep(step, get)                        before ``step``: make a checkpoint if one is due, with what ``get`` returns
 holds(get)                             ``get`` returns the script's parameters, which are its worker's final values
 """
 
@@ -39,6 +42,7 @@ class ScriptJob:
     site_rank     this worker's number, from 0, in its data centre
     site_workers  the workers of its data centre
     sync          the scenario's synchronisation, for messages
+    checkpoints   whether the run makes any
     """
 
     rank: int = 0
@@ -54,6 +58,7 @@ class ScriptJob:
     own_codec: str = ""
     memory: bool = False
     sync: str = ""
+    checkpoints: bool = False
 
 
 class ScriptSession(Protocol):

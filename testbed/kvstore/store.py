@@ -11,6 +11,7 @@ from torch import Tensor
 
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
+from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
 from testbed.kvstore.session import NamedOptions, ScriptJob, ScriptSession, here
 
 
@@ -71,6 +72,7 @@ class KVStore:
         self._optimizer: NamedOptions | None = None
         self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
+        self.on_resume: list[Callable[[int], None]] = []  # called with the local steps of a resumed run's next round
 
     @property
     def rank(self) -> int:
@@ -182,6 +184,25 @@ class KVStore:
     def holds(self, get: Callable[[], list[Tensor]]) -> None:
         """Set the function that returns the parameters, instead of the last pulled values; used by ``GeoOptimizer``."""
         self._session.ask("holds", get)
+
+    def steps(self, count: int, **kept: Any) -> Iterator[int]:
+        """Yield the numbers of the training steps, below ``count``: from 0, or from where a checkpoint was made.
+
+        ``kept``: objects with ``state_dict`` and ``load_state_dict`` (model, optimizer, scheduler). Checkpoints hold
+        their states, and those of the generators of torch, numpy and ``random``; a resumed run begins with them.
+        """
+        self._begin()
+        first, steps = 0, 0
+        if (resumed := self._session.ask("resume")) is not None:
+            first, steps, content = resumed
+            load_objects(content, kept)
+        for notify in self.on_resume if resumed else ():
+            notify(steps)
+        for step in range(first, count):
+            yield step
+            if self.job.checkpoints:
+                generators = generator_states()  # in this thread, whose generators they are
+                self._session.ask("keep", step + 1, lambda states=generators: saved_objects(kept, states))
 
     def first_values(self) -> list[Tensor]:
         """Return the first values, flat, in the order of ``init``."""

@@ -36,7 +36,6 @@ CURES: dict[str, list[tuple[str, ...]]] = {
     "codec={tier1: none, tier2: twobit}": [
         ("codec={tier1: none, tier2: none}",), ("codec={tier1: none, tier2: fp16}",),
     ],
-    "checkpoint={every: 5}": [("checkpoint={every: 0}",)],
     "recovery={replicas: 1}": [
         ("recovery={replicas: 0}",),
         *((f"sync={sync}", "recovery={replicas: 1, on_failure: continue}") for sync in ("fsa", "bsp")),

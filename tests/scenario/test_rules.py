@@ -54,7 +54,6 @@ EXAMPLES = [
     ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"),
     ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
     ("order={kind: dgt, block: 4098 bytes}",),
-    (*SCRIPT, "checkpoint={every: 5}"),
     ("recovery={on_failure: continue}", "paradigm=allreduce"),
     ("recovery={on_nan: skip}", "paradigm=allreduce"),
     ("faults=[{kind: disk_full, node: '*', round: 3}]",),

@@ -6,7 +6,7 @@ device takes, counted from where the script began to compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,16 +16,19 @@ from testbed.codec.options import CODECS
 from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
+from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.membership import Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
+from testbed.errors import RunFailed
 from testbed.kvstore.session import NamedOptions, ScriptJob
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.state import State, below, under
 from testbed.world import Work, World
 
 
@@ -38,10 +41,11 @@ class ScriptWorker:
 
     def __init__(
         self, world: World, membership: Membership, store: KVWorker, job: ScriptJob,
-        declared_steps: Callable[[int], int],
+        declared_steps: Callable[[int], int], checkpointer: Checkpointer,
     ) -> None:  # fmt: skip
         """``declared_steps``: the local steps of a round, where no reply has assigned any."""
         self._world, self._membership, self._store, self._job = world, membership, store, job
+        self._checkpointer, self._kept_round = checkpointer, -1
         self._declared_steps = declared_steps
         self._assigned_steps = 0
         self._began_s, self._untimed_s = world.now(), 0.0
@@ -59,6 +63,7 @@ class ScriptWorker:
             while True:
                 request = await self._world.compute(Work(USER_CODE, self.rounds), partial(thread.resume, answer))
                 if request is None:
+                    self._warn_of_no_checkpoint()
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return
                 what, arguments = request
@@ -69,13 +74,19 @@ class ScriptWorker:
     async def begin(
         self, values: list[Tensor], optimizer: NamedOptions | None, compression: NamedOptions | None
     ) -> list[Tensor]:
+        state = self._checkpointer.state
+        self._store.load_state(below("store", state))
         await self._store.declare([value.numel() for value in values], compression)
-        if self._job.rank == 0:
-            notes = {"optimizer": list(optimizer)} if optimizer else None
-            for key, value in enumerate(values):
-                await self._store.init(key, value, notes)
-        self.values = await self._store.pull(range(len(values)))
-        await self._membership.barrier("train", self._job.workers)
+        if self._checkpointer.resumed:
+            self._load_state(state)
+            await self._checkpointer.resume()
+        else:
+            if self._job.rank == 0:
+                notes = {"optimizer": list(optimizer)} if optimizer else None
+                for key, value in enumerate(values):
+                    await self._store.init(key, value, notes)
+            self.values = await self._store.pull(range(len(values)))
+            await self._membership.barrier("train", self._job.workers)
         if self._job.rank == 0:
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
         self._restart()
@@ -108,6 +119,49 @@ class ScriptWorker:
         self._end_round(round_, steps, control)
         self._assigned_steps = control.steps.get(self._world.node, self._assigned_steps)
         return [value.clone() for value in self.values], self._assigned_steps or self._declared_steps(self.rounds)
+
+    async def resume(self) -> tuple[int, int, Tensor] | None:
+        state = self._checkpointer.state
+        return (state["step"], self._assigned_steps, state["content"]) if self._checkpointer.resumed else None
+
+    async def keep(self, step: int, get: Callable[[], Tensor]) -> None:
+        round_ = self.rounds - 1
+        if round_ == self._kept_round or round_ < 0 or not self._checkpointer.due(round_):
+            return
+        if not self._store.idle:
+            raise RunFailed(
+                f"{self._world.node}: a checkpoint is due, and the script has not waited for all its pushes"
+            )
+        self._kept_round = round_
+
+        async def state() -> State:
+            return self._state(step, get())
+
+        await self._checkpointer.save(round_, state)
+        self._restart()
+        self._round_began_s = self._world.now()
+
+    def _state(self, step: int, content: Tensor) -> State:
+        state: State = {
+            "step": step, "content": content, "rounds": self.rounds, "timed_steps": self._timed_steps,
+            "barriers": self._barriers, "assigned_steps": self._assigned_steps,
+        }  # fmt: skip
+        state |= under("value", {str(key): value for key, value in enumerate(self.values)})
+        state |= under("next", {str(key): round_ for key, round_ in self._next_round.items()})
+        return state | under("store", self._store.state())
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        values = below("value", state)
+        self.values = [values[str(key)] for key in range(len(values))]
+        self._next_round = {int(key): round_ for key, round_ in below("next", state).items()}
+        self.rounds, self._kept_round = state["rounds"], state["rounds"] - 1
+        self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
+        self._assigned_steps = state["assigned_steps"]
+
+    def _warn_of_no_checkpoint(self) -> None:
+        if self._job.checkpoints and self._kept_round < 0 and self._job.rank == 0:
+            message = "no checkpoint was made: let the script loop over store.steps(count, model=…, optimizer=…)"
+            self._world.record("warning", message=message)
 
     async def holds(self, get: Callable[[], list[Tensor]]) -> None:
         self._get_parameters = get
@@ -174,6 +228,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         differences="difference" in [pull_of(each.kind, each.options) for each in codecs],
         own_codec=_why_no_codec_of_its_own(plan),
         memory=any(CODECS[each.kind].has_memory for each in codecs),
+        checkpoints=plan.checkpoint_every > 0,
         sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )
 

@@ -120,11 +120,6 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
         )
 
 
-def scripts_keep_no_state(scenario: Scenario) -> Found:
-    if scenario.checkpoint.every > 0 and is_scripted(scenario):
-        yield Violation(("checkpoint", "every"), "a script's own state is not in a checkpoint yet", "write 'every: 0'")
-
-
 def _plain_transfer() -> str:
     """Return the overlays and orders that keep nothing at nodes, for a hint."""
     overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)

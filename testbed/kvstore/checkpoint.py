@@ -1,0 +1,46 @@
+"""What checkpoints hold of a script: the states of its objects and of its random generators, as a tensor of bytes."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from testbed.errors import ScenarioError
+
+Generators = dict[str, Any]
+
+
+def generator_states() -> Generators:
+    """Return where the generators of torch, numpy and ``random`` are."""
+    name, keys, position, has_gauss, gauss = np.random.get_state()
+    numpy_state = [str(name), torch.tensor(np.asarray(keys, np.int64)), int(position), int(has_gauss), float(gauss)]
+    return {"torch": torch.get_rng_state(), "numpy": numpy_state, "random": random.getstate()}
+
+
+def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
+    """Return the states of ``objects`` and generators."""
+    buffer = io.BytesIO()
+    torch.save({"objects": {name: each.state_dict() for name, each in objects.items()}, **generators}, buffer)
+    return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+def load_objects(content: Tensor, objects: Mapping[str, Any]) -> None:
+    """Inverse of ``saved_objects``. Raise ``ScenarioError`` if other objects were kept."""
+    kept = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+    if kept["objects"].keys() != objects.keys():
+        raise ScenarioError(
+            f"steps: the checkpoint holds {', '.join(kept['objects']) or 'nothing'}, and the script names "
+            f"{', '.join(objects) or 'nothing'}; name the same objects"
+        )
+    for name, each in objects.items():
+        each.load_state_dict(kept["objects"][name])
+    name, keys, *others = kept["numpy"]
+    torch.set_rng_state(kept["torch"])
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *others))
+    random.setstate(kept["random"])
