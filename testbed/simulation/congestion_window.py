@@ -12,8 +12,8 @@ growth      acknowledgements of d bytes add d, but a window of which less than h
 hystart     CUBIC leaves slow start when acknowledgements have come in one train for RTT/2 (Ha and Rhee 2011; Linux'
             tcp_cubic.c): in the round that reaches C·RTT/2 W grows by no more than that, if the link takes two segments
             within 2 ms, the longest gap of a train
-overflow    W never exceeds C·RTT + Q, less what other connections have under way. Beyond, and where a burst overflows
-            the queue (``drop_tail``), a loss-based algorithm has lost packets. Once per round W is multiplied by β: 0.5
+overflow    W never exceeds C·RTT + Q. Beyond, and where bursts of all connections together overflow the queue
+            (``drop_tail``), a loss-based algorithm has lost packets. Once per round W is multiplied by β: 0.5
             for Reno (RFC 5681, 3.1), 0.7 for CUBIC (RFC 9438, 4.6)
 repair      what a burst has lost is sent in the next rounds. The first has 2P bytes if P have passed and more was to be
             sent, and follows ``recovery`` if all was under way; each further one sends twice as much, up to W
@@ -179,10 +179,10 @@ class CongestionWindow:
         self.size_bytes = max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
         self.open = self.size_bytes >= self._bdp_bytes
 
-    def next_round(self, now: float, delivered: float, others_bytes: float = 0.0) -> bool:
+    def next_round(self, now: float, delivered: float) -> bool:
         """Grow by what the last round has sent, and begin another. Return whether the window has opened."""
         sent_bytes = delivered - self._round_base
-        opened = self.grow(now, delivered, others_bytes)
+        opened = self.grow(now, delivered)
         full = sent_bytes >= _FULL * self._round_bytes
         self.network_limited = not full and self.slow_start and self._timed_round_s == self.round_end_s
         self._continues = full and self._model.loss_based
@@ -193,11 +193,8 @@ class CongestionWindow:
             self._repair_bytes = 2 * self._repair_bytes if self._repair_bytes < self.size_bytes else math.inf
         return opened
 
-    def grow(self, now: float, delivered: float, others_bytes: float = 0.0) -> bool:
-        """Grow by what the round has sent until now. Return whether the window has opened.
-
-        others_bytes  what other connections may have under way on the same link
-        """
+    def grow(self, now: float, delivered: float) -> bool:
+        """Grow by what the round has sent until now. Return whether the window has opened."""
         if self.open:
             return False
         model = self._model
@@ -214,8 +211,8 @@ class CongestionWindow:
             if self._trains and sent_bytes > self._bdp_bytes / 2:
                 grown_bytes = min(grown_bytes, sent_bytes + self._bdp_bytes / 2)
             self.size_bytes = max(size_bytes, min(grown_bytes, self._threshold_bytes))
-        if model.loss_based and self.size_bytes > self._pipe_bytes - others_bytes:
-            self._shrink(now, min(self.size_bytes, self._pipe_bytes))
+        if model.loss_based and self.size_bytes > self._pipe_bytes:
+            self._shrink(now, self._pipe_bytes)
         self.size_bytes = min(self.size_bytes, self._pipe_bytes, model.window_limit_bytes)
         self.open = self.size_bytes >= min(self._bdp_bytes, model.window_limit_bytes)
         return self.open

@@ -7,7 +7,6 @@ queued   the part of a flight that waits here: the flight less what has been del
 burst    after idle time a connection sends its whole flight at rate A. Of all bursts Q / (1 - C/A) pass, as the queue
          drains meanwhile, less what is queued already. The rest is lost, by the bursts of one instant in proportion to
          their sizes: connections that are answered together send together
-growth   a window may grow to C·RTT + Q less the flights of the other connections (``room_bytes``)
 
 A connection learns of its loss a round trip later, and sends again what was lost (``CongestionWindow.lost``).
 """
@@ -48,10 +47,6 @@ class DropTailQueue:
     def leave(self, sender: Sender) -> None:
         """``sender`` has nothing left to send."""
         self._senders.pop(sender, None)
-
-    def others_bytes(self, sender: Sender) -> float:
-        """Return the flights of all connections but ``sender``."""
-        return sum(each.flight_bytes() for each in self._senders if each is not sender)
 
     def _settle(self, _: Any) -> None:
         bursts, self._bursts = self._bursts, {}

@@ -342,8 +342,7 @@ class TcpConnection:
         return self._network.delivered_bytes(self.flow) / self._copies
 
     def _next_round(self, delivered: float) -> None:
-        others_bytes = self._drop_tail.others_bytes(self) / self._copies if self._drop_tail is not None else 0.0
-        if self._window.next_round(self._clock.now, delivered, others_bytes):
+        if self._window.next_round(self._clock.now, delivered):
             self._cap(self._limit)
 
     def _update_cap(self) -> None:
