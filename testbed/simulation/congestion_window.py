@@ -16,7 +16,7 @@ overflow    W never exceeds C·RTT + Q. Beyond, and where bursts of all connecti
             (``drop_tail``), a loss-based algorithm has lost packets. Once per round W is multiplied by β: 0.5
             for Reno (RFC 5681, 3.1), 0.7 for CUBIC (RFC 9438, 4.6)
 repair      what a burst has lost is sent in the next rounds. The first has 2P bytes if P have passed and more was to be
-            sent, and follows ``recovery`` if all was under way; each further one sends twice as much, up to W
+            sent, and follows ``repair_of`` if all was under way; each further one sends twice as much, up to W
 growing     after a loss W grows with the time t for which the connection has sent since: by a segment per RTT with
             Reno. With CUBIC W = 0.4·(t - K)³ + Wm segments: Wm is W at the loss and K = ((1 - β)·Wm / 0.4)^(1/3); or,
             if that is more, as with Reno but by 3·(1 - β) / (1 + β) segments (RFC 9438, 4.2 and 4.3). After a loss
@@ -41,14 +41,14 @@ _TRAIN_S = 0.002  # between two acknowledgements of a train, of two segments eac
 _CUBIC = 0.4  # C of RFC 9438, in segments per s³
 
 
-class Recovery(NamedTuple):
+class BurstRepair(NamedTuple):
     """How losses of a burst are repaired: after ``wait_s``, ``first_bytes`` in a round trip, doubling from then on."""
 
     wait_s: float
     first_bytes: float
 
 
-def recovery(rtt_s: float, drain_s: float, late_bytes: float, segment_bytes: float) -> Recovery:
+def repair_of(rtt_s: float, drain_s: float, late_bytes: float, segment_bytes: float) -> BurstRepair:
     """Return how a sender recovers that has nothing to send behind the lost end of a burst.
 
     drain_s     what the full queue takes to drain
@@ -60,8 +60,8 @@ def recovery(rtt_s: float, drain_s: float, late_bytes: float, segment_bytes: flo
     """
     wait_s = rtt_s + drain_s + (rtt_s / 4 if late_bytes >= segment_bytes else 2 * rtt_s + drain_s)
     if late_bytes < 3 * segment_bytes:
-        return Recovery(wait_s + rtt_s, segment_bytes)
-    return Recovery(wait_s, late_bytes)
+        return BurstRepair(wait_s + rtt_s, segment_bytes)
+    return BurstRepair(wait_s, late_bytes)
 
 
 class CongestionWindow:
@@ -150,7 +150,7 @@ class CongestionWindow:
             self._threshold_bytes = math.inf
         self.round_end_s, self._round_base, self.network_limited = -math.inf, delivered, False
 
-    def lost(self, now: float, passed_bytes: float, after: Recovery, delivered: float) -> None:
+    def lost(self, now: float, passed_bytes: float, after: BurstRepair, delivered: float) -> None:
         """A burst that has just begun overflows the queue: ``passed_bytes`` of it pass, and arrive in this round."""
         self._shrink(now, self.size_bytes + (passed_bytes if self.slow_start else 0.0))
         self._round_begin_s, self.round_end_s = now, now + after.wait_s

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from testbed.simulation.clock import Clock
 
 
-class Sender(Protocol):
+class BurstSender(Protocol):
     """A connection, as the queue sees it. All sizes are of all connections that it stands for."""
 
     burst_room_bytes: float
@@ -35,16 +35,16 @@ class DropTailQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._senders: dict[Sender, None] = {}
-        self._bursts: dict[Sender, None] = {}
+        self._senders: dict[BurstSender, None] = {}
+        self._bursts: dict[BurstSender, None] = {}
 
-    def burst(self, sender: Sender) -> None:
+    def burst(self, sender: BurstSender) -> None:
         """``sender`` begins to send after idle time, at this instant."""
         if not self._bursts:
             self._clock.at_end_of_instant(self._settle)
         self._bursts[sender] = self._senders[sender] = None
 
-    def leave(self, sender: Sender) -> None:
+    def leave(self, sender: BurstSender) -> None:
         """``sender`` has nothing left to send."""
         self._senders.pop(sender, None)
 

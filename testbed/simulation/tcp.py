@@ -39,7 +39,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.congestion_window import CongestionWindow, Recovery, recovery
+from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
@@ -270,10 +270,10 @@ class TcpConnection:
         late_bytes = share * flight_bytes * (1 - self._path.queue_bytes / self.burst_room_bytes)
         passed_bytes = max((1 - share) * flight_bytes + late_bytes, segment_bytes)
         if left_bytes > flight_bytes + segment_bytes:  # what follows is acknowledged, too
-            after = Recovery(self.rtt_s, 2 * passed_bytes)
+            after = BurstRepair(self.rtt_s, 2 * passed_bytes)
         else:
             drain_s = self.burst_room_bytes / self._pipe.capacity
-            after = recovery(self.rtt_s, drain_s, late_bytes, segment_bytes)
+            after = repair_of(self.rtt_s, drain_s, late_bytes, segment_bytes)
         self._window.lost(self._clock.now, passed_bytes, after, self._delivered_bytes())
         self._update_cap()
 

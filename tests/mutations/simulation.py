@@ -80,7 +80,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/simulation/test_congestion_window.py",),
     ),
     "lost ends of messages are found at once": Mutation(
-        "testbed.simulation.congestion_window:recovery",
+        "testbed.simulation.congestion_window:repair_of",
         edit("wait_s = rtt_s + drain_s + (", "wait_s = rtt_s + 0 * ("),
         DROP_TAIL,
     ),

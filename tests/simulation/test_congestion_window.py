@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from testbed.simulation.congestion_window import CongestionWindow, Recovery
+from testbed.simulation.congestion_window import BurstRepair, CongestionWindow
 from testbed.simulation.pacing import Pipe
 from testbed.simulation.tcp_model import TcpModel
 
@@ -73,9 +73,9 @@ def test_after_a_loss_it_grows_with_the_time_for_which_it_sends(control: str, be
     """Peak of 300 segments. RFC 9438: K = (0.3 · 300 / 0.4)^(1/3) = 6.08 s until CUBIC is there again."""
     cwnd = window(congestion_control=control, window_after_loss=beta)
     cwnd.size_bytes, cwnd._threshold_bytes = 300 * 1448.0, 0.0
-    cwnd.lost(1.0, 1e5, Recovery(0.1, 2e5), 0.0)
+    cwnd.lost(1.0, 1e5, BurstRepair(0.1, 2e5), 0.0)
     assert cwnd.size_bytes == pytest.approx(beta * 300 * 1448)
-    cwnd.lost(1.05, 1e5, Recovery(0.1, 2e5), 0.0)
+    cwnd.lost(1.05, 1e5, BurstRepair(0.1, 2e5), 0.0)
     assert cwnd.size_bytes == pytest.approx(beta * 300 * 1448), "once per round"
     flat_s = (0.3 * 300 / 0.4) ** (1 / 3)
     for sent_s in (1.0, 3.0, flat_s, 8.0):
