@@ -77,7 +77,7 @@ class BiSparseOptions(SparseOptions):
 
     geomx: ClassVar[tuple[str, str]] = ("bsc", "ratio")
 
-    momentum: float = option(0.9, "of the momentum correction; 0: none", min=0, max=1)
+    momentum: float = option(0.9, "of the momentum correction of gradients; 0: none", min=0, max=1)
 
     @classmethod
     def to_add_up(cls, options: Any) -> dict[str, Any]:

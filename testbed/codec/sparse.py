@@ -210,9 +210,13 @@ class BySize(Codec):
         return self._for(size).value_bytes(size)
 
 
+def _momentum(options: BiSparseOptions, at: CodecContext) -> float | None:
+    return None if at.changes else options.momentum
+
+
 def momentum_corrected(options: BiSparseOptions, at: CodecContext) -> LargeKeys:
     """Return the codec of large keys that Bi-Sparse and MPQ share."""
-    return LargeKeys(options, at, Memories(SampleAndSweep(at.seed), options.momentum))
+    return LargeKeys(options, at, Memories(SampleAndSweep(at.seed), _momentum(options, at)))
 
 
 def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
@@ -221,7 +225,7 @@ def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
 
 def dgc(options: DgcOptions, at: CodecContext) -> BySize:
     schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
-    memory = Memories(SampleAndSweep(at.seed), options.momentum)
+    memory = Memories(SampleAndSweep(at.seed), _momentum(options, at))
     max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if options.clip_norm else math.inf
     return _with_exact_small_keys(options, LargeKeys(options, at, memory, schedule, max_norm))
 

@@ -13,32 +13,40 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.codec.changes import ChangesCodec
+from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.costs import DECODE, DECODE_VALUE
 from testbed.engine import coding, sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import Slice
 from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.world import Future, Work, World
 
 CodecChoice = tuple[str, dict[str, Any]]  # the codec that a script has chosen, and its options
-CodecMaker = Callable[..., Codec]  # takes nothing, or a CodecChoice (``None``: the scenario's)
+# Takes a CodecChoice (``None``: the scenario's), and at a server the child at the other end.
+CodecMaker = Callable[..., Codec]
 
 
-def codec_maker(plan: Plan, server: str) -> CodecMaker:
+def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
     """Return what makes one end of a connection of ``server`` to a child; a script chooses over the WAN only."""
     node = plan.node(server)
     tier = 1 if node.role == "server" else 2
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     members = len(sync_setup.contributors(plan, node))
+    models = sync_setup.contribution_of(plan) is Contribution.MODEL
 
-    def make(choice: CodecChoice | None = None) -> Codec:
+    def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
-        return make_codec(kind, options, tier, members, plan.seed)
+        changes = models and CODECS[kind].has_memory and child != ""
+        codec = make_codec(kind, options, tier, members, plan.seed, changes)
+        return ChangesCodec(codec, contribution_weight(plan, plan.node(child))) if changes else codec
 
     return make
 

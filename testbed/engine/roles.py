@@ -166,7 +166,7 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
-    make_codec = codec_maker(plan, node.parents[0])
+    make_codec = codec_maker(plan, node.parents[0], node.name)
     relayed = overlays.towards_parents(make_codec)
     mail, route = relayed or (inbox, block_route(plan, node, world, inbox))
     store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)

@@ -121,7 +121,7 @@ class Server:
         keys, counts = message.parts
         sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         choice = message.meta.get("codec")
-        self._codecs[member] = self._make_codec(choice)
+        self._codecs[member] = self._make_codec(choice, member)
         if "since" in message.meta:
             self._membership.resume_member(member, message.meta["since"])
         elif self._membership.on_declared(member):

@@ -5,56 +5,104 @@ initial value.
 
 slow start  W doubles each round from W0 = 10 segments (RFC 5681, 3.1; RFC 6928), until it reaches C·RTT and fills the
             path. During a round at most W bytes are sent, at the rate that is left of W over what is left of the round
-growth      a round that sent d bytes makes it max(W, 2d): acknowledgements of d bytes add d, so a window that is not
-            used does not grow (congestion window validation: RFC 7661). A round that sent less than W although there
-            was more to send is limited by the network: no cap until the connection is next idle, and W grows by what
-            is sent
-overflow    W never exceeds C·RTT + Q. Beyond, a loss-based algorithm has lost packets and multiplies it by β:
-            W = max(β·(C·RTT + Q), C·RTT), with β 0.5 for Reno (RFC 5681, 3.1), 0.7 for CUBIC (RFC 9438, 4.6)
+growth      acknowledgements of d bytes add d, but a window of which less than half is used does not grow (RFC 7661;
+            Linux: tcp_is_cwnd_limited). So after idle time a round that sent d bytes makes it max(W, 2d), and one that
+            follows a full round W + d. A round that sent less than W although there was more to send is limited by the
+            network: no cap until the connection is next idle, and W grows by what is sent
+hystart     CUBIC leaves slow start when acknowledgements have come in one train for RTT/2 (Ha and Rhee 2011; Linux'
+            tcp_cubic.c): in the round that reaches C·RTT/2 W grows by no more than that, if the link takes two segments
+            within 2 ms, the longest gap of a train
+overflow    W never exceeds C·RTT + Q. Beyond, and where bursts of all connections together overflow the queue
+            (``drop_tail``), a loss-based algorithm has lost packets. Once per round W is multiplied by β: 0.5
+            for Reno (RFC 5681, 3.1), 0.7 for CUBIC (RFC 9438, 4.6)
+repair      what a burst has lost is sent in the next rounds. The first has 2P bytes if P have passed and more was to be
+            sent, and follows ``repair_of`` if all was under way; each further one sends twice as much, up to W
+growing     after a loss W grows with the time t for which the connection has sent since: by a segment per RTT with
+            Reno. With CUBIC W = 0.4·(t - K)³ + Wm segments: Wm is W at the loss and K = ((1 - β)·Wm / 0.4)^(1/3); or,
+            if that is more, as with Reno but by 3·(1 - β) / (1 + β) segments (RFC 9438, 4.2 and 4.3). After a loss
+            below the former Wm, Wm = W·(1 + β)/2 (4.7)
 idle        with ``slow_start_after_idle``, W of a loss-based algorithm halves per RTO of idle time, down to W0
-            (RFC 2861; Linux: tcp_cwnd_restart, net.ipv4.tcp_slow_start_after_idle)
-bursts      a burst after idle is not paced by loss-based algorithms: no more of it passes in the first round than the
-            queue takes (``room_bytes``)
+            (RFC 2861; Linux: tcp_cwnd_restart, net.ipv4.tcp_slow_start_after_idle), and after a loss doubles up to
+            three quarters of what it was
 outage      W of a loss-based algorithm is one segment after a retransmission timeout (RFC 5681, 3.1); BBR keeps its own
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.tcp_model import TcpModel
 
 _MOST_HALVINGS = 60  # of an idle window; more would only underflow
 _FULL = 0.95  # a round that sent this share of its window was limited by the window; the rest is rounding
+_TRAIN_S = 0.002  # between two acknowledgements of a train, of two segments each (hystart_ack_delta_us)
+_CUBIC = 0.4  # C of RFC 9438, in segments per s³
+
+
+class BurstRepair(NamedTuple):
+    """How losses of a burst are repaired: after ``wait_s``, ``first_bytes`` in a round trip, doubling from then on."""
+
+    wait_s: float
+    first_bytes: float
+
+
+def repair_of(rtt_s: float, drain_s: float, late_bytes: float, segment_bytes: float) -> BurstRepair:
+    """Return how a sender recovers that has nothing to send behind the lost end of a burst.
+
+    drain_s     what the full queue takes to drain
+    late_bytes  what got into the queue while it was full: their acknowledgements tell of the loss
+
+    With any, the sender knows RTT/4 after the last acknowledgement (RACK's reordering window: RFC 8985, 6.2). With none
+    it sends a probe two smoothed round trips after it (tail loss probe: 7.2), and knows by the answer. As hardly any
+    acknowledgements are left, it begins with as many segments as there are (proportional rate reduction: RFC 6937).
+    """
+    wait_s = rtt_s + drain_s + (rtt_s / 4 if late_bytes >= segment_bytes else 2 * rtt_s + drain_s)
+    if late_bytes < 3 * segment_bytes:
+        return BurstRepair(wait_s + rtt_s, segment_bytes)
+    return BurstRepair(wait_s, late_bytes)
 
 
 class CongestionWindow:
     """``delivered`` arguments are the payload bytes that the connection has carried so far.
 
+    size_bytes       W
     open             the window fills the path and limits nothing
+    slow_start       W doubles: no packet has been lost yet, or idle time or an outage has made it small since
     network_limited  the last round of this burst was limited by the network, not by the window
     """
 
     __slots__ = (
-        "_bdp_bytes", "_burst_room", "_model", "_most_bytes", "_pacing", "_round_base", "_round_begin_s",
-        "_round_bytes", "_rtt_s", "_size_bytes", "_timed_round_s", "network_limited", "open", "round_end_s",
+        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_lost_s", "_model", "_pacing", "_peak_bytes",
+        "_pipe_bytes", "_repair_bytes", "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s", "_threshold_bytes",
+        "_timed_round_s", "_trains", "network_limited", "open", "round_end_s", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, model: TcpModel, pacing: Pacing | None, pipe: Pipe) -> None:
         self._model, self._pacing = model, pacing
-        self._size_bytes = self._round_bytes = model.initial_window_bytes
+        self.size_bytes = self._round_bytes = model.initial_window_bytes
         self.open = self.network_limited = False
+        self._threshold_bytes = math.inf  # below it, slow start
+        self._trains = False  # acknowledgements come in trains, by which CUBIC sees that it fills the path
+        self._continues = False  # the round follows one that sent a whole window
         self._round_begin_s = self.round_end_s = -math.inf
         self._round_base = 0.0  # delivered at the beginning of the round
-        self._burst_room = math.inf  # what passes of an unpaced burst in its first round
         self._timed_round_s = math.inf  # end of the last round that needed a timer
+        self._repair_bytes = math.inf  # after a loss: no more is sent in the next round
+        self._lost_s = -math.inf  # when a packet was last lost
+        self._epoch_s = 0.0  # likewise, later by the idle time since
+        self._base_bytes = self._peak_bytes = 0.0  # after the last loss: W, and Wm
         self.path_changed(pipe)
+
+    @property
+    def slow_start(self) -> bool:
+        return self.size_bytes < self._threshold_bytes
 
     @property
     def limits(self) -> bool:
         """Whether this round is limited at all."""
-        return not self.open or self._round_bytes < self._size_bytes
+        return not self.open or self._round_bytes < self.size_bytes
 
     def left_bytes(self, delivered: float) -> float:
         """Return what may still be sent in this round."""
@@ -74,49 +122,97 @@ class CongestionWindow:
     def path_changed(self, pipe: Pipe) -> None:
         """Take note of a changed path."""
         self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
-        self._most_bytes = min(pipe.bdp_bytes + pipe.queue_bytes, self._model.window_limit_bytes)
-        self.open = self._size_bytes >= pipe.bdp_bytes
+        self._trains = self._model.hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
+        self._pipe_bytes = pipe.bdp_bytes + pipe.queue_bytes
+        self.open = self.size_bytes >= pipe.bdp_bytes
 
-    def after_idle(self, idle_s: float, room_bytes: float, delivered: float) -> None:
-        """Begin a burst of a loss-based algorithm after at least a round-trip time; ``room_bytes``: see *bursts*."""
+    def after_idle(self, now: float, idle_s: float, timeout_s: float, delivered: float) -> None:
+        """Begin a burst of a loss-based algorithm after at least a round-trip time. ``timeout_s``: RTO."""
         model = self._model
-        self._burst_room = room_bytes
-        if room_bytes < self._bdp_bytes:
-            self.open = False
+        self._epoch_s += idle_s
+        self._continues = False
+        if not self.slow_start:
+            self._recover(now)
         if model.slow_start_after_idle:
-            halvings = min(_MOST_HALVINGS, int(idle_s / (self._rtt_s + model.retransmission_floor_s)))
+            halvings = min(_MOST_HALVINGS, int(idle_s / timeout_s))
             if halvings:
-                size_bytes = self._size_bytes
-                self._size_bytes = max(min(size_bytes, model.initial_window_bytes), size_bytes / 2**halvings)
-                self.open = self._size_bytes >= self._bdp_bytes
+                size_bytes = self.size_bytes
+                if self._threshold_bytes < math.inf:
+                    self._threshold_bytes = max(self._threshold_bytes, 0.75 * size_bytes)
+                self.size_bytes = max(min(size_bytes, model.initial_window_bytes), size_bytes / 2**halvings)
+                self.open = self.size_bytes >= self._bdp_bytes
                 self._round_base = delivered  # the last round no longer counts for growth
 
     def after_outage(self, delivered: float) -> None:
         """Begin again with a retransmission."""
         if self._model.loss_based:
-            self._size_bytes = min(self._size_bytes, float(self._model.segment_bytes))
+            self.size_bytes = min(self.size_bytes, float(self._model.segment_bytes))
+            self._threshold_bytes = math.inf
         self.round_end_s, self._round_base, self.network_limited = -math.inf, delivered, False
+
+    def lost(self, now: float, passed_bytes: float, after: BurstRepair, delivered: float) -> None:
+        """A burst that has just begun overflows the queue: ``passed_bytes`` of it pass, and arrive in this round."""
+        self._shrink(now, self.size_bytes + (passed_bytes if self.slow_start else 0.0))
+        self._round_begin_s, self.round_end_s = now, now + after.wait_s
+        self._round_base, self._round_bytes, self._repair_bytes = delivered, passed_bytes, after.first_bytes
+        self.open = self.network_limited = False
+
+    def _shrink(self, now: float, size_bytes: float) -> None:
+        """Multiply a window of ``size_bytes`` by β, unless that was done for another loss of this round."""
+        if now < self._lost_s + self._rtt_s:
+            return
+        beta, segment_bytes = self._model.window_after_loss, self._model.segment_bytes
+        self._peak_bytes = size_bytes if size_bytes >= self._peak_bytes else size_bytes * (1 + beta) / 2
+        self.size_bytes = self._base_bytes = max(beta * size_bytes, 2.0 * segment_bytes)
+        self._threshold_bytes = self.size_bytes
+        self._lost_s = self._epoch_s = now
+
+    def _recover(self, now: float) -> None:
+        """Grow to what the time since the last loss allows."""
+        model, elapsed_s = self._model, now - self._epoch_s
+        segment_bytes, beta = model.segment_bytes, model.window_after_loss
+        growth = 3 * (1 - beta) / (1 + beta)  # segments per round; 1 for Reno
+        size_bytes = self._base_bytes + growth * segment_bytes * elapsed_s / self._rtt_s
+        if model.congestion_control != "reno":
+            flat_s = ((self._peak_bytes - self._base_bytes) / segment_bytes / _CUBIC) ** (1 / 3)
+            size_bytes = max(size_bytes, self._peak_bytes + _CUBIC * (elapsed_s - flat_s) ** 3 * segment_bytes)
+        self.size_bytes = max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
+        self.open = self.size_bytes >= self._bdp_bytes
 
     def next_round(self, now: float, delivered: float) -> bool:
         """Grow by what the last round has sent, and begin another. Return whether the window has opened."""
         sent_bytes = delivered - self._round_base
         opened = self.grow(now, delivered)
-        self.network_limited = sent_bytes < _FULL * self._round_bytes and self._timed_round_s == self.round_end_s
+        full = sent_bytes >= _FULL * self._round_bytes
+        self.network_limited = not full and self.slow_start and self._timed_round_s == self.round_end_s
+        self._continues = full and self._model.loss_based
         self._round_begin_s, self.round_end_s, self._round_base = now, now + self._rtt_s, delivered
-        self._round_bytes = min(self._size_bytes, self._burst_room)
-        self._burst_room = math.inf
+        self._round_bytes = self.size_bytes
+        if self._repair_bytes < math.inf:
+            self._round_bytes = min(self.size_bytes, self._repair_bytes)
+            self._repair_bytes = 2 * self._repair_bytes if self._repair_bytes < self.size_bytes else math.inf
         return opened
 
     def grow(self, now: float, delivered: float) -> bool:
         """Grow by what the round has sent until now. Return whether the window has opened."""
         if self.open:
             return False
-        sent_bytes, size_bytes, most = delivered - self._round_base, self._size_bytes, self._most_bytes
+        model = self._model
+        sent_bytes, size_bytes = delivered - self._round_base, self.size_bytes
         if self._pacing is not None:
             self._pacing.observe(sent_bytes, now - self._round_begin_s, self._rtt_s)
-        size_bytes = size_bytes + sent_bytes if self.network_limited else max(size_bytes, 2 * sent_bytes)
-        if size_bytes > most:
-            size_bytes = max(self._model.window_after_loss * most, min(self._bdp_bytes, most))
-        self._size_bytes = size_bytes
-        self.open = size_bytes >= min(self._bdp_bytes, most)
+        if not self.slow_start:
+            self._recover(now)
+        else:
+            if self.network_limited or self._continues:
+                grown_bytes = size_bytes + sent_bytes
+            else:
+                grown_bytes = 2 * sent_bytes
+            if self._trains and sent_bytes > self._bdp_bytes / 2:
+                grown_bytes = min(grown_bytes, sent_bytes + self._bdp_bytes / 2)
+            self.size_bytes = max(size_bytes, min(grown_bytes, self._threshold_bytes))
+        if model.loss_based and self.size_bytes > self._pipe_bytes:
+            self._shrink(now, self._pipe_bytes)
+        self.size_bytes = min(self.size_bytes, self._pipe_bytes, model.window_limit_bytes)
+        self.open = self.size_bytes >= min(self._bdp_bytes, model.window_limit_bytes)
         return self.open

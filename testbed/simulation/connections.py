@@ -13,6 +13,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
 from testbed.simulation.best_effort import BestEffort, BestEffortSettings
 from testbed.simulation.clock import Clock
+from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
@@ -43,6 +44,9 @@ class SimulatedNetwork:
         at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
+        if tcp.loss_based and tcp.slow_start:
+            for link in self.paths.links:
+                link.drop_tail = DropTailQueue(clock)
         self._ports = reservable_ports(folded, plan, self.paths, self.flows)
         self._streams = ""
 

@@ -229,6 +229,11 @@ class FlowNetwork:
         """Whether no flow is active, and no event is scheduled but background events and wake-ups that are stale."""
         return not self.active and self._clock.idle_but_for(self._wake_callback)
 
+    def rate(self, flow_class: FlowClass) -> float:
+        """Return the rate of each flow of the class, as last solved (bytes per second)."""
+        rate: float = self._solver.F[flow_class.base + k.RATE]
+        return rate if flow_class.flows else 0.0
+
     def left_bytes(self, flow_class: FlowClass) -> float:
         """Return what the next flow of the class to end has still to carry, in bytes; 0 if none is active."""
         return flow_class.tags[0][0] - self._served(flow_class) if flow_class.tags else 0.0

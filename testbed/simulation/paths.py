@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from testbed.ids import link_name
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.emulated_link import EmulatedLink
 
 
@@ -30,6 +31,7 @@ class WanLink:
     down_by: set[str] = field(default_factory=set)  # the traces that have it down: its state, or a rate of 0
     taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
     emulated: EmulatedLink | None = None
+    drop_tail: DropTailQueue | None = None  # where connections are loss-based
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ warm            T = δ + M / r, where r is the connection's max-min share
 cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: the
                 congestion window W doubles each round trip, from W0 on (``congestion_window``)
 pacing          BBR paces, and until it has seen the path full sends at 2/ln 2 times its best delivery rate (``pacing``)
-bursts          a burst after idle of a loss-based algorithm comes at the access rate A. While the queue drains at C it
-                takes Q / (1 - C/A) of it
+bursts          a burst after idle of a loss-based algorithm comes at the rate A of the links before the narrowest one.
+                While the queue drains at C it takes Q / (1 - C/A) of it, and loses the rest (``drop_tail``)
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
 set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
 outage          a sender into a path that is down finds it up again at its next retransmission, with RTO = RTT + half
@@ -25,9 +25,9 @@ bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated pa
 took the predicted time within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
 0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
 
-Not modelled: delayed acknowledgements; acknowledgements' bandwidth outside emulated networks; time in loss recovery;
-queueing delay of small messages behind other connections; CUBIC's growth after a loss (a link is taken to be fully
-used). Where bursts overflow the queue, the first rounds of a run therefore take longer than predicted.
+Not modelled: delayed acknowledgements; acknowledgements' bandwidth outside emulated networks; retransmissions that are
+lost again; queueing delay of small messages behind other connections; losses of a connection that sends on and on with
+a window that fills the path (which is then taken to be used fully, as with queues of half a bandwidth-delay product).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.congestion_window import CongestionWindow
+from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
+from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.pacing import Pacing, Pipe
@@ -73,11 +74,11 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_bytes", "_bursts", "_clock", "_copies", "_deliver", "_emulated", "_idle_since_s",
-        "_item", "_limit", "_links", "_model", "_network", "_on_sent_callback", "_pacing", "_path", "_pipe",
-        "_private_capacity", "_queue", "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence",
-        "_stalled_since_s", "_window", "burst_room_bytes", "flow", "largest_burst_bytes", "on_idle", "on_room",
-        "queued_bytes", "rtt_s", "unlimited", "weight",
+        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_bursts", "_clock", "_copies", "_deliver",
+        "_drop_tail", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network",
+        "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_ready", "_recovering",
+        "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "burst_room_bytes", "flow",
+        "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -99,11 +100,13 @@ class TcpConnection:
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
+        self._burst_begin_s = self._burst_base = 0.0  # of this burst: when, and what was delivered before
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         # without a congestion window it is a flow and no more
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
         self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as are ``rtt_s`` and ``burst_room_bytes``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
+        self._drop_tail: DropTailQueue | None = None  # which this burst has entered
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
         self._stalled_since_s = math.inf  # when it sent the first segment that an outage has lost
@@ -143,6 +146,8 @@ class TcpConnection:
             self.queued_bytes += size_bytes
         if self._ready and not self._window.open and not self._window.network_limited:
             self._update_cap()
+        if self._drop_tail is not None and self._clock.now < self._burst_begin_s + self.rtt_s:
+            self._drop_tail.burst(self)  # it sends more in its first round
 
     def path_changed(self) -> None:
         """Take note of a changed link of the path."""
@@ -216,8 +221,8 @@ class TcpConnection:
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
-        if pacing is None and not self.unlimited and 0 < self.rtt_s <= now - self._idle_since_s:
-            self._window.after_idle(now - self._idle_since_s, self.burst_room_bytes, self._delivered_bytes())
+        if pacing is None and not self.unlimited and not self._burst_bytes:
+            self._begin_burst(now)
         elif pacing is not None and not self._burst_bytes:
             pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
@@ -234,6 +239,43 @@ class TcpConnection:
             on_start()
         if self.on_room is not None:
             self.on_room()
+
+    def _begin_burst(self, now: float) -> None:
+        idle_s, link = now - self._idle_since_s, self._path.narrowest
+        if not 0 < self.rtt_s <= idle_s:
+            return
+        self._burst_begin_s, self._burst_base = now, self._delivered_bytes()
+        self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
+        if link is not None and link.drop_tail is not None:
+            self._drop_tail = link.drop_tail
+            self._drop_tail.burst(self)
+
+    def flight_bytes(self) -> float:
+        """Return what it has under way at most; see ``drop_tail``."""
+        left_bytes = self.queued_bytes + self._network.left_bytes(self.flow)
+        return self._copies * min(self._window.size_bytes, left_bytes + self._lately_bytes())
+
+    def queued_flight_bytes(self) -> float:
+        """Return the part of it that waits in the queue."""
+        return max(0.0, self.flight_bytes() - self._copies * self._lately_bytes())
+
+    def _lately_bytes(self) -> float:
+        """What has been delivered of this burst in the last round trip."""
+        return min(self._delivered_bytes() - self._burst_base, self._network.rate(self.flow) * self.rtt_s)
+
+    def lose(self, share: float) -> None:
+        """The queue has no room for this share of its flight, of which only what it drains meanwhile gets in."""
+        copies, segment_bytes = self._copies, float(self._model.segment_bytes)
+        flight_bytes, left_bytes = self.flight_bytes() / copies, self.queued_bytes + self._network.left_bytes(self.flow)
+        late_bytes = share * flight_bytes * (1 - self._path.queue_bytes / self.burst_room_bytes)
+        passed_bytes = max((1 - share) * flight_bytes + late_bytes, segment_bytes)
+        if left_bytes > flight_bytes + segment_bytes:  # what follows is acknowledged, too
+            after = BurstRepair(self.rtt_s, 2 * passed_bytes)
+        else:
+            drain_s = self.burst_room_bytes / self._pipe.capacity
+            after = repair_of(self.rtt_s, drain_s, late_bytes, segment_bytes)
+        self._window.lost(self._clock.now, passed_bytes, after, self._delivered_bytes())
+        self._update_cap()
 
     def _overflow(self, pacing: Pacing, size_bytes: float) -> None:
         """Stall for as long as BBR needs to recover what this burst loses in the queue."""
@@ -273,6 +315,9 @@ class TcpConnection:
             window = self._window
             if not window.open and window.grow(now, self._delivered_bytes()):
                 self._cap(self._limit)
+            if self._drop_tail is not None:
+                self._drop_tail.leave(self)
+                self._drop_tail = None
             if self._pacing is not None and not self.unlimited:
                 self._pacing.ended(now, self._burst_bytes)
                 self._pacing.filled(self._burst_bytes, self._pipe)
@@ -284,9 +329,13 @@ class TcpConnection:
     # ---- the window ---------------------------------------------------------------------------------------------
 
     def _burst_room(self) -> float:
-        """Bytes of an unpaced burst that the queue takes while it drains: Q / (1 - C / access rate)."""
-        capacity = self._pipe.capacity
-        access = self._private_capacity if self._private_capacity < math.inf else self._network.capacity(self._links[0])
+        """Bytes of an unpaced burst that the queue takes while it drains: Q / (1 - C / A)."""
+        capacity, network, links = self._pipe.capacity, self._network, self._links
+        access = self._private_capacity if self._private_capacity < math.inf else network.capacity(links[0])
+        for link in links:
+            if network.capacity(link) <= capacity:
+                break
+            access = min(access, network.capacity(link))
         return self._path.queue_bytes / (1 - capacity / access) if capacity < access else math.inf
 
     def _delivered_bytes(self) -> float:

@@ -75,6 +75,11 @@ class TcpModel:
         return self.congestion_control in _GAMMA
 
     @property
+    def hystart(self) -> bool:
+        """Whether slow start ends before the queue is full."""
+        return self.congestion_control not in ("bbr", "reno")
+
+    @property
     def loss_based(self) -> bool:
         """Whether bursts are unpaced, and windows shrink by losses and idle time."""
         return self.congestion_control != "bbr"

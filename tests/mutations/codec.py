@@ -6,7 +6,17 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 
 BITS = ("tests/codec/test_bits.py",)
 GEOMX, SELECTORS = ("tests/codec/test_geomx.py",), ("tests/codec/test_selectors.py",)
+CHANGES = ("tests/codec/test_changes.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "models lose what a codec keeps back": Mutation(
+        "testbed.codec.changes:ChangesCodec.decode", edit(" + self._milestones[wire_key] * self._weight", ""), CHANGES
+    ),
+    "milestones stay at the first values": Mutation(
+        "testbed.codec.changes:ChangesCodec.encode_value", edit("self._milestones[wire_key] = value", "pass"), CHANGES
+    ),
+    "changes of models get momentum": Mutation(
+        "testbed.codec.sparse:_momentum", edit("None if at.changes else ", ""), CHANGES
+    ),
     "none sends half of the elements as zeros": Mutation(
         "testbed.codec.none:NoneCodec.encode",
         edit("tensor.contiguous()", "tensor.round(decimals=1)"),

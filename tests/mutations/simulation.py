@@ -9,6 +9,7 @@ FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_
 EMULATED = ("tests/simulation/test_emulated_link.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
+DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
     "payloads cost nothing": Mutation(
@@ -67,10 +68,21 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.emulated_link:TokenBucket.enter", edit("self._tokens -= passed", "pass"), EMULATED
     ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
-    "overflowing queues are not reported": Mutation(
-        "testbed.simulation.link_monitor:validity_warnings",
-        edit("competitors if model.loss_based else ()", "()"),
-        VALIDITY,
+    "a queue takes every burst": Mutation(
+        "testbed.simulation.drop_tail:DropTailQueue._settle", edit("burst_bytes > room_bytes", "False"), DROP_TAIL
+    ),
+    "what waits in a queue takes no room in it": Mutation(
+        "testbed.simulation.drop_tail:DropTailQueue._settle", edit("room_bytes -= sum", "sum"), DROP_TAIL
+    ),
+    "a window opens at once after a loss": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow._recover",
+        edit("max(self.size_bytes, min", "max(self._bdp_bytes, min"),
+        ("tests/simulation/test_congestion_window.py",),
+    ),
+    "lost ends of messages are found at once": Mutation(
+        "testbed.simulation.congestion_window:repair_of",
+        edit("wait_s = rtt_s + drain_s + (", "wait_s = rtt_s + 0 * ("),
+        DROP_TAIL,
     ),
     "real mathematics is folded": Mutation("testbed.simulation.fold:foldable", always(True), FOLD),
     "deadlocks are not found": Mutation(

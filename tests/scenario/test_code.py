@@ -60,8 +60,8 @@ def test_a_dotted_path() -> None:
 def test_rules_hold_for_techniques_from_outside(scenario: Path) -> None:
     with pytest.raises(ScenarioError, match=r"optimizer: with '.*WarmHfa' the optimizer runs on the workers"):
         load(scenario, ["optimizer=adam"])
-    with pytest.raises(ScenarioError, match=r"codec: here models travel up"):
-        load(scenario, ["codec=topk"])
+    with pytest.raises(ScenarioError, match=r"sync: .*WarmHfa"):
+        load(scenario, ["paradigm=allreduce"])
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,6 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"): [
         ("order={kind: dgt, late: retransmit, code: exact}",)
     ],
-    ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"): [
-        ("codec=none",), ("codec=fp16",)
-    ],
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): [("sync={kind: hfa, k2: 1}",)],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
     ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
@@ -153,11 +150,3 @@ TRAINABLE = [case for case in CASES if in_virtual_time(*case)]
 @pytest.mark.parametrize(("texts", "cure"), random.Random(1).sample(TRAINABLE, 24), ids=str)
 def test_the_cure_trains(texts: tuple[str, ...], cure: tuple[str, ...], tmp_path: Path) -> None:
     assert train(texts, cure, tmp_path / "run").split()[0] in ("done", "degraded")
-
-
-def test_the_cures_of_codecs_for_averaged_models_train(tmp_path: Path) -> None:
-    """A refusal once proposed outer gradients with a sparse codec, which diverge."""
-    texts = ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}")
-    hints = {violation.hint for violation in violations_of(unchecked(*texts))}
-    assert hints == {"write codec: none or fp16"}
-    assert train(texts, ("codec=fp16",), tmp_path / "run") == "done"

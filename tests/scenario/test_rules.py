@@ -51,7 +51,6 @@ EXAMPLES = [
     ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
     ("order=dgt", "codec={tier1: none, tier2: twobit}"),
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
-    ("sync=hfa", "codec={tier1: topk, tier2: topk}", "optimizer={kind: adam, at: worker}"),
     ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
     ("order={kind: dgt, block: 4098 bytes}",),
     ("recovery={on_failure: continue}", "paradigm=allreduce"),

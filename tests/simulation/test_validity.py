@@ -63,13 +63,3 @@ def test_loss_based_algorithms_on_uneven_round_trips_are_warned_of(control: str,
     far = ("topology.links[2].delay=60 ms", f"transport.congestion_control={control}", "topology.links[*].queue=1 MiB")
     found = [message for message in warnings(tmp_path, "paradigm=ps", *far) if "may share unevenly" in message]
     assert len(found) == warned
-
-
-@pytest.mark.parametrize(
-    ("control", "rate", "warned"), [("cubic", 5, 1), ("bbr", 5, 0), ("cubic", 50, 0), ("cubic", 1, 0)]
-)
-def test_bursts_that_overflow_a_queue_are_warned_of(control: str, rate: int, warned: int, tmp_path: Path) -> None:
-    """118 kB: more than the queue takes at 5 Mbit/s, not at 50; at 1 Mbit/s they are long transfers."""
-    settings = f"topology.links[*].rate={rate} Mbit/s", f"transport.congestion_control={control}"
-    found = [message for message in warnings(tmp_path, *SMALL, *settings) if "overflow a queue" in message]
-    assert len(found) == warned

@@ -17,22 +17,8 @@ from testbed.scenario.rules.facts import (
     sums_come_down,
     tiers_of,
     updates_on_workers,
-    without_memory,
-    without_servers,
 )
 from testbed.scenario.schema import Scenario
-
-
-def models_are_sent_whole(scenario: Scenario) -> Found:
-    if pushed(scenario) is not Contribution.MODEL or without_servers(scenario):
-        return
-    for tier, codec in by_tier(scenario.codec):
-        if codec.declared.has_memory:
-            yield Violation(
-                ("codec", tier),
-                "here models travel up, not gradients, and this codec keeps back what it does not send",
-                f"write codec: {without_memory()}",
-            )
 
 
 def difference_follows_parameters(scenario: Scenario) -> Found:

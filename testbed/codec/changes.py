@@ -1,0 +1,81 @@
+"""Models by codecs that send part of a tensor now and the rest later: what travels is the change since the last value.
+
+A codec with memory keeps back what it does not send. Of a gradient that is late; of a model it would be missing. So
+the child sends, of its contribution w·x (w: what it counts for in the mean), the change w·(x - m), with the milestone
+m: the value that it last took from this server. The server adds w·v, v being the value that it last sent to the child.
+The sum over children is v and the mean of their changes. With m = v it is the mean of models, as without a codec; where
+the way down leaves m behind (``pull: difference``), nothing that is still on its way down is undone.
+
+The codec's residual is the error feedback: a change that is not sent is part of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.costs import Cost
+
+_MILESTONE, _CODEC = "milestone/", "codec/"
+
+
+class ChangesCodec(Codec):
+    """One end of the connection of a child whose contributions are models times ``weight``, over ``codec``."""
+
+    has_memory = True
+
+    def __init__(self, codec: Codec, weight: float) -> None:
+        self._codec, self._weight = codec, weight
+        self._milestones: dict[int, Tensor] = {}
+
+    @property
+    def cost_name(self) -> str:  # type: ignore[override]
+        return self._codec.cost_name
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        return self._codec.cost(operation, size)
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._milestones[wire_key] = value
+        self._codec.begin(wire_key, value)
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return self._codec.encode(wire_key, tensor - self._milestones[wire_key] * self._weight)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        """Raises ``ValueError`` too if this key has no first value yet."""
+        if wire_key not in self._milestones:
+            raise ValueError(f"a change of key {wire_key} came before its first value")
+        return self._codec.decode(wire_key, parts, size) + self._milestones[wire_key] * self._weight
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        self._milestones[wire_key] = value
+        return self._codec.encode_value(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        value = self._milestones[wire_key] = self._codec.decode_value(wire_key, parts, size)
+        return value
+
+    def shares_values(self, size: int) -> bool:
+        return False  # each end keeps its own milestone
+
+    def encoded_bytes(self, size: int) -> int:
+        return self._codec.encoded_bytes(size)
+
+    def value_bytes(self, size: int) -> int:
+        return self._codec.value_bytes(size)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {f"{_MILESTONE}{key}": value for key, value in self._milestones.items()}
+        return state | {f"{_CODEC}{name}": content for name, content in self._codec.state().items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._milestones = {
+            int(name.removeprefix(_MILESTONE)): value for name, value in state.items() if name.startswith(_MILESTONE)
+        }
+        self._codec.load_state(
+            {name.removeprefix(_CODEC): content for name, content in state.items() if name.startswith(_CODEC)}
+        )

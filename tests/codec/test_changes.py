@@ -1,0 +1,104 @@
+"""Models by codecs with memory: what travels is the change since the last value."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from testbed.codec.changes import ChangesCodec
+from testbed.codec.table import make_codec
+
+SIZE, WEIGHTS = 2000, (0.25, 0.75)
+TOPK = {"ratio": 0.1, "bound": 2, "pull": "dense"}
+
+
+def ends(kind: str, options: dict[str, object], weight: float) -> tuple[ChangesCodec, ChangesCodec]:
+    """Return a child's end and its server's."""
+    child, server = (ChangesCodec(make_codec(kind, options, changes=True), weight) for _ in "cs")
+    return child, server
+
+
+def values(seed: int) -> torch.Tensor:
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def began(kind: str, options: dict[str, object]) -> list[tuple[ChangesCodec, ChangesCodec]]:
+    pairs = [ends(kind, options, weight) for weight in WEIGHTS]
+    for end in (end for pair in pairs for end in pair):
+        end.begin(0, values(0))
+    return pairs
+
+
+def mean(pairs: list[tuple[ChangesCodec, ChangesCodec]], models: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum that the server makes of the children's models."""
+    return torch.stack(
+        [
+            server.decode(0, child.encode(0, model * weight), SIZE)
+            for (child, server), model, weight in zip(pairs, models, WEIGHTS, strict=True)
+        ]
+    ).sum(0)
+
+
+def send(pairs: list[tuple[ChangesCodec, ChangesCodec]], value: torch.Tensor) -> list[torch.Tensor]:
+    return [child.decode_value(0, server.encode_value(0, value), SIZE) for child, server in pairs]
+
+
+def test_an_exact_codec_gives_the_mean_of_models() -> None:
+    pairs = began("none", {})
+    expected = WEIGHTS[0] * values(1) + WEIGHTS[1] * values(2)
+    torch.testing.assert_close(mean(pairs, [values(1), values(2)]), expected)
+
+
+def test_what_is_not_sent_stays_at_the_milestone_and_comes_later() -> None:
+    """Both children move one element in ten far and all others a little: first the far ones change, then the others."""
+    pairs = began("topk", TOPK)
+    milestone, far = values(0), torch.zeros(SIZE)
+    far[::10] = 5.0
+    models = [milestone + far + 0.01] * 2
+    first = mean(pairs, models)
+    torch.testing.assert_close(first, milestone + far + 0.01 * (far > 0))
+    for held in send(pairs, first):
+        torch.testing.assert_close(held, first)
+    second = mean(pairs, [first] * 2)  # nothing is learned any more: what was kept back follows
+    moved = second - first
+    assert SIZE // 10 <= int((moved.abs() > 0.001).sum()) <= 2 * SIZE // 10, "each child sends a tenth"
+    assert float(moved.sum()) == pytest.approx(SIZE // 10 * 0.01, rel=1e-3)
+
+
+def test_values_on_their_way_down_are_not_undone() -> None:
+    """``pull: difference`` leaves the child behind. A child that learns nothing leaves the server's value as it is."""
+    pairs = began("topk", TOPK | {"pull": "difference", "pull_ratio": 0.05})
+    value = values(3)
+    held = send(pairs, value)
+    assert not torch.equal(held[0], value)
+    torch.testing.assert_close(mean(pairs, held), value)
+
+
+@pytest.mark.parametrize("kind", ["bisparse", "dgc"])
+def test_changes_are_not_multiplied_by_momentum_correction(kind: str) -> None:
+    """A constant change in every round: with momentum 0.9 the sum of what arrives would be ten times as much."""
+    options = {"ratio": 0.5, "bound": 2, "pull": "dense", "momentum": 0.9}
+    (child, server), milestone = ends(kind, options, 1.0), values(0)
+    child.begin(0, milestone)
+    server.begin(0, milestone)
+    value = milestone
+    for _ in range(40):
+        value = server.decode(0, child.encode(0, value + 0.01), SIZE)
+        value = child.decode_value(0, server.encode_value(0, value), SIZE)
+    assert 0.3 < float((value - milestone).mean()) < 0.41
+
+
+def test_a_checkpoint_has_the_milestones() -> None:
+    pairs = began("topk", TOPK)
+    send(pairs, mean(pairs, [values(1), values(2)]))
+    (child, server), (_, restored) = pairs[0], ends("topk", TOPK, WEIGHTS[0])
+    restored.load_state(server.state())
+    payload = child.encode(0, values(4))
+    assert torch.equal(restored.decode(0, payload, SIZE), server.decode(0, payload, SIZE))
+
+
+def test_a_change_before_the_first_value_is_refused() -> None:
+    child, server = ends("topk", TOPK, 1.0)
+    child.begin(7, values(0))
+    with pytest.raises(ValueError, match="a change of key 7 came before its first value"):
+        server.decode(7, child.encode(7, values(1)), SIZE)

@@ -1,0 +1,45 @@
+"""HFA with codecs that send a part now and the rest later: changes since the last milestone travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.end_to_end.runs import run_scenario
+from tests.engine.runs import THREE_SITES, run
+
+HFA = ("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.05, at: worker}", "training.rounds=8")
+SPARSE = "bound: 50, pull: dense"
+
+
+@pytest.mark.parametrize(
+    "codec",
+    ["twobit", *(f"{{kind: {kind}, {SPARSE}}}" for kind in ("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"))],
+)
+def test_every_codec_goes_with_averaged_models(codec: str, tmp_path: Path) -> None:
+    """With dense values on the way down all workers hold the same model after a round that crossed the WAN."""
+    done = run(tmp_path, *HFA, f"codec={codec}")
+    assert len(done.hashes()) == 1
+    (parameters, *_) = (done.parameters(worker) for worker in done.results if "worker" in worker)
+    assert torch.isfinite(parameters).all()
+
+
+def test_half_of_the_elements_come_close_to_all_of_them(tmp_path: Path) -> None:
+    """Top-k with error feedback follows dense averages: the model that is missing elements would be half zeros."""
+    dense = run(tmp_path / "dense", *HFA)
+    sparse = run(tmp_path / "sparse", *HFA, f"codec={{kind: topk, ratio: 0.5, {SPARSE}}}")
+    (worker, *_) = [name for name in dense.results if "worker" in name]
+    whole, part = dense.parameters(worker), sparse.parameters(worker)
+    assert float((whole - part).norm() / whole.norm()) < 0.02
+    assert not torch.equal(whole, part)
+
+
+def test_both_worlds_end_with_the_same_bits(tmp_path: Path) -> None:
+    settings = (*HFA, "training.rounds=4", "codec={kind: bisparse, bound: 50, pull_ratio: 0.2}")
+    hashes = {
+        frozenset(run_scenario(tmp_path / world, world, *settings, scenario=THREE_SITES).hashes("worker"))
+        for world in ("simulate", "local")
+    }
+    assert len(hashes) == 1

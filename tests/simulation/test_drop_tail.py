@@ -1,0 +1,123 @@
+"""Bursts that overflow the queue before a link: how much passes, who loses, and when the rest arrives."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.plan.model import LinkPlan
+from testbed.simulation.clock import Clock
+from testbed.simulation.drop_tail import DropTailQueue
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.tcp_model import TcpModel
+
+EXACT = 1e-9
+SEGMENT = 1448
+RATE, ACCESS, RTT_S, QUEUE = 10e6, 1e9, 0.1, 100_000  # bytes, bytes per second
+ROOM = QUEUE / (1 - RATE / ACCESS)  # of a burst, as the queue drains meanwhile
+
+
+class Bottleneck:
+    """Connections of one host over one link; each has a window of ``window_bytes`` at the start."""
+
+    def __init__(self, control: str = "cubic") -> None:
+        self.clock = Clock()
+        self.network = FlowNetwork(self.clock, [ACCESS, RATE], 4)
+        plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=8e7, delay_s=RTT_S / 2, queue_bytes=QUEUE)
+        link = WanLink(1, plan, 8e7, RTT_S / 2, 0.0, 0.0, drop_tail=DropTailQueue(self.clock))
+        self.path = SitePath("wan", (link,), 0.0)
+        self.path.refresh()
+        beta = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}[control]
+        self.model = TcpModel(setup_round_trips=0, congestion_control=control, window_after_loss=beta)
+        self.arrived: dict[object, float] = {}
+
+    def connect(self, window_bytes: float) -> TcpConnection:
+        connection = TcpConnection(self.clock, self.network, self.path, (0, 1), self.model, self._on_arrival)
+        connection._window.size_bytes = window_bytes
+        return connection
+
+    def _on_arrival(self, item: object) -> None:
+        self.arrived[item] = self.clock.now
+
+    def send(self, connection: TcpConnection, size_bytes: float, item: str, at_s: float = 1.0) -> None:
+        self.clock.at(at_s, lambda _: connection.send(size_bytes, 0, item))
+
+    def run(self) -> dict[object, float]:
+        """Return how long after 1 s each item has arrived."""
+        self.clock.run()
+        return {item: at_s - 1 for item, at_s in self.arrived.items()}
+
+
+def test_a_burst_that_fits_takes_the_line_rate() -> None:
+    net = Bottleneck()
+    net.send(net.connect(3e5), ROOM - 1, "m")
+    assert net.run() == {"m": pytest.approx(RTT_S / 2 + (ROOM - 1) / RATE, rel=EXACT)}
+
+
+def test_what_a_burst_loses_is_sent_a_round_later() -> None:
+    """A window of 300 kB: 101 kB fill the queue, and of the rest one part in a hundred gets in."""
+    net = Bottleneck()
+    net.send(net.connect(3e5), 3.05e5, "m")
+    passed = ROOM + (3e5 - ROOM) * RATE / ACCESS
+    assert net.run() == {"m": pytest.approx(RTT_S / 2 + RTT_S + (3.05e5 - passed) / RATE, rel=EXACT)}
+
+
+def test_the_lost_end_of_a_message_is_found_late_and_repaired_from_one_segment_on() -> None:
+    """One segment got into the full queue: its acknowledgement tells. Then 1, 2, … 64 segments, a round trip each."""
+    net = Bottleneck()
+    net.send(net.connect(3e5), 3e5, "m")
+    passed = ROOM + (3e5 - ROOM) * RATE / ACCESS
+    known_s = RTT_S + ROOM / RATE + RTT_S / 4 + RTT_S
+    left = 3e5 - passed - 127 * SEGMENT
+    assert net.run() == {"m": pytest.approx(RTT_S / 2 + known_s + 7 * RTT_S + left / RATE, rel=EXACT)}
+
+
+def test_a_queue_that_takes_nothing_when_full_costs_a_probe() -> None:
+    """110 kB: nothing gets into the full queue. The probe leaves two smoothed round trips after the last answer."""
+    net = Bottleneck()
+    net.send(net.connect(3e5), 1.1e5, "m")
+    passed = ROOM + (1.1e5 - ROOM) * RATE / ACCESS
+    known_s = RTT_S + ROOM / RATE + 2 * RTT_S + ROOM / RATE + RTT_S
+    left = 1.1e5 - passed - 3 * SEGMENT
+    assert net.run() == {"m": pytest.approx(RTT_S / 2 + known_s + 2 * RTT_S + left / RATE, rel=EXACT)}
+
+
+def test_bursts_of_one_instant_share_the_loss() -> None:
+    net = Bottleneck()
+    for item in ("a", "b"):
+        net.send(net.connect(1e5), 1e5, item)
+    first, second = sorted(net.run().values())
+    assert first == pytest.approx(second, rel=0.01), "100 kB each, of which the queue takes half"
+    assert second > RTT_S / 2 + 2e5 / RATE + 3 * RTT_S
+
+
+def test_a_burst_behind_another_one_loses_what_finds_no_room() -> None:
+    net = Bottleneck()
+    net.send(net.connect(8e4), 8e4, "before")
+    net.send(net.connect(8e4), 8e4, "behind", at_s=1.001)
+    arrived = net.run()
+    assert arrived["before"] < RTT_S / 2 + 1.6e5 / RATE + 1e-3
+    assert arrived["behind"] > 3 * RTT_S, "70 kB of the first one were in the queue"
+    late = Bottleneck()
+    late.send(late.connect(8e4), 8e4, "before")
+    late.send(late.connect(8e4), 8e4, "behind", at_s=1.2)
+    assert late.run()["behind"] == pytest.approx(0.2 + RTT_S / 2 + 8e4 / RATE, rel=EXACT), "the queue was empty again"
+
+
+def test_after_losses_a_connection_sends_a_window_per_round_trip() -> None:
+    """Reno's 200 and 102 kB are halved twice: 300 kB take 101, 76, 76 and 47 kB, not 30 ms."""
+    net = Bottleneck("reno")
+    connection = net.connect(2e5)
+    net.send(connection, 3e5, "first")
+    net.send(connection, 3e5, "second", at_s=3.0)
+    arrived = net.run()
+    assert 2 + 3.5 * RTT_S < arrived["second"] < 2 + 3.6 * RTT_S
+
+
+def test_bbr_knows_no_such_queue() -> None:
+    net = Bottleneck("bbr")
+    net.send(net.connect(2e6), 3e5, "m")
+    net.run()
+    assert net.path.links[0].drop_tail is not None
+    assert net.path.links[0].drop_tail._senders == {}
