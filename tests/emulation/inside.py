@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import traceback
 from contextlib import suppress
@@ -71,8 +72,11 @@ class WarmSandbox:
         """End all."""
         if self._sandbox is not None:
             process, sandbox, self._sandbox = self._sandbox.process, self._sandbox, None
+            with suppress(BrokenPipeError):
+                process.stdin.close()  # after its case, the process ends by itself
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
             sandbox.close()
-            process.stdin.close()
             process.stdout.close()
 
 

@@ -16,7 +16,14 @@ def _one_bit_less(before: Any) -> Any:
     return lambda text: before(text) * 1.001
 
 
+READ_AGAIN = ("tests/scenario/test_good.py::test_overrides_stay_with_the_scenario_that_they_are_given_to",)
 MUTATIONS: dict[str, Mutation] = {
+    "overrides stay in a scenario that is read again": Mutation(
+        "testbed.scenario.reading.document:_copy", instead(lambda node: node), READ_AGAIN
+    ),
+    "a scenario that is read again has the places of another": Mutation(
+        "testbed.scenario.reading.document:parse", edit("_document(text, source)", '_document(text, "x")'), READ_AGAIN
+    ),
     "misspelt words get no suggestion": Mutation(
         "testbed.scenario.reading.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
     ),

@@ -24,6 +24,16 @@ def test_quickstart_is_what_it_says() -> None:
     assert any(link.rate_trace for link in scenario.topology.links)
 
 
+def test_overrides_stay_with_the_scenario_that_they_are_given_to() -> None:
+    """The same text is parsed once, and each reading has a tree and places of its own."""
+    before = loads(GOOD, "a.yaml")
+    assert loads(GOOD, "a.yaml", overrides=("training.rounds=77", "seed=5")).training.rounds == 77
+    assert loads(GOOD, "a.yaml") == before
+    for name in ("a.yaml", "b.yaml"):
+        with pytest.raises(ScenarioError, match=rf"{name}:\d+:\d+: "):
+            loads(GOOD + "unknown: 1\n", name)
+
+
 def test_starter_loads_as_it_is() -> None:
     assert loads(starter()).name == "my-scenario"
 
