@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
@@ -59,23 +60,28 @@ def accuracy_axis(axes: Axes, target: float | None) -> None:
         axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
 
 
-def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None) -> None:
-    """One line with sparse markers."""
-    every = max(1, len(x) // 15)
+def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None, covered: int = 0) -> None:
+    """One line with sparse markers; wider if ``covered`` later ones will lie upon it, so that it can be seen."""
+    every, wider = max(1, len(x) // 15), 1 + 0.6 * covered
     axes.plot(x, y, color=look.color, linestyle=look.line, marker=look.marker, markevery=every,
+              linewidth=mpl.rcParams["lines.linewidth"] * wider, markersize=mpl.rcParams["lines.markersize"] * wider,
               markeredgecolor=look.color if look.hollow else "white", markeredgewidth=0.9 if look.hollow else 0.6,
               markerfacecolor="white" if look.hollow else look.color, label=label or look.label)  # fmt: skip
+
+
+def _coincide(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    return all(len(a) == len(b) and np.allclose(a, b, rtol=0.02) for a, b in zip(one, other, strict=True))
 
 
 def accuracy_of(
     axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: float | None
 ) -> None:
     """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
-    longest = 1e-3
-    for run, look in zip(runs, looks, strict=True):
-        scores = accuracy_curve(run)
-        x = scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6
-        curve(axes, x, scores["accuracy"], look)
+    longest, curves = 1e-3, []
+    for scores in map(accuracy_curve, runs):
+        curves.append((scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6, scores["accuracy"]))
+    for number, ((x, y), look) in enumerate(zip(curves, looks, strict=True)):
+        curve(axes, x, y, look, covered=sum(_coincide((x, y), later) for later in curves[number + 1 :]))
         longest = max(longest, *x)
     accuracy_axis(axes, target)
     if over == "time_s":

@@ -172,3 +172,11 @@ def test_parts_of_the_time_that_do_not_occur_are_not_in_the_legend() -> None:
     split = pd.DataFrame({"compute_s": [0.1, 0.2], "codec_s": 0.0, "lan_s": [0.0, 0.1], "wan_s": 1.0, "waiting_s": 0.0})
     panels.stacked_time(axes, ["a", "b"], split)
     assert axes.get_legend_handles_labels()[1] == ["compute", "LAN", "WAN"]
+
+
+def test_curves_that_coincide_can_all_be_seen(run: StoredRun) -> None:
+    axes = Figure().subplots()
+    looks = [identity.series(number) for number in range(3)]
+    panels.accuracy_of(axes, [run, run, run], looks, "time_s", None)
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert len(widths) == 3 and widths == sorted(widths, reverse=True) and len(set(widths)) == 3
