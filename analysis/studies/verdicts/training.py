@@ -35,7 +35,7 @@ ESYNC = TwinComparison(
 MIXED_SYNC = TwinComparison(
     "MixedSync", "GeoMX; Zheng et al., ICML 2017 (DC-ASGD)", "verdicts/mixed-sync.yaml",
     {"FSA, SGD": {"sync": "fsa", "optimizer": "{kind: sgd, learning_rate: 0.2}", RATE: "0.2"},
-     "MixedSync": {RATE: "0.1"}},
+     "MixedSync": {RATE: "0.2"}},
     {"one of three slow": {}, "three equal": EQUAL},
     (Expected("at the target at least 1.5 times sooner", "one of three slow", "to_target_s", low=1.5),
      Expected("not sooner", "three equal", "to_target_s", high=1.05)), SUMS,
