@@ -150,13 +150,6 @@ def test_half_precision_on_the_wire(tmp_path: Path) -> None:
     assert not all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
 
 
-def test_codecs_that_cannot_be_added_on_the_way_are_refused(tmp_path: Path) -> None:
-    plan = serverless_plan([2], "allreduce", {})
-    plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="twobit")))
-    with pytest.raises(ScenarioError, match="partial sums cannot be sent"):
-        run_plan(worlds("virtual", tmp_path), plan, allreduce_worker)
-
-
 def test_hitopk_needs_equal_data_centres(tmp_path: Path) -> None:
     plan = serverless_plan([2, 1], "allreduce", {"algorithm": "hitopk"})
     with pytest.raises(ScenarioError, match=r"a: 2, b: 1"):

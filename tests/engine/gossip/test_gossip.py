@@ -18,7 +18,6 @@ from testbed.engine.gossip.model import GossipMail, OwnModel, Sketch
 from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
-from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
 from testbed.policy.gossip.mixing import Metropolis, Partners, PushToAll, PushToOne
@@ -176,7 +175,7 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
         model = OwnModel(world, plan, Still(), list(torch.split(first, list(Still.sizes))), 1.0)
         one = make(world, mail, model)
         await collectives.all_reduce(torch.zeros(1))
-        await one.run(NoEvaluation())
+        await one.run(NoEvaluation(), 0, no_checkpoint)
         await collectives.all_reduce(torch.zeros(1))  # others may still ask
         return first, one.value
 
@@ -206,6 +205,10 @@ def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, 
     assert torch.allclose(after.mean(dim=0), before.mean(dim=0), atol=1e-3 if algorithm == "sgp-star" else 1e-5)
 
 
+async def no_checkpoint(round_: int) -> None:
+    """None is due after any round."""
+
+
 async def nothing(world: World) -> None:
     """The scheduler of a run that needs none."""
 
@@ -224,10 +227,3 @@ def test_the_networks_graph(tmp_path: Path) -> None:
     routes = {**plan.network.routes, "a>c": ("a>b", "b>c"), "c>a": ("c>b", "b>a")}
     chain = replace(plan, network=replace(plan.network, routes=routes))
     assert graph_of(chain, "network") == ((1, 2), (0,), (0, 3), (2, 4), (3,))
-
-
-def test_codecs_are_refused(tmp_path: Path) -> None:
-    plan = serverless_plan([2], "gossip", {})
-    plan = replace(plan, technique=replace(plan.technique, codec_tier2=Choice(kind="fp16")))
-    with pytest.raises(ScenarioError, match="gossip averages models"):
-        run_plan(worlds("virtual", tmp_path), plan, gossip_worker)
