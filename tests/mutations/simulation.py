@@ -76,7 +76,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a window opens at once after a loss": Mutation(
         "testbed.simulation.congestion_window:CongestionWindow._recover",
-        edit("max(self.size_bytes, min", "max(self._bdp_bytes, min"),
+        edit("max(self.size_bytes, min", "max(2 * self._peak_bytes, min"),
         ("tests/simulation/test_congestion_window.py",),
     ),
     "lost ends of messages are found at once": Mutation(

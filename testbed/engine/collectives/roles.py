@@ -98,7 +98,7 @@ class _SumMaker:
             shape = self._ranks.shape(options.segments or self._segments(elements))
             group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=f"bucket {bucket}")
             return DenseSum(group, ALL_REDUCE[options.algorithm])
-        own = OwnChoice(world, options.density, self._plan.seed)
+        own = OwnChoice(world, options.density, self._plan.seed, options.selector)
         if not SPARSE[options.algorithm].hierarchical:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")

@@ -14,16 +14,18 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.memory import Memories, ResidualMemory
+from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.engine import coding
 from testbed.engine.aggregation import sum_in_order
 from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
 from testbed.messages import Message, MessageKind
-from testbed.policy.collective import Algorithm
+from testbed.policy.collective import SELECTORS, Algorithm
 from testbed.policy.collective.butterfly import recursive_doubling
 from testbed.policy.collective.threshold import TURNS, Turn, bin_of_kth, share_of_ties, top_count
-from testbed.state import Memoryless, State, Stateful
+from testbed.state import Memoryless, State, Stateful, below, under
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
@@ -36,20 +38,29 @@ class Chooser(Stateful, Protocol):
         """Return what to send."""
 
 
-class OwnChoice:
-    """The largest elements of what this worker holds: a share ``density`` of it."""
+def _memories(selector: str, seed: int) -> Memories:
+    if selector == "exact":
+        return Memories(SampleAndSweep(seed))
+    return Memories(PublishedMsTopk(seed) if selector == "published" else RandomK(seed), exact=False)
 
-    def __init__(self, world: World, density: float, seed: int) -> None:
+
+class OwnChoice:
+    """A share ``density`` of what this worker holds: the largest elements, or what another ``selector`` chooses."""
+
+    def __init__(self, world: World, density: float, seed: int, selector: str = SELECTORS[0]) -> None:
         self._world, self._density = world, density
-        self._make = Memories(SampleAndSweep(seed))
+        self._make = _memories(selector, seed)
         self._memory: ResidualMemory | None = None
         self._resumed: Mapping[str, Tensor] = {}
 
     def state(self) -> State:
-        return dict(self._memory.state() if self._memory is not None else self._resumed)
+        kept = self._memory.state() if self._memory is not None else self._resumed
+        return {**kept, **under("draws", self._make.state())}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._resumed = state
+        if draws := below("draws", state):
+            self._make.load_state(draws)
+        self._resumed = {name: content for name, content in state.items() if not name.startswith("draws/")}
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         count = top_count(tensor.numel(), self._density)

@@ -47,6 +47,9 @@ class SparseAlgorithm:
 
 SPARSE = {"hitopk": SparseAlgorithm(hierarchical=True), "flat_topk": SparseAlgorithm(hierarchical=False)}
 
+SELECTORS = ("exact", "published", "random")
+"""How a sparse algorithm chooses what to send."""
+
 LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
 """Paradigms whose sums are made by a library with sockets of its own."""
 
@@ -68,6 +71,12 @@ class AllReduceOptions:
         "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
     )
     density: float = option(0.01, "share of elements that hitopk and flat_topk send", unit="share")
+    selector: str = option(
+        SELECTORS[0],
+        "which elements hitopk and flat_topk send. exact: the largest; published: about the largest, by MSTopK's "
+        "search for a threshold; random: any",
+        choices=SELECTORS,
+    )
     coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
     optimizer_work: str = option(
         "replicated",
@@ -85,8 +94,13 @@ class AllReduceOptions:
         if self.algorithm in ALL_REDUCE:
             looked_at |= {"segments", "rank_order"}
         else:
-            looked_at |= {"density", "coordinated"} if SPARSE[self.algorithm].hierarchical else {"density"}
+            looked_at |= {"density"} if self.coordinated else {"density", "selector"}
+            if SPARSE[self.algorithm].hierarchical:
+                looked_at.add("coordinated")
         for each in fields(AllReduceOptions):
             if each.name not in looked_at and getattr(self, each.name) != each.default:
-                cause = "optimizer_work" if each.name == "shared_by" else "algorithm"
-                yield each.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"
+                sparse = self.algorithm in SPARSE
+                causes = {"shared_by": "optimizer_work", "selector": "coordinated" if sparse else "algorithm"}
+                cause = causes.get(each.name, "algorithm")
+                value = str(getattr(self, cause)).lower() if cause == "coordinated" else getattr(self, cause)
+                yield each.name, f"has no effect with '{cause}: {value}'", "remove it"

@@ -14,7 +14,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
-from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective import ALL_REDUCE, SELECTORS
 from testbed.policy.collective.threshold import top_count
 from testbed.training.seeds import torch_stream
 from testbed.world import World
@@ -45,8 +45,8 @@ def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, work
     site = data_center_of(world.node)
     inside = Collectives(world, mail, [n for n in names if data_center_of(n) == site], name="in")
     across = Collectives(world, mail, [n for n in names if n[-1] == world.node[-1]], name="out")
-    own = OwnChoice(world, density, seed=1)
-    if kind == "hitopk":
+    own = OwnChoice(world, density, 1, kind if kind in SELECTORS else "exact")
+    if kind == "hitopk" or kind in SELECTORS:
         return HiTopK(world, inside, across, own)
     if kind == "coordinated":
         return HiTopK(world, inside, across, CoordinatedChoice(world, inside, density))
@@ -108,6 +108,29 @@ def test_is_what_it_is_defined_to_be_and_the_same_everywhere(kind: str, runs: Ru
         assert torch.count_nonzero(got) == torch.count_nonzero(wanted)
     for sums, _ in results:
         assert all(torch.equal(a, b) for a, b in zip(sums, results[0][0], strict=True))
+
+
+def test_it_takes_any_selector(tmp_path: Path) -> None:
+    """Of gradients with a large quarter: a random choice keeps less than a third of what the largest have."""
+    energy = {}
+    for selector in SELECTORS:
+        results = run_kind(Virtual(tmp_path / selector), selector, rounds=1)
+        (total, *_), _ = results[0]
+        assert all(torch.equal(sums[0], total) for sums, _ in results)
+        assert 0 < torch.count_nonzero(total) <= SITES * WORKERS * top_count(SIZE // WORKERS, DENSITY)
+        energy[selector] = float(total.double().square().sum())
+    assert energy["exact"] >= energy["published"] > 0.5 * energy["exact"]
+    assert energy["random"] < 0.3 * energy["exact"]
+
+
+def test_a_selector_that_draws_goes_on_where_a_checkpoint_was_made() -> None:
+    tensors = [torch.ones(SIZE) * i for i in range(4)]
+    one, again = (OwnChoice(World.__new__(World), 0.1, 1, "random") for _ in "ab")
+    for tensor in tensors[:2]:
+        one._take(tensor, 40)
+    again.load_state(one.state())
+    for tensor in tensors[2:]:
+        assert all(torch.equal(a, b) for a, b in zip(one._take(tensor, 40), again._take(tensor, 40), strict=True))
 
 
 def test_the_coordinated_choice_keeps_as_much_energy_as_the_global_one(tmp_path: Path) -> None:
