@@ -101,8 +101,8 @@ def claims(found: Results) -> Claims:
             yield worlds.ranking(here, VARIANTS, "s_per_1000_samples", f"{network}: time per sample")
             yield from (worlds.same_bits(here, variant) for variant in SAME_BITS)
     for network in NETWORKS:
-        for claim in well_chosen(found.rows(sweep=network + SEARCH), CHOSEN[network]):
-            yield replace(claim, claim=f"{network}, {claim.claim}")
+        for chosen in well_chosen(found.rows(sweep=network + SEARCH), CHOSEN[network]):
+            yield replace(chosen, claim=f"{network}, {chosen.claim}")
 
 
 def _accuracy(network: str, axes: Axes, found: Results) -> None:
