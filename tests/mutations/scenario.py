@@ -22,7 +22,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.scenario.reading.document:_copy", instead(lambda node: node), READ_AGAIN
     ),
     "a scenario that is read again has the places of another": Mutation(
-        "testbed.scenario.reading.document:parse", edit("_document(text, source)", '_document(text, "x")'), READ_AGAIN
+        "testbed.scenario.reading.document:_document", lambda before: lambda text, source: before(text, "x"), READ_AGAIN
     ),
     "misspelt words get no suggestion": Mutation(
         "testbed.scenario.reading.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
