@@ -74,9 +74,9 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_lost_s", "_model", "_pacing", "_peak_bytes",
-        "_pipe_bytes", "_repair_bytes", "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s", "_threshold_bytes",
-        "_timed_round_s", "_trains", "network_limited", "open", "round_end_s", "size_bytes",
+        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_lost_s", "_model", "_pacing", "_passed_bytes",
+        "_peak_bytes", "_pipe_bytes", "_repair_bytes", "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s",
+        "_threshold_bytes", "_timed_round_s", "_trains", "network_limited", "open", "round_end_s", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, model: TcpModel, pacing: Pacing | None, pipe: Pipe) -> None:
@@ -89,6 +89,7 @@ class CongestionWindow:
         self._round_begin_s = self.round_end_s = -math.inf
         self._round_base = 0.0  # delivered at the beginning of the round
         self._timed_round_s = math.inf  # end of the last round that needed a timer
+        self._passed_bytes = 0.0  # of the last burst that lost anything
         self._repair_bytes = math.inf  # after a loss: no more is sent in the next round
         self._lost_s = -math.inf  # when a packet was last lost
         self._epoch_s = 0.0  # likewise, later by the idle time since
@@ -154,8 +155,15 @@ class CongestionWindow:
         """A burst that has just begun overflows the queue: ``passed_bytes`` of it pass, and arrive in this round."""
         self._shrink(now, self.size_bytes + (passed_bytes if self.slow_start else 0.0))
         self._round_begin_s, self.round_end_s = now, now + after.wait_s
+        self._passed_bytes = passed_bytes
         self._round_base, self._round_bytes, self._repair_bytes = delivered, passed_bytes, after.first_bytes
         self.open = self.network_limited = False
+
+    def more_to_send(self, now: float) -> None:
+        """Something follows what was lost: its acknowledgements tell of the loss, a round trip from now."""
+        if self._repair_bytes < 2 * self._passed_bytes:
+            self._repair_bytes = 2 * self._passed_bytes
+            self.round_end_s = min(self.round_end_s, now + self._rtt_s)
 
     def _shrink(self, now: float, size_bytes: float) -> None:
         """Multiply a window of ``size_bytes`` by β, unless that was done for another loss of this round."""

@@ -74,7 +74,8 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_bursts", "_clock", "_copies", "_deliver",
+        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
+        "_deliver",
         "_drop_tail", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network",
         "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_ready", "_recovering",
         "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "burst_room_bytes", "flow",
@@ -100,7 +101,8 @@ class TcpConnection:
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
-        self._burst_begin_s = self._burst_base = 0.0  # of this burst: when, and what was delivered before
+        self._burst_begin_s = -math.inf  # of this burst
+        self._burst_base = self._burst_window = 0.0  # likewise: what was delivered before, and the window
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         # without a congestion window it is a flow and no more
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
@@ -145,6 +147,7 @@ class TcpConnection:
             heappush(self._queue, (-priority, self._sequence, size_bytes, item, on_start))
             self.queued_bytes += size_bytes
         if self._ready and not self._window.open and not self._window.network_limited:
+            self._window.more_to_send(self._clock.now)
             self._update_cap()
         if self._drop_tail is not None and self._clock.now < self._burst_begin_s + self.rtt_s:
             self._drop_tail.burst(self)  # it sends more in its first round
@@ -241,19 +244,22 @@ class TcpConnection:
             self.on_room()
 
     def _begin_burst(self, now: float) -> None:
+        """Begin a burst after idle time, or go on with one after a gap of less than a round trip."""
         idle_s, link = now - self._idle_since_s, self._path.narrowest
-        if not 0 < self.rtt_s <= idle_s:
-            return
-        self._burst_begin_s, self._burst_base = now, self._delivered_bytes()
-        self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
-        if link is not None and link.drop_tail is not None:
+        if 0 < self.rtt_s <= idle_s:
+            self._burst_begin_s, self._burst_base = now, self._delivered_bytes()
+            self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
+            self._burst_window = self._window.size_bytes
+        if link is not None and link.drop_tail is not None and now < self._burst_begin_s + self.rtt_s:
             self._drop_tail = link.drop_tail
             self._drop_tail.burst(self)
 
     def flight_bytes(self) -> float:
         """Return what it has under way at most; see ``drop_tail``."""
         left_bytes = self.queued_bytes + self._network.left_bytes(self.flow)
-        return self._copies * min(self._window.size_bytes, left_bytes + self._lately_bytes())
+        first_round = self._clock.now < self._burst_begin_s + self.rtt_s  # of which the window was that before a loss
+        window_bytes = self._burst_window if first_round else self._window.size_bytes
+        return self._copies * min(window_bytes, left_bytes + self._lately_bytes())
 
     def queued_flight_bytes(self) -> float:
         """Return the part of it that waits in the queue."""
@@ -261,7 +267,10 @@ class TcpConnection:
 
     def _lately_bytes(self) -> float:
         """What has been delivered of this burst in the last round trip."""
-        return min(self._delivered_bytes() - self._burst_base, self._network.rate(self.flow) * self.rtt_s)
+        in_burst = self._delivered_bytes() - self._burst_base
+        if self._clock.now < self._burst_begin_s + self.rtt_s:
+            return in_burst
+        return min(in_burst, self._network.rate(self.flow) * self.rtt_s)
 
     def lose(self, share: float) -> None:
         """The queue has no room for this share of its flight, of which only what it drains meanwhile gets in."""

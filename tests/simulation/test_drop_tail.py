@@ -115,6 +115,20 @@ def test_after_losses_a_connection_sends_a_window_per_round_trip() -> None:
     assert 2 + 3.5 * RTT_S < arrived["second"] < 2 + 3.6 * RTT_S
 
 
+def test_a_message_behind_a_lost_end_tells_of_the_loss() -> None:
+    """As keys of one model that follow one another within a round trip; a gap between two of them changes nothing."""
+    net = Bottleneck()
+    connection = net.connect(3e5)
+    net.send(connection, 2e3, "a small key first, with a gap behind it")
+    net.send(connection, 2.5e5, "key", at_s=1.005)
+    net.send(connection, 1e5, "next key", at_s=1.01)
+    arrived = net.run()
+    assert RTT_S / 2 + RTT_S < arrived["key"] < RTT_S / 2 + 2 * RTT_S
+    alone = Bottleneck()
+    alone.send(alone.connect(3e5), 2.5e5, "key", at_s=1.005)
+    assert alone.run()["key"] > 8 * RTT_S
+
+
 def test_bbr_knows_no_such_queue() -> None:
     net = Bottleneck("bbr")
     net.send(net.connect(2e6), 3e5, "m")
