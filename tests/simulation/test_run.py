@@ -145,13 +145,13 @@ def test_pieces_of_work_of_one_node_take_turns(tmp_path: Path) -> None:
 
 
 def test_a_trace_counts_from_the_start_of_training_and_repeats(tmp_path: Path) -> None:
-    """A site of one worker: 100 Mbit/s in the first half of every second, nothing in the other half."""
-    trace = Series(times_s=(0.0, 0.5), values=(100e6, 0.0), period_s=1.0)
+    """A site of one worker: 100 Mbit/s in the first half of every second, hardly anything in the other half."""
+    trace = Series(times_s=(0.0, 0.5), values=(100e6, 1e3), period_s=1.0)
     shape = Shape(1, 1, trace=trace, wan_delay_s=0.001, lan_delay_s=0.0, step_s=0.0)
     exits = run_star(shape, tmp_path)
     wire, lan_s = size_of(tmp_path, HUB), size_of(tmp_path, "d0000/server0") * 8 / 10e9
     sending_s = wire * 8 / 100e6  # 0.8 s of sending at full rate, of which 0.5 in the first second
-    arrived = 1 + (sending_s - (0.5 - lan_s)) + 0.001
+    arrived = 1 + (sending_s - (0.5 - lan_s) - 0.5 * 1e3 / 100e6) + 0.001
     (event,) = [event for event in read_events(tmp_path, HUB) if event["kind"] == "transfer"]
     assert event["t"] == pytest.approx(arrived, abs=1e-6)
     assert exits[HUB].error is None
