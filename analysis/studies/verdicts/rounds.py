@@ -64,7 +64,7 @@ PARALLEL_OPTIMIZER = TwinComparison(
 RINGS = TwinComparison(
     "Hierarchical rings", "Jia et al., 2018 (three phases); Mikami et al., 2018 (2D torus)", "verdicts/rings.yaml",
     {"ring": {"paradigm.algorithm": "ring"}, "2D torus": {"paradigm.algorithm": "torus2d"}, "three phases": {}},
-    {"two data centres": {}, "one worker each": {"topology.generator.workers": "1"}},
+    {"two data centres": {}, "one worker each": {"data_centers[*].workers": "1"}},
     (Expected("three phases: rounds are at least 1.5 times shorter", "two data centres", "round_s", low=1.5),
      Expected("2D torus: rounds are at least 1.5 times shorter", "two data centres", "round_s", low=1.5,
               technique="2D torus"),
