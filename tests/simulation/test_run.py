@@ -157,7 +157,7 @@ def test_a_trace_counts_from_the_start_of_training_and_repeats(tmp_path: Path) -
     assert exits[HUB].error is None
     changes = [event for event in read_events(tmp_path, "links") if event["kind"] == "replay"]
     assert [(c["t"], c["value"]) for c in changes if c["link"] == "d0000>hub"][:4] == [
-        (0, 100e6), (0.5, 0), (1, 100e6), (1.5, 0),
+        (0, 100e6), (0.5, 1e3), (1, 100e6), (1.5, 1e3),
     ]  # fmt: skip
 
 
