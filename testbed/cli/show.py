@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.results.events import STOPPED
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
@@ -73,6 +72,8 @@ def _provenance(run: StoredRun) -> list[Any]:
 
 
 def _errors(run: StoredRun) -> list[Any]:
+    from testbed.results.events import STOPPED
+
     warnings = run.tables["warnings"]
     errors = warnings[(warnings["kind"] == "error") & (warnings["cause"] != STOPPED)]  # not those who only followed
     if errors.empty:

@@ -182,8 +182,9 @@ class CongestionWindow:
         growth = 3 * (1 - beta) / (1 + beta)  # segments per round; 1 for Reno
         size_bytes = self._base_bytes + growth * segment_bytes * elapsed_s / self._rtt_s
         if model.congestion_control != "reno":
-            flat_s = ((self._peak_bytes - self._base_bytes) / segment_bytes / _CUBIC) ** (1 / 3)
-            size_bytes = max(size_bytes, self._peak_bytes + _CUBIC * (elapsed_s - flat_s) ** 3 * segment_bytes)
+            flat_bytes = max(self._peak_bytes, self._base_bytes)  # W is two segments at least, which may be above Wm
+            flat_s = ((flat_bytes - self._base_bytes) / segment_bytes / _CUBIC) ** (1 / 3)
+            size_bytes = max(size_bytes, flat_bytes + _CUBIC * (elapsed_s - flat_s) ** 3 * segment_bytes)
         self.size_bytes = max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
         self.open = self.size_bytes >= self._bdp_bytes
 

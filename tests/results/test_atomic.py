@@ -19,6 +19,8 @@ def writer(path: Path) -> tuple[int, int]:
     pid = os.fork()
     if pid == 0:
         try:
+            slow_disk = pytest.MonkeyPatch()  # the suite waits for none
+            slow_disk.setattr(os, "fsync", lambda descriptor: time.sleep(0.001))
             for number in range(1_000_000):
                 atomic.write_json(path, {"number": number, "filling": [number] * 20_000})
                 if number == 0:

@@ -87,6 +87,16 @@ def test_after_a_loss_it_grows_with_the_time_for_which_it_sends(control: str, be
         assert cwnd.size_bytes / 1448 == pytest.approx(expected)
 
 
+def test_a_window_of_two_segments_grows_from_there_on() -> None:
+    """It is not halved, so it is above W at the loss as convergence reckons it: K is 0."""
+    cwnd = window(congestion_control="cubic", window_after_loss=0.7)
+    cwnd.size_bytes, cwnd._threshold_bytes, cwnd._peak_bytes = 2 * 1448.0, 0.0, 1e6
+    cwnd.lost(1.0, 1448.0, BurstRepair(0.1, 1448.0), 0.0)
+    cwnd.after_idle(53.0, 50.0, 0.3, 0.0)
+    cwnd._epoch_s = 1.0
+    assert cwnd.size_bytes / 1448 == pytest.approx(max(2 + 0.4 * 2**3, 2 + 3 * 0.3 / 1.7 * 2 / 0.1))
+
+
 def test_idle_time_halves_it_per_timeout_down_to_its_initial_size() -> None:
     cwnd = window(slow_start_after_idle=True)
     cwnd.next_round(0.0, 0.0)
