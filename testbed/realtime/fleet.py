@@ -7,6 +7,7 @@ the graph of its waits. Faults of the plan are injected, and nodes that a run ca
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -68,7 +69,7 @@ class Fleet:
         self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
         self._oom_kills = oom_kills()
-        self._errors: dict[str, Line] = {}  # by node: errors of its own, recorded before its peers could notice
+        self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
         self._stop_at_s = self._kill_at_s = float("inf")
         self._continues, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -153,7 +154,7 @@ class Fleet:
     def _on_line(self, line: Line) -> None:
         if line["kind"] == "status":
             self._status.update(line, time.monotonic())
-        elif line["kind"] == "error" and line["cause"] not in (STOPPED, PeerLost.__name__) and not self._ending:
+        elif line["kind"] == "error" and line["cause"] != STOPPED and not self._ending:
             self._errors[line["node"]] = line
         self._faults.take(line)
         self._on_progress(line)
@@ -170,7 +171,7 @@ class Fleet:
             end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
             explained="" if report or stopped or fault or end.code == 0 else self._explained(end),
-            wait=tuple(wait) if wait else None, fault=fault,
+            wait=tuple(wait) if wait else None, fault=fault, at_s=self._errors.get(end.node, {}).get("t", math.inf),
         )  # fmt: skip
         if (peer := end.report.get("peer")) and not stopped:
             self._ask_for_stacks(peer, exit_.message)

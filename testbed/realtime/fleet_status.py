@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,7 @@ class NodeExit:
         explained: Why its script has ended its process, or let it hang: ``FILE:LINE: TYPE: TEXT``.
         wait: Node, what it waited for, since when and until when in seconds of the run, if a wait ended it.
         fault: Whether a fault of the scenario killed it.
+        at_s: When it recorded its error, in seconds of the run; infinite if that is not known.
     """
 
     node: str
@@ -52,6 +54,7 @@ class NodeExit:
     explained: str = ""
     wait: tuple[str, str, float, float] | None = None
     fault: bool = False
+    at_s: float = math.inf
 
     @property
     def failed(self) -> bool:
@@ -82,9 +85,16 @@ class NodeExit:
 
 
 def first_cause(exits: list[NodeExit]) -> NodeExit | None:
-    """The exit that explains the others: killed nodes come before other failures, and those before lost peers."""
-    failed = [end for end in exits if end.failed]
-    return min(failed, key=lambda end: 0 if end.code < 0 else 1 + (end.cause == PeerLost.__name__), default=None)
+    """The exit that explains the others: killed nodes come before other failures, and those before lost peers.
+
+    Of lost peers the first that was noticed counts: who noticed it may be the last to exit.
+    """
+
+    def order(end: NodeExit) -> tuple[int, float]:
+        lost = end.cause == PeerLost.__name__
+        return (0 if end.code < 0 else 1 + lost), end.at_s if lost else 0.0
+
+    return min((end for end in exits if end.failed), key=order, default=None)
 
 
 class FleetStatus:
