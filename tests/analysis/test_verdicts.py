@@ -130,5 +130,10 @@ def test_a_verdict_from_runs_to_table(tmp_path: Path) -> None:
 @pytest.mark.slow  # a minute each
 @pytest.mark.parametrize("name", [name for name in VERDICTS if name != "verdicts"])
 def test_every_technique_wins_where_it_should(name: str, tmp_path: Path) -> None:
+    """Where it should gain nothing, five seeds may leave the claim open; it must not fail."""
     verdicts = decided(name, tmp_path)
-    assert set(verdicts.values()) == {PASS}, verdicts
+    _, study = find(name)
+    comparison = next(each for each in ALL if each().title == study.title)
+    wins = next(iter(comparison.cases))
+    assert FAIL not in verdicts.values(), verdicts
+    assert {verdict for claim, verdict in verdicts.items() if f", {wins}: " in claim} == {PASS}, verdicts

@@ -51,7 +51,8 @@ def test_tsengine_recovers_within_five_rounds_of_a_step_change(tmp_path: Path) -
     trace = f"topology.links[{LINK}].rate_trace=[{{at: 0 s, rate: 135 Mbit/s}}, {{at: {at_s:.3f} s, rate: {SLOW}}}]"
     changed = nine(tmp_path / "changed", *TSENGINE, trace)
     settled = nine(tmp_path / "slow", *TSENGINE, f"topology.links[{LINK}].rate={SLOW}")
-    assert direct(changed, CHANGE + 5, ROUNDS) < 0.6 * direct(changed, 2, CHANGE)  # it is known, and avoided
+    # as seldom as where it always was so slow: what is left is exploration
+    assert direct(changed, CHANGE + 5, ROUNDS) < 1.5 * direct(settled, 5, ROUNDS)
     recovered, steady = statistics.median(times(changed)[CHANGE + 5 :]), statistics.median(times(settled)[5:])
     assert recovered < 1.15 * steady
 
