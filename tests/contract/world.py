@@ -77,10 +77,11 @@ class WorldContract(MessageContract, ServeContract):
         async def receiver(world: World) -> int:
             with pytest.raises(WaitTimeout):
                 await world.receive("nothing yet", deadline_s=0.02)
+            await world.send(WORKER, Message(MessageKind.PUSH, key=4))
             return (await world.receive("the message")).key
 
         async def sender(world: World) -> None:
-            await world.sleep(0.1)
+            await world.receive("the other's deadline")  # real nodes do not start at the same instant
             await world.send(REMOTE, Message(MessageKind.PUSH, key=5))
 
         assert run_worlds({WORKER: sender, REMOTE: receiver})[REMOTE] == 5
