@@ -18,8 +18,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.costs import Cost
-
-_MILESTONE, _CODEC = "milestone/", "codec/"
+from testbed.state import below, under
 
 
 class ChangesCodec(Codec):
@@ -69,13 +68,9 @@ class ChangesCodec(Codec):
         return self._codec.value_bytes(size)
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {f"{_MILESTONE}{key}": value for key, value in self._milestones.items()}
-        return state | {f"{_CODEC}{name}": content for name, content in self._codec.state().items()}
+        milestones = {str(key): value for key, value in self._milestones.items()}
+        return under("milestone", milestones) | under("codec", self._codec.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._milestones = {
-            int(name.removeprefix(_MILESTONE)): value for name, value in state.items() if name.startswith(_MILESTONE)
-        }
-        self._codec.load_state(
-            {name.removeprefix(_CODEC): content for name, content in state.items() if name.startswith(_CODEC)}
-        )
+        self._milestones = {int(key): value for key, value in below("milestone", state).items()}
+        self._codec.load_state(below("codec", state))

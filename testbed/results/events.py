@@ -64,7 +64,7 @@ _LEVEL = 3  # 300 MB of lines in a second
 _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
-STOPPED = "stopped"  # cause of the ``error`` of a node that was told to end: the run ended, or another node failed
+STOPPED = "stopped"  # cause in the ``error`` event of a node that did not fail itself but was told to end
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
 
 

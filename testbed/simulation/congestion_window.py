@@ -22,8 +22,8 @@ growing     after a loss W grows with the time t for which the connection has se
             if that is more, as with Reno but by 3·(1 - β) / (1 + β) segments (RFC 9438, 4.2 and 4.3). After a loss
             below the former Wm, Wm = W·(1 + β)/2 (4.7)
 idle        with ``slow_start_after_idle``, W of a loss-based algorithm halves per RTO of idle time, down to W0
-            (RFC 2861; Linux: tcp_cwnd_restart, net.ipv4.tcp_slow_start_after_idle), and after a loss doubles up to
-            three quarters of what it was
+            (RFC 2861; Linux: tcp_cwnd_restart, net.ipv4.tcp_slow_start_after_idle), and if it has lost packets before,
+            it then doubles until it has three quarters of its size before the idle time
 outage      W of a loss-based algorithm is one segment after a retransmission timeout (RFC 5681, 3.1); BBR keeps its own
 """
 

@@ -82,7 +82,7 @@ async def _decoded(world: World, codec: Codec, parts: coding.Parts, size: int, r
 
 
 def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tuple[float, Tensor]]) -> Tensor:
-    """Return the model after mixing: what was told leaves it, and what was heard comes in, with their weights."""
+    """Return ``own`` less the weighted models that were sent, plus the weighted models that were received."""
     total = own.clone()
     for weight, known in told:
         total = torch.add(total, known, alpha=-weight)
