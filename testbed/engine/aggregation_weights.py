@@ -30,6 +30,13 @@ def contribution_weight(plan: Plan, node: NodePlan) -> float:
     return weights[node.name] / math.fsum(weights[name] for name in siblings)
 
 
+def weight_inside(plan: Plan, node: NodePlan) -> float:
+    """Return the share of a worker in the mean over its data centre."""
+    weights = _mean_weights(plan)
+    neighbours = [worker.name for worker in plan.training_workers if worker.data_center == node.data_center]
+    return weights[node.name] / math.fsum(weights[name] for name in neighbours)
+
+
 def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
     """Return what each contributing child counts for at ``server``.
 

@@ -45,13 +45,13 @@ class LocalWork(ABC):
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
+        await world.compute(copying(values), lambda: self.load(values))
 
-        def load() -> None:
-            if self._optimizer is not None:
-                self._optimizer.load(values)
-            self._learner.load(values)
-
-        await world.compute(copying(values), load)
+    def load(self, values: list[Tensor]) -> None:
+        """Continue with these values; an optimizer keeps momentum and moments."""
+        if self._optimizer is not None:
+            self._optimizer.load(values)
+        self._learner.load(values)
 
     @abstractmethod
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
@@ -103,21 +103,30 @@ class LocalOptimizerWork(OneGradient):
 
 
 class LocalSteps(LocalWork):
-    """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``."""
+    """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``.
+
+    since  the values from which it has moved; ``None``: those at the beginning of the round
+    """
 
     _optimizer: ModelOptimizer
+    since: list[Tensor] | None = None
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, contribution: Contribution, weight: float) -> None:
         super().__init__(learner, optimizer)
         self._contribution, self._weight = contribution, weight
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
-        before = await world.compute(copying(self._optimizer.values()), self._learner.values)
+        before = await self._before(world)
         results = [await self._step(world, round_) for _ in range(steps)]
         samples = sum(result.samples for result in results)
         loss = sum(result.loss * result.samples for result in results) / samples
         contributions = await world.compute(copying(before), lambda: self._contributions(before))
         return LocalResult(contributions, loss, samples, steps)
+
+    async def _before(self, world: World) -> list[Tensor]:
+        if self.since is not None:
+            return self.since
+        return await world.compute(copying(self._optimizer.values()), self._learner.values)
 
     async def _step(self, world: World, round_: int) -> StepResult:
         result = await one_step(self._learner, world, round_, self.steps)
@@ -184,3 +193,14 @@ def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
     if contribution is Contribution.GRADIENT:
         return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
     return LocalSteps(learner, optimizer, contribution, contribution_weight(plan, node))
+
+
+def serverless_work(plan: Plan, learner: Learner, values: list[Tensor]) -> LocalWork:
+    """Return what a worker does between two exchanges with others, from its first values on.
+
+    What comes out is a gradient, or how far local steps have moved the model: ``sync_setup.stepped_with``.
+    """
+    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        return OneGradient(learner)
+    choice = plan.technique.optimizer
+    return LocalSteps(learner, ModelOptimizer(choice.kind, choice.options, values), Contribution.DELTA, 1.0)

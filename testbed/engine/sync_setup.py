@@ -6,11 +6,11 @@ Callers import the module, not its names, so that tests can replace one function
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
@@ -37,6 +37,18 @@ def lan_rounds(plan: Plan) -> int:
     """Return the number of a worker's rounds to one whose aggregate crosses the WAN."""
     algorithm, options = worker_sync(plan)
     return algorithm.lan_rounds(options)
+
+
+def stepped_with(plan: Plan) -> Choice:
+    """Return the optimizer that, without servers, every worker steps with after an exchange.
+
+    It is the scenario's for gradients, the outer optimizer for changes of models, and their mean where there is none.
+    """
+    algorithm, options = worker_sync(plan)
+    if algorithm.contribution is Contribution.GRADIENT:
+        return plan.technique.optimizer
+    kind, made = algorithm.outer_optimizer(options) or ("sgd", {"learning_rate": 1.0})
+    return Choice(kind=kind, options=made)
 
 
 def needs_reports(plan: Plan) -> bool:
@@ -72,6 +84,11 @@ def tier_of(plan: Plan, node: NodePlan) -> Tier:
         top=node.role == "global_server",
         steps_assigned_above=node.role == "server" and SYNC[technique.sync_tier2.kind].assigns_steps,
     )
+
+
+def tier_of_workers(plan: Plan, names: Sequence[str]) -> Tier:
+    """Return the tier of training workers that exchange with each other, without a server."""
+    return Tier(tuple(Member(name, tuple(_devices(plan)[name])) for name in names), number=2)
 
 
 def _devices(plan: Plan) -> dict[str, list[WorkerDevice]]:

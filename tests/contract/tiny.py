@@ -46,9 +46,9 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after
             model=choice, data=choice, split=choice, batch_size=1, rounds=1, evaluate_every=1
         ),
         technique=TechniquePlan(
-            paradigm=choice, sync_tier1=choice, sync_tier2=choice, optimizer=choice, codec_tier1=choice,
-            codec_tier2=choice, order=Choice(kind="fifo"), overlay_tier1=choice, overlay_tier2=choice,
-            shard=choice,
+            paradigm=choice, sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind="fsa"), optimizer=choice,
+            codec_tier1=choice, codec_tier2=choice, order=Choice(kind="fifo"), overlay_tier1=choice,
+            overlay_tier2=choice, shard=choice,
         ),
         timeouts=Timeouts(
             heartbeat_s=0.2, suspect_s=0.6, dead_after_s=dead_after_s, step_deadline_s=step_deadline_s,

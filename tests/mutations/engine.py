@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tests.mutations.mutation import Mutation, always, edit
+from testbed.engine.aggregation_weights import contribution_weight
+from tests.mutations.mutation import Mutation, always, edit, instead
 
 DGT = ("tests/engine/dgt/test_rounds.py",)
 RESUMED = ("tests/engine/checkpoint/test_every_technique.py",)
@@ -14,6 +15,7 @@ FAILURES, GEOMX = ("tests/kvstore/test_failures.py",), ("tests/kvstore/test_geom
 WORLDS_OF_SCRIPTS = ("tests/kvstore/test_worlds.py",)
 SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
 CHECKPOINT, COLLECTIVES = ("tests/engine/checkpoint/test_checkpoint.py",), ("tests/engine/collectives/test_topk.py",)
+LOCAL_STEPS = ("tests/engine/localsteps/test_without_servers.py",)
 GOSSIP, GOLDEN = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_golden.py",)
 
 
@@ -80,6 +82,22 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.collectives.worker:OverlappingWorker._compute",
         edit("number not in tasks and", "number not in tasks and segment == 0 and"),
         ("tests/engine/collectives/test_training.py",),
+    ),
+    "workers without servers take the optimizer of local steps for the outer one": Mutation(
+        "testbed.engine.sync_setup:stepped_with",
+        edit("is Contribution.GRADIENT", "is not Contribution.MODEL"),
+        LOCAL_STEPS,
+    ),
+    "rounds inside a data centre are summed over all": Mutation(
+        "testbed.engine.collectives.worker:AllReduceWorker._exchange",
+        edit("inside is None or", "True or"),
+        LOCAL_STEPS,
+    ),
+    "a worker counts inside a data centre as it counts among all": Mutation(
+        "testbed.engine.collectives.roles:weight_inside", instead(contribution_weight), LOCAL_STEPS
+    ),
+    "workers without servers make one step": Mutation(
+        "testbed.engine.assigned_steps:LocalStepCounts.of", edit("self._assigned or ", ""), LOCAL_STEPS
     ),
     "HiTopK takes the sum of one data centre": Mutation(
         "testbed.engine.collectives.sums:scattered",

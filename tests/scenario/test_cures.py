@@ -23,7 +23,6 @@ CURES: dict[str, list[tuple[str, ...]]] = {
     # the last setting of an example of ``test_rules``, and what its refusals propose
     "codec={tier1: none, tier2: bisparse}": [("codec={tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",)],
     "order={kind: p3, overlap: layers}": [("order={kind: p3, overlap: none}",)],
-    "sync=bsp": [("-sync",), (HIPS,)],
     "codec=bisparse": [("codec={kind: bisparse, momentum: 0}",)],
     "codec=fp16": [("codec=none",)],
     "shard=multigps": [("-shard",), (HIPS,)],
@@ -60,6 +59,13 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("order={kind: dgt, late: retransmit, code: exact}",)
     ],
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): [("sync={kind: hfa, k2: 1}",)],
+    ("paradigm=allreduce", "sync=tap"): [("sync=fsa",), (HIPS,)],
+    ("paradigm={kind: allreduce, overlap: buckets}", "sync=diloco"): [("paradigm={kind: allreduce, overlap: after}",)],
+    ("paradigm=gloo", "run.on=local", "sync=hfa"): [("sync={kind: hfa, k2: 1}",)],
+    ("paradigm={kind: gossip, algorithm: adpsgd}", "sync=esync"): [
+        ("paradigm={kind: gossip, algorithm: dpsgd}",),
+        *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),
+    ],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
     ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
         ("order={kind: fifo, overlap: none}",),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight, weight_inside
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
@@ -23,7 +23,7 @@ from testbed.engine.collectives.sums import (
     OwnChoice,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import data_parallel
+from testbed.engine.collectives.worker import Exchange, Exchanges, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
@@ -31,6 +31,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.collective.shares import shares_of
+from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import ELEMENT_BYTES, buckets_of
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
@@ -53,27 +54,36 @@ def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None =
 
     _check_shares(plan, options, ranks)
 
-    async def make_parts(
-        world: World, mail: CollectiveMail, values: list[Tensor]
-    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
-        make = _SumMaker(plan, options, world, mail, ranks)
+    async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor]) -> Exchanges:
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
-        return [make.sum_of(number, size) for number, size in enumerate(sizes)], make_step(world, mail, values)
+
+        def sums(ranks: Ranks, tier: int) -> list[BucketSum]:
+            make = _SumMaker(plan, options, world, mail, ranks, tier)
+            return [make.sum_of(number, size) for number, size in enumerate(sizes)]
+
+        across = Exchange(sums(ranks, 2), make_step(world, mail, values), contribution_weight(plan, node))
+        inside = None
+        if sync_setup.lan_rounds(plan) > 1:
+            step = WholeStep(sync_setup.stepped_with(plan), values)
+            inside = Exchange(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
+        reports = Collectives(world, mail, ranks.names, name="reports") if sync_setup.needs_reports(plan) else None
+        return Exchanges(across, inside, reports)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
+        choice = sync_setup.stepped_with(plan)
         if options.optimizer_work == "replicated":
-            return WholeStep(plan.technique.optimizer, values)
+            return WholeStep(choice, values)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
         group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
         shares = shares_of([value.numel() for value in values], len(names))
-        return SharedStep(plan.technique.optimizer, values, group, shares, updates=updates)
+        return SharedStep(choice, values, group, shares, updates=updates)
 
-    return data_parallel(plan, node, learner, buckets, make_parts, files, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
 
 
 def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
     """Refuse sharing without effect, or with other bits in each data centre: norms depend on how tensors are cut."""
-    if not OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors:
+    if not OPTIMIZERS[sync_setup.stepped_with(plan).kind].whole_tensors:
         if options.optimizer_work == "norms":
             fitting = " or ".join(OPTIMIZERS.where(lambda each: each.whole_tensors))
             raise ScenarioError(f"paradigm.optimizer_work: 'norms' need 'optimizer: {fitting}'; or write 'update'")
@@ -84,22 +94,30 @@ def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
 
 
 class _SumMaker:
-    """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another."""
+    """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another.
 
-    def __init__(self, plan: Plan, options: AllReduceOptions, world: World, mail: CollectiveMail, ranks: Ranks) -> None:
+    ``tier``: 1 inside a data centre, else 2.
+    """
+
+    def __init__(
+        self, plan: Plan, options: AllReduceOptions, world: World, mail: CollectiveMail, ranks: Ranks, tier: int
+    ) -> None:  # fmt: skip
         self._plan, self._options, self._world, self._mail, self._ranks = plan, options, world, mail, ranks
+        self._choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
+        self._tier, self._prefix = tier, "inside " if tier == 1 else ""
 
     def sum_of(self, bucket: int, elements: int) -> BucketSum:
         options, world = self._options, self._world
         codec = self._codec()
-        if codec is not None and not CODECS[self._plan.technique.codec_tier2.kind].dense:
+        if codec is not None and not CODECS[self._choice.kind].dense:
             return GatheredSum(world, self._group(self._ranks.names, f"bucket {bucket}"), codec, bucket)
         if options.algorithm in ALL_REDUCE:
             shape = self._ranks.shape(options.segments or self._segments(elements))
-            group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=f"bucket {bucket}")
+            name = f"{self._prefix}bucket {bucket}"
+            group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=name)
             return DenseSum(group, ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed, options.selector)
-        if not SPARSE[options.algorithm].hierarchical:
+        if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
         across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")
@@ -114,10 +132,12 @@ class _SumMaker:
         return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
 
     def _group(self, names: tuple[str, ...], name: str) -> Collectives:
-        return Collectives(self._world, self._mail, names, name=name)
+        return Collectives(self._world, self._mail, names, name=f"{self._prefix}{name}")
 
     def _codec(self) -> Codec | None:
         """Return a codec of its own for each bucket; ``None`` if values travel as they are."""
-        choice, workers = self._plan.technique.codec_tier2, len(self._ranks.names)
-        exact = CODECS[choice.kind].exact
-        return None if exact else make_codec(choice.kind, choice.options, 2, workers, self._plan.seed)
+        choice, workers = self._choice, len(self._ranks.names)
+        if CODECS[choice.kind].exact:
+            return None
+        changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
+        return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes)

@@ -17,7 +17,7 @@ from torch import Tensor
 from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
-from testbed.state import State, below, joined
+from testbed.state import State, below, joined, under
 from testbed.training.optimizers import KeyOptimizer, Norms
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
@@ -31,6 +31,14 @@ class OptimizerStep(ABC):
     @abstractmethod
     async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Step in a round with the summed gradients; return the new values of all keys."""
+
+    @abstractmethod
+    def values(self) -> list[Tensor]:
+        """Return the values of all keys after the last step. The next step may change them in place."""
+
+    @abstractmethod
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Continue from these values; momentum and moments stay."""
 
     def state(self) -> State:
         """Return the optimizers' states."""
@@ -56,7 +64,14 @@ class WholeStep(OptimizerStep):
 
         work = Work("optimizer", round_, size_bytes=self._reads * sum(gradient.nbytes for gradient in gradients))
         await world.compute(work, step)
+        return self.values()
+
+    def values(self) -> list[Tensor]:
         return [key.value for key in self._optimizers]
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        for key, value in zip(self._optimizers, values, strict=True):
+            key.value.copy_(value)
 
 
 class SharedStep(OptimizerStep):
@@ -77,6 +92,25 @@ class SharedStep(OptimizerStep):
             return [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in cut]
 
         self._optimizers = make(self._stepped)
+        self._values = list(values)
+
+    def values(self) -> list[Tensor]:
+        return self._values if self._updates else [one.value for one in self._optimizers]
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        self._values = list(values)
+        for one, piece in zip(self._optimizers, self._stepped, strict=True):
+            one.value.copy_(values[piece.key][piece.start : piece.stop])
+
+    def state(self) -> State:
+        whole = {str(key): value for key, value in enumerate(self._values)} if self._updates else {}
+        return super().state() | under("whole", whole)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        if self._updates:
+            whole = below("whole", state)
+            self._values = [whole[str(key)] for key in range(len(self._values))]
 
     async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
         self._group.round = round_
@@ -89,7 +123,9 @@ class SharedStep(OptimizerStep):
 
         work = Work("optimizer", round_, size_bytes=UPDATE_READS * _bytes(self._stepped))
         await world.compute(work, step)
-        return await self._gather_values() if self._updates else [one.value for one in self._optimizers]
+        if self._updates:
+            self._values = await self._gather_values()
+        return self.values()
 
     async def _gather_norms(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Norms]:
         """Return the norms of whole tensors, from the sums of squares of all workers' pieces."""

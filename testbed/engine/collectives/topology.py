@@ -29,6 +29,11 @@ class Ranks:
         """Return the workers of the data centre of ``name``."""
         return next(site for site in self.sites if name in site)
 
+    def inside(self, name: str) -> Ranks:
+        """Return the ranks of the data centre of ``name`` alone."""
+        site = self.site_of(name)
+        return Ranks(site, (site,))
+
     def peers_of(self, name: str) -> tuple[str, ...]:
         """Return each data centre's worker with the number of ``name``. ``ScenarioError`` if they differ in size."""
         if len({len(site) for site in self.sites}) > 1:

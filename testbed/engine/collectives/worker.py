@@ -1,5 +1,8 @@
 """The worker of data-parallel training without servers: gradients are summed, and all workers take the same step.
 
+Where the algorithm of synchronisation has local steps, what is summed is how far they have moved each worker's model,
+times what the worker counts for, and the step is the outer optimizer's. Rounds inside a data centre sum there alone.
+
 With ``overlap: buckets`` it sums a bucket as soon as the backward pass has made its gradients, while it makes those of
 earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The same sums of the same values come out.
 """
@@ -14,22 +17,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed.engine import sync_setup
+from testbed.engine.assigned_steps import LocalStepCounts, Report
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
-from testbed.engine.local_work import copying, load_batch, one_step
+from testbed.engine.guard import Guarded
+from testbed.engine.local_work import LocalResult, LocalSteps, LocalWork, copying, load_batch, serverless_work
 from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, Stateful, below, joined, take_over, under
-from testbed.training.learner import Learner, SegmentedLearner, StepResult
+from testbed.training.learner import Learner, SegmentedLearner
 from testbed.world import Future, Work, World
 
 Tasks = dict[int, Future[Any]]  # sums of buckets that have begun, by number
-Parts = tuple[Sequence[BucketSum], OptimizerStep]
-MakeParts = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[Parts]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """How contributions meet: the sum of each bucket, and the step that follows.
+
+    weight  what this worker's contribution is multiplied by
+    """
+
+    sums: Sequence[BucketSum]
+    step: OptimizerStep
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """``across``: over all workers. ``inside``: of rounds that stay in a data centre, if there are any.
+
+    reports  among all workers; needed where an algorithm assigns local steps
+    """
+
+    across: Exchange
+    inside: Exchange | None = None
+    reports: Collectives | None = None
+
+
+MakeExchanges = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[Exchanges]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +104,42 @@ def serverless_worker(
 
 
 def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_parts: MakeParts,
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_exchanges: MakeExchanges,
     files: CheckpointFiles | None = None, *, overlaps: bool,
 ) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
-    """Return the role of a worker that sums gradients with all others, bucket by bucket, and steps with the sums.
+    """Return the role of a worker that sums contributions with all others, bucket by bucket, and steps with the sums.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
     """
 
     async def train(world: Any, start: Start) -> int:
-        parts = await make_parts(world, start.mail, start.values)
+        exchanges = await make_exchanges(world, start.mail, start.values)
+        work = serverless_work(plan, learner, start.values)
         kind = OverlappingWorker if overlaps else AllReduceWorker
-        return await kind(world, plan, learner, buckets, parts).run(start)
+        return await kind(world, plan, work, learner, buckets, exchanges).run(start)
 
     return serverless_worker(plan, node, learner, buckets, train, files)
 
 
 class AllReduceWorker:
-    """One training worker. ``sums[i]`` adds up bucket i. All workers end every round with the same bits."""
+    """One training worker. All workers end a round with the same bits; inside, all of a data centre."""
 
-    def __init__(self, world: World, plan: Plan, learner: SegmentedLearner, buckets: Buckets, parts: Parts) -> None:
-        self._world, self._plan, self._learner = world, plan, learner
-        self._buckets, (self._sums, self._step) = buckets, parts
+    def __init__(
+        self, world: World, plan: Plan, work: LocalWork, learner: SegmentedLearner, buckets: Buckets,
+        exchanges: Exchanges,
+    ) -> None:  # fmt: skip
+        self._world, self._plan, self._work, self._learner = world, plan, work, learner
+        self._buckets, self._exchanges, self._lan_rounds = buckets, exchanges, sync_setup.lan_rounds(plan)
         self._evaluation = Evaluation(world, plan, learner)
-        self._memories: dict[str, Stateful] = {
-            "learner": learner, "step": self._step,
-            **{f"sum/{number}": each for number, each in enumerate(self._sums)},
-        }  # fmt: skip
+        self._counts = LocalStepCounts(plan, world.node, [worker.name for worker in plan.training_workers])
+        self._memories: dict[str, Stateful] = {"learner": learner, "work": work, "steps": self._counts}
+        self._remember("", exchanges.across)
+        if exchanges.inside is not None:
+            self._remember("inside/", exchanges.inside)
+
+    def _remember(self, prefix: str, exchange: Exchange) -> None:
+        self._memories[f"{prefix}step"] = exchange.step
+        self._memories |= {f"{prefix}sum/{number}": each for number, each in enumerate(exchange.sums)}
 
     async def run(self, start: Start) -> int:
         """Train to the end. Return the number of rounds done."""
@@ -123,51 +163,85 @@ class AllReduceWorker:
 
     async def _round(self, round_: int) -> bool:
         started_s = self._world.now()
+        if isinstance(self._learner, Guarded):
+            self._learner.round = round_
         result, reached, tasks = await self._compute(round_)
+        worked_s, telling = self._world.now(), self._tell(round_)
         last = await self._synchronise(round_, result, reached, tasks)
-        self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
+        await self._hear(round_, telling)
+        self._counts.measured(round_, result, worked_s - started_s)
+        self._world.record(
+            "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
+        )
         self._evaluation.after_round(round_)
         return last or round_ + 1 == self._plan.training.rounds
 
-    async def _compute(self, round_: int) -> tuple[StepResult, bool, Tasks]:
-        """Compute a step, and begin to sum all buckets at the same time.
+    def _crosses(self, round_: int) -> bool:
+        return (round_ + 1) % self._lan_rounds == 0
+
+    def _exchange(self, round_: int) -> Exchange:
+        """Return the exchange of a round."""
+        inside = self._exchanges.inside
+        return self._exchanges.across if inside is None or self._crosses(round_) else inside
+
+    async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
+        """Do the local work of a round, and begin to sum all buckets at the same time.
 
         Return also whether this worker has reached the target.
         """
-        result = await one_step(self._learner, self._world, round_, round_)
+        if isinstance(self._work, LocalSteps):
+            self._work.since = self._exchange(round_).step.values()
+        result = await self._work.run(self._world, round_, self._counts.of(round_))
         reached = await self._evaluation.before_push(round_)
-        gradients, tasks = dict(enumerate(result.gradients)), {}
+        contributions, tasks = dict(enumerate(result.contributions)), {}
         for number in range(len(self._buckets)):
-            tasks[number] = await self._begin(number, gradients, round_, reached)
+            tasks[number] = await self._begin(number, contributions, round_, reached)
         return result, reached, tasks
 
-    async def _begin(self, number: int, gradients: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
-        """Begin to sum a bucket."""
-        mine = [gradients[key] for key in self._buckets[number]]
-        flat = await self._world.compute(copying(mine), lambda: torch.cat(mine))
-        return self._world.spawn(self._sums[number](flat, round_, reached), "a bucket")
+    async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
+        """Begin to sum a bucket. Inside a data centre no end is told: the others would not hear of it."""
+        mine, exchange = [contributions[key] for key in self._buckets[number]], self._exchange(round_)
+        flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
+        return self._world.spawn(exchange.sums[number](flat, round_, reached and self._crosses(round_)), "a bucket")
 
-    async def _synchronise(self, round_: int, result: StepResult, reached: bool, tasks: Tasks) -> bool:
+    async def _synchronise(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> bool:
         """Wait for all sums; then step. Return whether a worker has reached the target.
 
         The flag travels with the sums, so all workers hear of it in the same round and stop after it.
         """
-        gradients = result.gradients
+        totals = result.contributions
         for number, task in sorted(tasks.items()):
             flat, raised = await self._world.wait(task, f"the sum of bucket {number} in round {round_}")
             reached = reached or raised
             bucket = self._buckets[number]
             for key, total in zip(bucket, split(flat, bucket, self._learner.sizes), strict=True):
-                gradients[key] = total
-        values = await self._step(self._world, round_, gradients)
-        await self._world.compute(copying(values), lambda: self._learner.load(values))
-        return reached
+                totals[key] = total
+        values = await self._exchange(round_).step(self._world, round_, totals)
+        await self._work.take(self._world, round_, values)
+        if self._exchanges.inside is not None and self._crosses(round_):
+            self._exchanges.inside.step.load(values)
+        return reached and self._crosses(round_)
+
+    def _tell(self, round_: int) -> Future[list[Tensor]] | None:
+        """Begin to tell all others how long a step of the last round took."""
+        reports, mine = self._exchanges.reports, self._counts.reports.get(self._world.node)
+        if reports is None or mine is None or not self._crosses(round_):
+            return None
+        reports.round = round_
+        return self._world.spawn(reports.all_gather(torch.tensor(mine, dtype=torch.float64)), "reports")
+
+    async def _hear(self, round_: int, telling: Future[list[Tensor]] | None) -> None:
+        reports = self._exchanges.reports
+        if telling is not None and reports is not None:
+            gathered = await self._world.wait(telling, f"the reports of round {round_}")
+            told = [Report(int(each[0]), float(each[1])) for each in gathered]
+            self._counts.heard(round_, zip(reports.ranks, told, strict=True))
 
 
 class OverlappingWorker(AllReduceWorker):
     """Sums buckets during the backward pass. Segments of the model take their shares of the step's time."""
 
-    async def _compute(self, round_: int) -> tuple[StepResult, bool, Tasks]:
+    async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
         await load_batch(self._learner, round_, round_)
         step, shape = self._learner.begin(round_), self._learner.shape
         shares = shape.time_shares()
@@ -184,7 +258,7 @@ class OverlappingWorker(AllReduceWorker):
             for number, bucket in enumerate(self._buckets):
                 if number not in tasks and gradients.keys() >= set(bucket):
                     tasks[number] = await self._begin(number, gradients, round_, reached)
-        return StepResult(step.loss, step.samples, [gradients[key] for key in sorted(gradients)]), reached, tasks
+        return LocalResult([gradients[key] for key in sorted(gradients)], step.loss, step.samples, 1), reached, tasks
 
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
@@ -205,6 +279,11 @@ async def first_values(
             values[key] = value
     learner.load(values)
     return values
+
+
+def _joined(tensors: Sequence[Tensor], weight: float) -> Tensor:
+    flat = torch.cat(list(tensors))
+    return flat if weight == 1.0 else flat.mul_(weight)
 
 
 def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:

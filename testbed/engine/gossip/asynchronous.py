@@ -8,14 +8,16 @@ all others (``stop``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from testbed.engine.assigned_steps import LocalStepCounts
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.messages import Message
+from testbed.plan.model import Plan
 from testbed.policy.gossip.mixing import Partners
 from testbed.state import State
 from testbed.training.seeds import seed_for
@@ -26,12 +28,14 @@ class AsynchronousGossip:
     """One worker; ``Partners`` explains why the average is kept and no circle of waits can form."""
 
     def __init__(
-        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], partners: Partners,
-        steps: int, seed: int,
+        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str],
+        partners: Callable[[int], Partners], plan: Plan,
     ) -> None:  # fmt: skip
+        """``partners``: of each round."""
         self._world, self._mail, self._model, self._partners = world, mail, model, partners
-        self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), seed
-        self._missing_steps = steps  # of all workers together, counted at the first
+        self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), plan.seed
+        self._counts = LocalStepCounts(plan, world.node, ranks)
+        self._missing_rounds = plan.training.rounds * len(ranks)  # of all workers together, counted at the first
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
         self._answer: Future[Message] = world.future()
@@ -56,11 +60,12 @@ class AsynchronousGossip:
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Step until the end is declared. Return the number of steps of this worker."""
         step = first_round
-        self._missing_steps -= first_round * len(self._ranks)
+        self._missing_rounds -= first_round * len(self._ranks)
         while not self._stopped:
             started_s = self._world.now()
-            exchange = self._world.spawn(self._exchange(step), "an exchange") if self._partners.asks else None
-            result = await self._model.gradient(step)
+            asks = self._partners(step).asks
+            exchange = self._world.spawn(self._exchange(step), "an exchange") if asks else None
+            result = await self._model.work(step, self._counts.of(step))
             if exchange is not None:
                 await self._world.wait(exchange, f"the exchange of step {step}")
             self._stepping = True  # a thread may be changing the model: offers wait until it has
@@ -84,7 +89,7 @@ class AsynchronousGossip:
         evaluation.after_round(step)
 
     async def _exchange(self, step: int) -> None:
-        partner = self._ranks[self._partners.partner(seed_for(self._seed, "partner", self._rank, step))]
+        partner = self._ranks[self._partners(step).partner(seed_for(self._seed, "partner", self._rank, step))]
         mine = self._model.flat
         self._answer = self._world.future()
         await self._mail.send(partner, "offer", step, mine)
@@ -108,8 +113,8 @@ class AsynchronousGossip:
         self._answer.set_result(message)
 
     def _on_step(self) -> None:
-        self._missing_steps -= 1
-        if self._missing_steps == 0 and not self._stopped:
+        self._missing_rounds -= 1
+        if self._missing_rounds == 0 and not self._stopped:
             self._stop_all()
 
     def _stop_all(self) -> None:

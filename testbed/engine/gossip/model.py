@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from testbed.engine import sync_setup
+from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.local_work import one_step
+from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
-from testbed.state import State
-from testbed.training.learner import Learner, StepResult
+from testbed.state import State, below, under
+from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
@@ -29,23 +31,29 @@ _KEYS = {"model": 0, "offer": 0, "answer": 1}
 class OwnModel:
     """``flat`` is the model as one tensor; mixing sets it, a step changes it.
 
-    ``factor``: a gradient is multiplied by it (the number of workers, where gradients are to count as a sum).
+    What a step is taken with comes from ``work``: a gradient, or how far local steps would move the model.
+
+    ``factor``: it is multiplied by this (the number of workers, where gradients are to count as a sum; what the worker
+    counts for in a mean, against the others).
     """
 
-    def __init__(self, world: World, plan: Plan, learner: Learner, values: list[Tensor], factor: float) -> None:
-        optimizer = plan.technique.optimizer
-        self._world, self._learner, self._factor = world, learner, factor
+    def __init__(
+        self, world: World, plan: Plan, learner: Learner, work: LocalWork, values: list[Tensor], factor: float
+    ) -> None:  # fmt: skip
+        optimizer = sync_setup.stepped_with(plan)
+        self._world, self._learner, self._work, self._factor = world, learner, work, factor
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
         self._sketch = Sketch(sum(learner.sizes), plan.seed)
         self._every = plan.training.evaluate_every
 
     def state(self) -> State:
-        """Return values and optimizer, for a checkpoint."""
-        return self._optimizer.state()
+        """Return values, optimizer and local work, for a checkpoint."""
+        return self._optimizer.state() | under("work", self._work.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``."""
         self._optimizer.load_state(state)
+        self._work.load_state(below("work", state))
 
     @property
     def flat(self) -> Tensor:
@@ -56,24 +64,28 @@ class OwnModel:
         """Replace the model; the optimizer keeps its momentum and moments."""
         self._optimizer.load(torch.split(flat, list(self._learner.sizes)))
 
-    async def gradient(self, round_: int, at: Tensor | None = None) -> StepResult:
-        """Compute a training step's gradient, at the current model or at another."""
+    async def work(self, round_: int, steps: int, at: Tensor | None = None) -> LocalResult:
+        """Do the local work of a round, from the current model or from another."""
         values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
-        self._learner.load(list(values))
-        return await one_step(self._learner, self._world, round_, round_)
+        if isinstance(self._learner, Guarded):
+            self._learner.round = round_
+        self._work.load(list(values))
+        return await self._work.run(self._world, round_, steps)
 
-    async def step(self, round_: int, result: StepResult) -> None:
-        """Apply the optimizer to a gradient."""
-        gradients = [gradient * self._factor for gradient in result.gradients]
+    async def step(self, round_: int, result: LocalResult) -> None:
+        """Apply the optimizer to a gradient, or to how far local steps have moved the model."""
+        gradients = [gradient * self._factor for gradient in result.contributions]
         # Adam, the largest, reads and writes gradient, value and two moments
         work = Work("optimizer", round_, size_bytes=4 * sum(gradient.nbytes for gradient in gradients))
         await self._world.compute(work, lambda: self._optimizer.step(gradients))
 
-    def end_round(self, round_: int, started_s: float, result: StepResult, at: Tensor | None = None) -> None:
+    def end_round(self, round_: int, started_s: float, result: LocalResult, at: Tensor | None = None) -> None:
         """Record the round and, as often as the model is evaluated, its sketch."""
         flat = self.flat if at is None else at
         self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
-        self._world.record("round", t0=started_s, round=round_, loss=result.loss, samples=result.samples)
+        self._world.record(
+            "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
+        )
         if round_ % self._every == self._every - 1:
             self._world.record("gossip", round=round_, sketch=self._sketch(flat))
 

@@ -15,6 +15,8 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.worker import Start, serverless_worker
@@ -25,11 +27,13 @@ from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
+from testbed.engine.local_work import serverless_work
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS, GossipOptions
-from testbed.policy.gossip.graphs import GRAPHS, Graph, exponential, given, is_connected
-from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne
+from testbed.policy.gossip.graphs import GRAPHS, Graph, complete, exponential, given, is_connected
+from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Mixing, OneMixing, Partners, PushToAll, PushToOne
 from testbed.policy.shard.slices import buckets_of
 from testbed.state import State, below, joined, take_over, under
 from testbed.training.learner import Learner
@@ -49,7 +53,8 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
 
     async def train(world: World, start: Start) -> int:
         ranks = [worker.name for worker in plan.training_workers]
-        model = OwnModel(world, plan, learner, start.values, float(len(ranks)) if options.gradients == "sum" else 1.0)
+        work = serverless_work(plan, learner, start.values)
+        model = OwnModel(world, plan, learner, work, start.values, _factor(plan, node, options))
         gossip = _make_gossip(plan, options, graph, world, GossipMail(world, start.session.inbox), model)
         workers = Collectives(world, start.mail, ranks, name="end")
         workers.round = -1  # after training
@@ -77,6 +82,14 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
     return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train, files)
 
 
+def _factor(plan: Plan, node: NodePlan, options: GossipOptions) -> float:
+    """Return what a worker's step counts for, so that the average of all models moves as it should."""
+    workers = len(plan.training_workers)
+    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        return float(workers) if options.gradients == "sum" else 1.0
+    return workers * contribution_weight(plan, node) if node.trains else 0.0
+
+
 async def _average(world: World, workers: Collectives, flat: Tensor, learner: Learner, rounds: int) -> list[Tensor]:
     """Return the average of all models; record their root-mean-square distance from it."""
     mean = await workers.all_reduce(flat) / workers.size
@@ -90,16 +103,25 @@ def _make_gossip(
     plan: Plan, options: GossipOptions, graph: Graph, world: World, mail: GossipMail, model: OwnModel
 ) -> Gossip:
     ranks = [worker.name for worker in plan.training_workers]
-    rounds = plan.training.rounds
-    algorithm = ALGORITHMS[options.algorithm]
+    algorithm, lan_rounds = ALGORITHMS[options.algorithm], sync_setup.lan_rounds(plan)
     if algorithm.pairwise:
-        partners = Partners(graph, ranks.index(world.node))
-        return AsynchronousGossip(world, mail, model, ranks, partners, rounds * len(ranks), plan.seed)
+        mine = ranks.index(world.node)
+        inside, everyone = Partners(_inside(plan, options.graph, _sites(plan)), mine), Partners(graph, mine)
+        return AsynchronousGossip(
+            world, mail, model, ranks, lambda round_: inside if (round_ + 1) % lan_rounds else everyone, plan
+        )
     push = algorithm.pushes
-    mixing: Mixing = Metropolis(graph)
-    if push:
-        mixing = PushToOne(len(ranks)) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
-    synchronous = SynchronousGossip(world, mail, model, ranks, mixing, rounds, push=push)
+
+    def mixing_of(graph: Graph, groups: Sequence[Sequence[int]]) -> OneMixing:
+        if not push:
+            return Metropolis(graph)
+        return PushToOne(groups) if GRAPHS.get(options.graph) is exponential else PushToAll(graph)
+
+    across, sites = mixing_of(graph, [range(len(ranks))]), _sites(plan)
+    mixing: Mixing = across
+    if lan_rounds > 1:
+        mixing = LanAndWan(mixing_of(_inside(plan, options.graph, sites), sites), across, lan_rounds)
+    synchronous = SynchronousGossip(world, mail, model, ranks, mixing, plan, push=push)
     synchronous.compression = _compression(plan, options, world, model, mixing)
     return synchronous
 
@@ -127,6 +149,23 @@ def graph_of(plan: Plan, kind: str) -> Graph:
     if not is_connected(graph):
         raise ScenarioError("paradigm: the graph of the workers is not connected, so they could never agree")
     return graph
+
+
+def _sites(plan: Plan) -> list[list[int]]:
+    """Return the ranks of the training workers, data centre by data centre."""
+    by_site: dict[str, list[int]] = {}
+    for rank, worker in enumerate(plan.training_workers):
+        by_site.setdefault(worker.data_center, []).append(rank)
+    return list(by_site.values())
+
+
+def _inside(plan: Plan, kind: str, sites: Sequence[Sequence[int]]) -> Graph:
+    """Return the neighbours of each training worker in rounds inside its data centre: that graph, of its workers."""
+    edges = []
+    for ranks in sites:
+        graph = GRAPHS.get(kind, complete)(len(ranks))
+        edges += [(ranks[one], ranks[other]) for one, others in enumerate(graph) for other in others]
+    return given(len(plan.training_workers), edges)
 
 
 def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:

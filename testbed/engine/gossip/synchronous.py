@@ -11,13 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.engine.assigned_steps import LocalStepCounts, Report
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.compressed import Compression
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
+from testbed.engine.local_work import LocalResult
 from testbed.messages import Message
+from testbed.plan.model import Plan
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
 from testbed.state import State, below, under
-from testbed.training.learner import StepResult
 from testbed.world import Future, Work, World
 
 
@@ -29,13 +31,14 @@ class SynchronousGossip:
 
     def __init__(
         self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], mixing: Mixing,
-        rounds: int, *, push: bool,
+        plan: Plan, *, push: bool,
     ) -> None:  # fmt: skip
         self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
         self._ranks, self._rank = ranks, ranks.index(world.node)
         self._weight, self._push = 1.0, push
         self.compression: Compression | None = None
-        self._last_round = self._planned_round = rounds - 1
+        self._last_round = self._planned_round = plan.training.rounds - 1
+        self._counts = LocalStepCounts(plan, world.node, ranks)
         # The end is announced in the messages of round r and known to all workers this many rounds later, one of which
         # passes before the first of these messages leaves. All workers so stop after the same round.
         self._rounds_to_announce = rounds_to_reach_all(mixing) + 1
@@ -50,12 +53,14 @@ class SynchronousGossip:
         """Return what a checkpoint keeps, between two rounds."""
         ends = {"last_round": self._last_round} if self._last_round < self._planned_round else {}  # announced
         kept = under("compression", self.compression.state()) if self.compression else {}
-        return {"weight": self._weight, **ends, **kept} | under("model", self._model.state())
+        kept |= under("model", self._model.state()) | under("steps", self._counts.state())
+        return {"weight": self._weight, **ends, **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``."""
         self._weight, self._last_round = state["weight"], state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
+        self._counts.load_state(below("steps", state))
         if self.compression is not None:
             self.compression.load_state(below("compression", state))
 
@@ -74,18 +79,20 @@ class SynchronousGossip:
             round_ += 1
         return round_
 
-    async def _mix_round(self, round_: int) -> StepResult:
+    async def _mix_round(self, round_: int) -> LocalResult:
         part = self._mixing.part(round_, self._rank)
-        sends = await self._send_all(part, round_)
-        result = await self._model.gradient(round_)
+        sends, started_s = await self._send_all(part, round_), self._world.now()
+        result = await self._model.work(round_, self._counts.of(round_))
+        self._counts.measured(round_, result, self._world.now() - started_s)
         await self._mix(part, round_)
         await self._model.step(round_, result)
         await self._sent(sends, round_)
         return result
 
-    async def _push_round(self, round_: int) -> StepResult:
-        part = self._mixing.part(round_, self._rank)
-        result = await self._model.gradient(round_, self.value)
+    async def _push_round(self, round_: int) -> LocalResult:
+        part, started_s = self._mixing.part(round_, self._rank), self._world.now()
+        result = await self._model.work(round_, self._counts.of(round_), self.value)
+        self._counts.measured(round_, result, self._world.now() - started_s)
         await self._model.step(round_, result)
         sends = await self._send_all(part, round_)
         await self._mix(part, round_)
@@ -93,7 +100,10 @@ class SynchronousGossip:
         return result
 
     async def _send_all(self, part: Part, round_: int) -> list[Future[None]]:
-        flat, meta = self._model.flat, {"weight": self._weight, "last": self._last_round}
+        flat = self._model.flat
+        meta: dict[str, Any] = {"weight": self._weight, "last": self._last_round}
+        if self._counts.reports:
+            meta["reports"] = dict(self._counts.reports)
         sends = []
         for to in part.sends:
             parts = (flat,) if self.compression is None else await self.compression.sent(to, flat, round_)
@@ -118,6 +128,8 @@ class SynchronousGossip:
             self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
         self._model.set(mixed)
         self._last_round = min([self._last_round, *(message.meta["last"] for message in messages)])
+        reports = [pair for message in messages for pair in message.meta.get("reports", {}).items()]
+        self._counts.heard(round_, ((name, Report(*each)) for name, each in reports))
 
 
 def _mixed(own: Tensor, part: Part, pairs: Sequence[tuple[float, Message]]) -> Tensor:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.step import OptimizerStep, WholeStep
-from testbed.engine.collectives.sums import BucketSum
-from testbed.engine.collectives.worker import data_parallel
+from testbed.engine.collectives.step import WholeStep
+from testbed.engine.collectives.worker import Exchange, Exchanges, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.execution.distributed.backends import BACKENDS
@@ -43,17 +42,17 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
-    async def make_parts(
-        world: RealWorld, mail: CollectiveMail, values: list[Tensor]
-    ) -> tuple[Sequence[BucketSum], OptimizerStep]:
+    async def make_exchanges(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> Exchanges:
         training = [worker.name for worker in plan.with_role("worker") if worker.trains]
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await BACKENDS[options.backend].make_group(world, plan, peers)
         sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
-        return sums, WholeStep(plan.technique.optimizer, values)
+        reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
+        step = WholeStep(sync_setup.stepped_with(plan), values)
+        return Exchanges(Exchange(sums, step, contribution_weight(plan, node)), reports=reports)
 
-    return data_parallel(plan, node, learner, buckets, make_parts, files, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
 
 
 class LibrarySum(Memoryless):

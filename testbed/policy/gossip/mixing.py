@@ -7,6 +7,8 @@ and push-sum (Kempe et al., 2003) divides by how much weight has come in.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.policy.gossip.graphs import Graph, hops, two_sides
@@ -55,21 +57,45 @@ class PushToAll:
 
 
 class PushToOne:
-    """Each keeps one half and gives the other to the rank 1, 2, 4, … further on, one after the other (SGP)."""
+    """Each keeps one half and gives the other to the rank 1, 2, 4, … further on, one after the other (SGP).
 
-    def __init__(self, size: int) -> None:
-        self.size, self._hops = size, hops(size)
-        self.period = max(1, len(self._hops))
+    ``groups``: ranks that exchange among themselves; each counts on inside its group.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self.size = sum(map(len, groups))
+        self._places = {rank: (group, place) for group in groups for place, rank in enumerate(group)}
+        self.period = math.lcm(*(max(1, len(hops(len(group)))) for group in groups))
 
     def part(self, round_: int, rank: int) -> Part:
         """The hop of this round."""
-        if not self._hops:
+        group, place = self._places[rank]
+        size, steps = len(group), hops(len(group))
+        if not steps:
             return Part(1.0, (), ())
-        hop = self._hops[round_ % self.period]
-        return Part(0.5, ((rank + hop) % self.size,), (((rank - hop) % self.size, 0.5),))
+        hop = steps[round_ % len(steps)]
+        return Part(0.5, (group[(place + hop) % size],), ((group[(place - hop) % size], 0.5),))
 
 
-Mixing = Metropolis | PushToAll | PushToOne  # which ranks average with which; repeats after ``period`` rounds
+OneMixing = Metropolis | PushToAll | PushToOne
+
+
+class LanAndWan:
+    """Every ``lan_rounds``-th round is one of ``across``; those between are of ``inside``, whose ranks are close."""
+
+    def __init__(self, inside: OneMixing, across: OneMixing, lan_rounds: int) -> None:
+        self._inside, self.across, self.lan_rounds = inside, across, lan_rounds
+        self.size, self.period = across.size, lan_rounds * math.lcm(inside.period, across.period)
+
+    def part(self, round_: int, rank: int) -> Part:
+        """The next part of one or the other."""
+        wan_rounds, since = divmod(round_, self.lan_rounds)
+        if since == self.lan_rounds - 1:
+            return self.across.part(wan_rounds, rank)
+        return self._inside.part(wan_rounds * (self.lan_rounds - 1) + since, rank)
+
+
+Mixing = OneMixing | LanAndWan  # who averages with whom; repeats after ``period`` rounds
 
 
 def rounds_to_reach_all(mixing: Mixing) -> int:
@@ -77,6 +103,8 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
 
     ``ValueError`` when it never does: the graph is not connected.
     """
+    if isinstance(mixing, LanAndWan):
+        return mixing.lan_rounds * rounds_to_reach_all(mixing.across)
     worst = 0
     for start in range(mixing.period):
         known = [{rank} for rank in range(mixing.size)]

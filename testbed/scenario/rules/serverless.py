@@ -4,19 +4,67 @@ from __future__ import annotations
 
 from testbed.codec.options import CODECS
 from testbed.policy.collective import SPARSE
+from testbed.policy.collective.overlap import AFTERWARDS
+from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, by_tier, overlaps, without_servers
+from testbed.scenario.rules.facts import (
+    Found,
+    by_tier,
+    kinds,
+    lan_rounds_option,
+    overlaps,
+    pushed,
+    without_servers,
+)
 from testbed.scenario.schema import Scenario
 
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
 
 
-def no_synchronisation(scenario: Scenario) -> Found:
-    if without_servers(scenario) and _any_chosen(scenario, "sync"):
-        problem = "has no effect without servers: all-reduce waits for all, and gossip has its own algorithm"
-        yield Violation(("sync",), problem, _REMOVE)
+def workers_exchange_in_rounds(scenario: Scenario) -> Found:
+    unfit = [tier.kind for _, tier in by_tier(scenario.sync) if not tier.declared.waits]
+    if without_servers(scenario) and unfit:
+        pairs = [kind for kind, each in ALGORITHMS.items() if each.pairwise]
+        yield Violation(
+            ("sync",),
+            "a server applies each push by itself, as it comes, and there is none: what workers exchange is of a round",
+            f"write 'sync: {SYNC.default}' (with 'paradigm: {{kind: gossip, algorithm: {pairs[0]}}}' no worker waits "
+            f"for all), or 'paradigm: {PARADIGMS.default}'",
+        )
+
+
+def changes_follow_the_last_step(scenario: Scenario) -> Found:
+    overlap = getattr(scenario.paradigm.options, "overlap", AFTERWARDS)
+    if without_servers(scenario) and overlap != AFTERWARDS and pushed(scenario) is not Contribution.GRADIENT:
+        yield Violation(
+            ("paradigm", "overlap"),
+            f"'{overlap}' sums gradients during a backward pass, and how far local steps move a model is known after "
+            "the last of them",
+            f"write '{AFTERWARDS}'",
+        )
+
+
+def libraries_sum_over_all(scenario: Scenario) -> Found:
+    option = lan_rounds_option(scenario.sync.tier2) if scenario.paradigm.declared.library else ""
+    if option:
+        problem = "counts rounds inside a data centre, and a library's sums are over all workers"
+        yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
+
+
+def pairs_balance_nothing(scenario: Scenario) -> Found:
+    algorithm = ALGORITHMS.get(getattr(scenario.paradigm.options, "algorithm", ""))
+    if algorithm and algorithm.pairwise and without_servers(scenario) and scenario.sync.tier1.declared.assigns_steps:
+        others = [kind for kind, each in ALGORITHMS.items() if not each.pairwise]
+        yield Violation(
+            ("sync",),
+            f"'{scenario.sync.tier1.kind}' lets fast workers step until the slowest one's push arrives, and pairs wait "
+            "for no other worker",
+            f"write 'algorithm: {others[0]}', or sync: "
+            f"{kinds(SYNC, lambda sync: sync.waits and not sync.assigns_steps)}",
+        )
 
 
 def codec_of_paradigm(scenario: Scenario) -> Found:

@@ -13,12 +13,13 @@ from testbed.scenario.schema import Scenario
 
 
 def one_tier_has_one_value(scenario: Scenario) -> Found:
-    if tiers_of(scenario) != 1:
+    if tiers_of(scenario) == 2:
         return
-    for axis in ("sync", "codec", "overlay"):
+    tiers = "is one tier" if tiers_of(scenario) else "are no tiers"
+    for axis in ("sync", "codec", "overlay") if tiers_of(scenario) else ("sync",):
         tier1, tier2 = getattr(scenario, axis).tier1, getattr(scenario, axis).tier2
         if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
-            problem = f"with 'paradigm: {scenario.paradigm.kind}' there is one tier, and 'tier1' differs from 'tier2'"
+            problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, and 'tier1' differs from 'tier2'"
             yield Violation((axis,), problem, f"write '{axis}: {tier2.kind}'")
 
 
@@ -30,7 +31,7 @@ def one_tier_has_no_lan_rounds(scenario: Scenario) -> Found:
 
 
 def tiers_fit(scenario: Scenario) -> Found:
-    if tiers_of(scenario) == 1:
+    if tiers_of(scenario) != 2:
         return
     tier1 = scenario.sync.tier1
     if 1 not in tier1.declared.tiers:
@@ -72,6 +73,8 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
     if is_scripted(scenario) or (tiers_of(scenario) != 1 and 1 not in faced.declared.tiers):
         return  # a script has its own optimizer; the other case has been refused
+    if tiers_of(scenario) == 0:
+        return  # without servers it runs on the workers anyway
     optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
     if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"

@@ -48,11 +48,19 @@ INSIDE = {
     "coordinated": ["paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "data_centers[*].workers=2"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
+    "hfa sums": ["paradigm=allreduce", "sync={kind: hfa, k1: 2, k2: 2}", "codec={kind: topk, ratio: 0.1, bound: 100}"],
+    "diloco shares its outer steps": ["paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",
+                                      "sync={kind: diloco, h: 2}"],
+    "esync sums": ["paradigm=allreduce", "sync=esync"],
+    "esync mixes": ["paradigm={kind: gossip, algorithm: sgp}", "sync=esync"],
+    "hfa mixes": ["paradigm=gossip", "sync={kind: hfa, k1: 2, k2: 2}", "codec=fp16"],
+    "diloco by pairs": ["paradigm={kind: gossip, algorithm: adpsgd}", "sync={kind: diloco, h: 2}"],
     "slower and slower": ["sync=esync", "optimizer.at=worker",
                           "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
-QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers")
+QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
+           "hfa sums", "diloco shares its outer steps", "esync mixes")  # fmt: skip
 
 
 def texts_of(combination: Combination) -> list[str]:

@@ -18,6 +18,7 @@ from testbed.engine.gossip.model import GossipMail, OwnModel, Sketch
 from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
+from testbed.engine.local_work import OneGradient
 from testbed.plan.model import Choice, Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
 from testbed.policy.gossip.mixing import Metropolis, Partners, PushToAll, PushToOne
@@ -172,7 +173,8 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
         collectives, mail = Collectives(world, CollectiveMail(world, inbox), names), GossipMail(world, inbox)
         world.spawn(inbox.run(), "inbox")
         first = torch.randn(42, generator=torch_stream(1, rank))
-        model = OwnModel(world, plan, Still(), list(torch.split(first, list(Still.sizes))), 1.0)
+        values = list(torch.split(first, list(Still.sizes)))
+        model = OwnModel(world, plan, Still(), OneGradient(Still()), values, 1.0)
         one = make(world, mail, model)
         await collectives.all_reduce(torch.zeros(1))
         await one.run(NoEvaluation(), 0, no_checkpoint)
@@ -187,15 +189,16 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
 def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, tmp_path: Path) -> None:
     names = names_of([2, 3])
     steps = {name: 0.005 * (1 + rank) for rank, name in enumerate(names)}
-    plan = serverless_plan([2, 3], "gossip", {}, step_times_s=steps)
+    plan = serverless_plan([2, 3], "gossip", {}, step_times_s=steps, rounds=40)
     star = given(5, [(0, other) for other in range(1, 5)])
 
     def make(world: World, mail: GossipMail, model: OwnModel) -> Any:
         if algorithm.startswith("adpsgd"):
             graph = GRAPHS["ring" if algorithm.endswith("ring") else "complete"](5)
-            return AsynchronousGossip(world, mail, model, names, Partners(graph, names.index(world.node)), 200, 7)
-        mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne(5), "sgp-star": PushToAll(star)}[algorithm]
-        return SynchronousGossip(world, mail, model, names, mixing, 40, push=algorithm != "dpsgd")
+            partners = Partners(graph, names.index(world.node))
+            return AsynchronousGossip(world, mail, model, names, lambda round_: partners, plan)
+        mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne([range(5)]), "sgp-star": PushToAll(star)}[algorithm]
+        return SynchronousGossip(world, mail, model, names, mixing, plan, push=algorithm != "dpsgd")
 
     programs = {name: mixing_only(plan, rank, names, make) for rank, name in enumerate(names)}
     programs["a/scheduler"] = nothing

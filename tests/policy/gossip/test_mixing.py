@@ -59,7 +59,7 @@ def test_graphs_are_connected_and_weights_add_up(name: str, size: int) -> None:
     assert all(rank in graph[other] and rank != other for rank in range(size) for other in graph[rank])
     check(Metropolis(graph), doubly=True)
     check(PushToAll(graph), doubly=False)
-    check(PushToOne(size), doubly=False)
+    check(PushToOne([range(size)]), doubly=False)
 
 
 @given(connected())
@@ -95,7 +95,7 @@ def test_push_sum_finds_the_average_where_weights_are_not_doubly_stochastic(grap
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_pushing_to_one_at_doubling_distances_is_exact_after_log_rounds(size: int) -> None:
     models = np.random.default_rng(2).normal(size=(size, 5))
-    mixing = PushToOne(size)
+    mixing = PushToOne([range(size)])
     assert np.allclose(mixed(mixing, models, mixing.period), models.mean(axis=0))
     assert rounds_to_reach_all(mixing) == mixing.period
 

@@ -1,0 +1,77 @@
+"""Local steps of workers that exchange with each other: without a server, every worker runs the algorithm itself.
+
+Where an algorithm assigns steps, workers tell each other how long a step took, and pass on what they have heard. All
+feed an algorithm of their own with the reports of all, in rank order. An exchange lasts for all as long as for the
+worker that comes last to it, so its duration makes no difference between them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from testbed.engine import sync_setup
+from testbed.engine.local_work import LocalResult
+from testbed.plan.model import Plan
+from testbed.policy.events import Push, Reply, WorkerReport
+from testbed.policy.sync.base import SyncPolicy
+from testbed.state import State, below, under
+
+
+class Report(NamedTuple):
+    """How long a step of ``round`` took at a worker."""
+
+    round: int
+    step_s: float
+
+
+class LocalStepCounts:
+    """How many local steps ``worker`` makes in each round, by the reports of all ``workers``.
+
+    reports  the newest known of each worker, this one included; empty where the algorithm needs none
+    """
+
+    def __init__(self, plan: Plan, worker: str, workers: Sequence[str]) -> None:
+        self._declared, self._worker, self._workers = sync_setup.local_steps(plan), worker, workers
+        self._policy: SyncPolicy | None = None
+        if sync_setup.needs_reports(plan):
+            algorithm, options = sync_setup.worker_sync(plan)
+            self._policy = algorithm(sync_setup.tier_of_workers(plan, workers), options)
+        self._assigned, self._heard = 0, -1  # steps; the round in which the algorithm was last told of reports
+        self.reports: dict[str, Report] = {}
+
+    def of(self, round_: int) -> int:
+        """Return the local steps of a round."""
+        return self._assigned or self._declared(round_)
+
+    def measured(self, round_: int, result: LocalResult, work_s: float) -> None:
+        """Note how long a round's local steps took here."""
+        if self._policy is not None:
+            self.reports[self._worker] = Report(round_, round(work_s / result.steps, 6))
+
+    def heard(self, round_: int, reports: Iterable[tuple[str, Report]]) -> None:
+        """Take reports that came with the exchange of ``round_``."""
+        for name, report in reports:
+            if name not in self.reports or self.reports[name].round < report.round:
+                self.reports[name] = report
+        if self._policy is None or len(self.reports) < len(self._workers):
+            return
+        self._heard = round_
+        for name in self._workers:
+            push = Push(name, 0, round_, reports={name: WorkerReport(self.reports[name].step_s, 0.0)})
+            for effect in self._policy.on_push(push):
+                if isinstance(effect, Reply):
+                    self._assigned = effect.steps.get(self._worker, self._assigned)
+
+    def state(self) -> State:
+        state: State = {"assigned": self._assigned, "heard": self._heard}
+        state |= {f"report/{name}": json.dumps(report) for name, report in self.reports.items()}
+        return state | (under("policy", self._policy.state()) if self._policy else {})
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._assigned, self._heard = int(state["assigned"]), int(state["heard"])
+        self.reports = {name: Report(*json.loads(text)) for name, text in below("report", state).items()}
+        if self._policy is not None:
+            self._policy.begin_at(self._heard + 1)
+            self._policy.load_state(below("policy", state))
